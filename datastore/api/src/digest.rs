@@ -1,0 +1,144 @@
+//! SHA-256 of an artifact, in the spellings in which it travels.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use sha2::Digest as _;
+
+/// The SHA-256 of some bytes. Shown as 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sha256(pub [u8; 32]);
+
+/// Computes a [`Sha256`] piece by piece.
+#[derive(Clone, Default)]
+pub struct Hasher(sha2::Sha256);
+
+/// The text is not a SHA-256 in the spelling asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a SHA-256 in {0}")]
+pub struct InvalidSha256(&'static str);
+
+impl Sha256 {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// The 44 characters of padded base64 that Burrito's annotations hold (`plan-sum`).
+    pub fn to_base64(self) -> String {
+        BASE64_STANDARD.encode(self.0)
+    }
+
+    /// Reads what [`Self::to_base64`] wrote.
+    pub fn from_base64(text: &str) -> Result<Self, InvalidSha256> {
+        let bytes = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or(InvalidSha256("base64"))
+    }
+
+    /// The value of the header `Repr-Digest` (RFC 9530): `sha-256=:<base64>:`.
+    pub fn to_repr_digest(self) -> String {
+        format!("sha-256=:{}:", self.to_base64())
+    }
+
+    /// The `sha-256` member of a `Repr-Digest`, `None` if it has only other algorithms.
+    pub fn from_repr_digest(header: &str) -> Result<Option<Self>, InvalidSha256> {
+        let broken = InvalidSha256("Repr-Digest (sha-256=:<base64>:)");
+        for member in header.split(',') {
+            let (name, value) = member.split_once('=').ok_or_else(|| broken.clone())?;
+            if name.trim().eq_ignore_ascii_case("sha-256") {
+                let value = value.trim().strip_prefix(':').and_then(|v| v.strip_suffix(':'));
+                let value = value.ok_or_else(|| broken.clone())?;
+                return Self::from_base64(value).map(Some).map_err(|_| broken);
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Hasher {
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The digest of all pieces.
+    pub fn finish(self) -> Sha256 {
+        Sha256(self.0.finalize().into())
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sha256({self})")
+    }
+}
+
+impl FromStr for Sha256 {
+    type Err = InvalidSha256;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSha256> {
+        let mut bytes = [0; 32];
+        match hex::decode_to_slice(text, &mut bytes) {
+            Ok(()) => Ok(Self(bytes)),
+            Err(_) => Err(InvalidSha256("hex")),
+        }
+    }
+}
+
+impl serde::Serialize for Sha256 {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Sha256 {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn every_spelling_reads_back() {
+        let sum = Sha256::of(b"");
+        assert_eq!(sum.to_string(), EMPTY);
+        assert_eq!(EMPTY.parse(), Ok(sum));
+        assert_eq!(sum.to_base64(), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+        assert_eq!(Sha256::from_base64(&sum.to_base64()), Ok(sum));
+        assert_eq!(Sha256::from_repr_digest(&sum.to_repr_digest()), Ok(Some(sum)));
+    }
+
+    #[test]
+    fn other_algorithms_are_passed_over_and_nonsense_is_refused() {
+        let sum = Sha256::of(b"");
+        let both = format!("sha-512=:AAAA:, SHA-256=:{}:", sum.to_base64());
+        assert_eq!(Sha256::from_repr_digest(&both), Ok(Some(sum)));
+        assert_eq!(Sha256::from_repr_digest("md5=:AAAA:"), Ok(None));
+        for header in ["", "sha-256", "sha-256=", "sha-256=:AAAA:", "sha-256=47DE", "sha-256=::"] {
+            assert!(Sha256::from_repr_digest(header).is_err(), "{header}");
+        }
+        assert!("e3".parse::<Sha256>().is_err());
+        assert!("x".repeat(64).parse::<Sha256>().is_err());
+    }
+
+    #[test]
+    fn pieces_hash_as_the_whole() {
+        let mut hasher = Hasher::default();
+        hasher.update(b"hello ");
+        hasher.update(b"burrito");
+        assert_eq!(hasher.finish(), Sha256::of(b"hello burrito"));
+    }
+}

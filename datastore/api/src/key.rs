@@ -1,0 +1,196 @@
+//! Which artifact is meant.
+//!
+//! Every field is a type that was checked when it was parsed, so a key that exists is valid. Where an
+//! artifact lies in a bucket is not said here: `datastore::store` knows that.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::{ArtifactName, GitRef, InvalidName, Name, Revision};
+
+/// One run of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RunKey {
+    /// Namespace of the layer.
+    pub namespace: Name,
+    /// The layer that was planned or applied.
+    pub layer: Name,
+    /// The run, unique within its layer.
+    pub run: Name,
+}
+
+/// Which try of a run, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+/// One file of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum File {
+    /// One rendering of its plan.
+    Plan(PlanFormat),
+    /// Its log.
+    Log,
+    /// Any other.
+    Other(ArtifactName),
+}
+
+/// A rendering of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlanFormat {
+    /// The binary plan that `apply` takes.
+    Bin,
+    /// `show -json`.
+    Json,
+    /// `show`, as a person reads it.
+    Pretty,
+    /// One line: to create, to update, to delete.
+    Short,
+}
+
+/// The git bundle of one commit of a repository.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BundleKey {
+    /// Namespace of the repository.
+    pub namespace: Name,
+    /// The repository.
+    pub name: Name,
+    /// The branch or tag it was cut for, as the layer names it.
+    pub git_ref: GitRef,
+    /// The commit at its tip.
+    pub revision: Revision,
+}
+
+impl FromStr for Attempt {
+    type Err = InvalidName;
+
+    /// A plain decimal number, since `01` and `1` would be two places for one attempt.
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let number = text.parse::<u32>().ok().filter(|number| number.to_string() == text);
+        number.map(Self).ok_or_else(|| InvalidName::new(text, "is not an attempt (0, 1, 2 ...)"))
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl PlanFormat {
+    /// Every rendering, in the order in which a run stores them.
+    pub const ALL: [Self; 4] = [Self::Pretty, Self::Json, Self::Short, Self::Bin];
+
+    /// Its name in the query parameter `format`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bin => "bin",
+            Self::Json => "json",
+            Self::Pretty => "pretty",
+            Self::Short => "short",
+        }
+    }
+}
+
+impl FromStr for PlanFormat {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.as_str() == text)
+            .ok_or_else(|| InvalidName::new(text, "is not a format (json, pretty, short or bin)"))
+    }
+}
+
+impl File {
+    /// The file's name within its attempt, as upstream writes it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Plan(PlanFormat::Bin) => "plan.bin",
+            Self::Plan(PlanFormat::Json) => "plan.json",
+            Self::Plan(PlanFormat::Pretty) => "pretty.plan",
+            Self::Plan(PlanFormat::Short) => "short.diff",
+            Self::Log => "run.log",
+            Self::Other(name) => name.as_ref(),
+        }
+    }
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, layer, run } = self;
+        write!(f, "{namespace}/{layer}/{run}")
+    }
+}
+
+/// What `GET /api/attempts` answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempts {
+    /// Every attempt that has at least one file, oldest first.
+    pub attempts: Vec<AttemptFiles>,
+}
+
+/// The files of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptFiles {
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// Its files, by name.
+    pub artifacts: Vec<FileInfo>,
+}
+
+/// A stored file, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Its name within the attempt ([`File::name`]).
+    pub name: String,
+    /// Bytes at rest.
+    pub size: u64,
+    /// When it was stored, RFC 3339 in UTC.
+    pub modified: String,
+}
+
+/// What `GET /api/runs` answers: one page of a layer's runs, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// The runs of this page.
+    pub runs: Vec<RunInfo>,
+    /// The `cursor` of the next page, `null` on the last.
+    pub next: Option<String>,
+}
+
+/// A run, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Name of the run.
+    pub run: String,
+    /// When its newest attempt stored its first file, RFC 3339 in UTC.
+    pub started: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::UPSTREAM_FILES;
+
+    #[test]
+    fn an_attempt_has_one_spelling() {
+        assert_eq!("0".parse(), Ok(Attempt(0)));
+        assert_eq!("4294967295".parse(), Ok(Attempt(u32::MAX)));
+        for text in ["", "01", "+1", "-1", "1.0", "4294967296", "a"] {
+            text.parse::<Attempt>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn every_file_of_upstreams_has_its_own_variant() {
+        let plans = PlanFormat::ALL.map(File::Plan);
+        let names = plans.iter().chain([&File::Log]).map(File::name).collect::<Vec<_>>();
+        for name in UPSTREAM_FILES {
+            assert!(names.contains(&name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What the runner was told: the command line and the environment.
+//!
+//! The only module that reads the environment. It checks form, not meaning: what the parts say
+//! together is for [`crate::job`].
+
+#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use datastore_api::{Attempt, Name};
+use secrecy::SecretString;
+use url::Url;
+
+use crate::version::{ToolName, ToolRequest};
+
+/// Runs Terraform and OpenTofu unattended: the right version, verified; plans and applies, stored;
+/// annotations on the layer.
+#[derive(Debug, Parser)]
+#[command(name = "runner", disable_version_flag = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How the runner's own lines on stderr look.
+    #[arg(long, global = true, env = "PLANCHA_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done (also: no changes)              8  configuration: version, ref, path, layer, plan
+    1  failed, unclassified                 9  integrity: signature, digest or plan mismatch
+    2  changes pending (plan, only with    10  the datastore: unreachable, refused, lost upload
+       --detailed-exitcode)                64  usage
+    5  credentials (401, 403)             130  interrupted by SIGINT
+    6  network, retries used up           143  interrupted by SIGTERM";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Plan a root module; store the plan, its renderings and the log
+    #[command(after_help = "\
+Examples:
+  runner plan                                   the module in this directory, nothing stored
+  runner plan live/vpc --datastore http://127.0.0.1:8080
+  runner plan --layer layer.yaml --datastore URL annotations go into layer.yaml
+  runner plan https://git.example.com/infra.git --revision v1.4 --path live/vpc")]
+    Plan(Box<PlanArgs>),
+    /// Apply the plan that was stored, after checking that it is the very one
+    #[command(after_help = "\
+Examples:
+  runner apply --layer layer.yaml --datastore URL      the plan that the layer's annotations name
+  runner apply --datastore URL --plan vpc-plan-x4k2q   that run's plan
+  runner apply --plan-file plan.bin                    a plan from a file, without a datastore
+  runner apply --no-plan                               plan and apply in one, unseen")]
+    Apply(Box<ApplyArgs>),
+    /// Print the version that a directory asks for, and with --json why
+    Resolve(ResolveArgs),
+    /// Download, verify and install that version; print the path of its binary
+    Install(InstallArgs),
+    /// Print the runner's own version
+    Version,
+}
+
+/// `runner plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// What plan and apply share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Exit with 2 when changes are pending
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+}
+
+/// `runner apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// What plan and apply share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
+    /// newest run that holds a plan]
+    #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
+    pub plan: Option<PlanName>,
+    /// Apply what a fresh plan says, without a stored one (Burrito's applyWithoutPlanArtifact)
+    #[arg(long, conflicts_with = "plan_file")]
+    pub no_plan: bool,
+}
+
+/// What plan and apply share.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where the code is: a directory or a git URL [default: the current directory]
+    #[arg(value_name = "DIR", conflicts_with = "source")]
+    pub dir: Option<String>,
+    /// The same as DIR
+    #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|URL")]
+    pub source: Option<String>,
+    /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
+    #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
+    pub revision: Option<String>,
+    /// Working directory inside the source [default: the layer's spec.path, else its root]
+    #[arg(long, env = "PLANCHA_PATH", value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Keep the work directory of a cloned or copied source here, instead of a private temporary one
+    #[arg(long, env = "PLANCHA_WORK_DIR", value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+    /// A TerraformLayer manifest (YAML or JSON); annotations are written back into it
+    #[arg(long, env = "PLANCHA_LAYER_FILE", value_name = "FILE")]
+    pub layer: Option<PathBuf>,
+
+    /// Namespace of the layer [default: the manifest's, else `default`]
+    #[arg(long, env = "PLANCHA_NAMESPACE", help_heading = "Identity", value_name = "NAME")]
+    pub namespace: Option<Name>,
+    /// Name of the layer [default: the manifest's, else the directory's]
+    #[arg(long, env = "PLANCHA_NAME", help_heading = "Identity", value_name = "NAME")]
+    pub name: Option<Name>,
+    /// Name of this run [default: <layer>-<action>-<5 random>]
+    #[arg(long, env = "PLANCHA_RUN", help_heading = "Identity", value_name = "NAME")]
+    pub run: Option<Name>,
+    /// Number of this attempt [default: one past the highest stored, 0 for a new run]
+    #[arg(long, env = "PLANCHA_ATTEMPT", help_heading = "Identity", value_name = "N")]
+    pub attempt: Option<Attempt>,
+
+    /// Terraform or OpenTofu [default: the manifest's, else what a version file or a .tofu file says,
+    /// else terraform]
+    #[arg(long, env = "PLANCHA_TOOL", help_heading = "Tool", value_name = "TOOL")]
+    pub tool: Option<ToolName>,
+    /// Version of it: exact (1.9.8), a constraint (~> 1.9), or latest [default: the manifest's, else
+    /// from the code]
+    #[arg(long, env = "PLANCHA_TOOL_VERSION", help_heading = "Tool", value_name = "REQUEST")]
+    pub tool_version: Option<String>,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+
+    /// A file of variable values, for the tool
+    #[arg(long, help_heading = "For the tool", value_name = "FILE")]
+    pub var_file: Vec<PathBuf>,
+    /// A variable value, for the tool
+    #[arg(long, help_heading = "For the tool", value_name = "NAME=VALUE")]
+    pub var: Vec<String>,
+    /// Limit the plan to this address, for the tool
+    #[arg(long, help_heading = "For the tool", value_name = "ADDRESS")]
+    pub target: Vec<String>,
+    /// Force this address to be replaced, for the tool
+    #[arg(long, help_heading = "For the tool", value_name = "ADDRESS")]
+    pub replace: Vec<String>,
+    /// Further arguments of the tool's plan (of its apply with --no-plan), as they are
+    #[arg(last = true, value_name = "ARGS")]
+    pub args: Vec<String>,
+
+    /// Where artifacts are stored.
+    #[command(flatten)]
+    pub datastore: DatastoreArgs,
+    /// Without a datastore: write the plan here, or apply the one that lies here
+    #[arg(long, value_name = "PATH", conflicts_with = "datastore")]
+    pub plan_file: Option<PathBuf>,
+    /// Write the outcome here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub result: Option<PathBuf>,
+    /// From the first signal until the tool is killed (90s, 5m)
+    #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub grace: Duration,
+}
+
+/// Where artifacts are stored.
+#[derive(Debug, Args)]
+pub struct DatastoreArgs {
+    /// Where artifacts go; without it nothing is stored. The token comes from --token-file or the
+    /// variable PLANCHA_TOKEN
+    #[arg(long, env = "PLANCHA_DATASTORE_URL", help_heading = "Datastore", value_name = "URL")]
+    pub datastore: Option<Url>,
+    /// A file that holds the token; read again for every request
+    #[arg(long, env = "PLANCHA_TOKEN_FILE", help_heading = "Datastore", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Where tools come from.
+#[derive(Clone, Debug, Args)]
+pub struct ToolArgs {
+    /// Where tools are installed [default: plancha/bin in the user's cache directory]
+    #[arg(long, env = "BURRITO_RUNNER_RUNNERBINARYPATH", help_heading = "Tool", value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Never touch the network for tools
+    #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool")]
+    pub offline: bool,
+    /// Ask for the list of versions now, however fresh the kept one is
+    #[arg(long, help_heading = "Tool", conflicts_with = "offline")]
+    pub refresh: bool,
+    /// Mirror of releases.hashicorp.com, in its layout
+    #[arg(long, env = "TFENV_REMOTE", help_heading = "Tool", value_name = "URL")]
+    pub releases_url: Option<Url>,
+    /// Mirror of OpenTofu's releases: api.json at its root, files as <URL>/v<version>/<file>
+    #[arg(long, env = "PLANCHA_TOFU_URL", help_heading = "Tool", value_name = "URL")]
+    pub tofu_url: Option<Url>,
+    /// Further OpenPGP keys that may sign releases (repeatable)
+    #[arg(long, env = "PLANCHA_KEYRING", help_heading = "Tool", value_name = "FILE")]
+    pub keyring: Vec<PathBuf>,
+    /// Refuse a release that has no signature
+    #[arg(long, help_heading = "Tool")]
+    pub require_signature: bool,
+    /// Certificates to trust for every HTTPS connection, besides the system's (PEM)
+    #[arg(long, env = "PLANCHA_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+}
+
+/// `runner resolve`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runner resolve                      what this directory asks for
+  runner resolve tofu@1.9 live/vpc    an exact version needs no look at the directory")]
+pub struct ResolveArgs {
+    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
+    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    pub target: Vec<String>,
+    /// Print tool, version, request, source and why, as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `runner install`
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
+    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    pub target: Vec<String>,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `[TOOL[@REQUEST]] [DIR]`, told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The tool, if one was named, and the version asked for.
+    pub tool: Option<ToolRequest>,
+    /// The directory, the current one by default.
+    pub dir: PathBuf,
+}
+
+impl Target {
+    /// A first word that is not `terraform` or `tofu` (before an `@`) is DIR.
+    pub fn parse(words: &[String]) -> Result<Self, String> {
+        let (tool, rest) = match words {
+            [first, rest @ ..] => match ToolRequest::parse(first)? {
+                Some(tool) => (Some(tool), rest),
+                None => (None, words),
+            },
+            [] => (None, words),
+        };
+        match rest {
+            [] => Ok(Self { tool, dir: PathBuf::from(".") }),
+            [dir] => Ok(Self { tool, dir: PathBuf::from(dir) }),
+            [first, ..] => Err(format!("`{first}` is no tool: terraform or tofu goes before DIR")),
+        }
+    }
+}
+
+/// The run, and perhaps the attempt, that holds a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanName {
+    /// The run.
+    pub run: Name,
+    /// Its attempt, the latest by default.
+    pub attempt: Option<Attempt>,
+}
+
+impl std::str::FromStr for PlanName {
+    type Err = datastore_api::InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((run, attempt)) => Ok(Self { run: run.parse()?, attempt: Some(attempt.parse()?) }),
+            None => Ok(Self { run: text.parse()?, attempt: None }),
+        }
+    }
+}
+
+/// How the runner's own lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What the environment says that no flag does.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Where programs are looked for.
+    pub path: OsString,
+    /// The user's home, where `$HOME` says so.
+    pub home: Option<PathBuf>,
+    /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
+    pub cache_home: Option<PathBuf>,
+    /// The tool's data directory (`TF_DATA_DIR`).
+    pub tf_data_dir: Option<PathBuf>,
+    /// The datastore's token (`PLANCHA_TOKEN`).
+    pub token: Option<SecretString>,
+    /// Whether `CHECKPOINT_DISABLE` is the user's own.
+    pub checkpoint_disable: bool,
+}
+
+impl Environment {
+    /// Reads it, once.
+    pub fn read() -> Self {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let directory = |name| set(name).map(PathBuf::from);
+        let home = directory("HOME");
+        let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        Self {
+            path: set("PATH").unwrap_or_default(),
+            cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
+            home,
+            tf_data_dir: directory("TF_DATA_DIR"),
+            token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
+            checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
+        }
+    }
+}
+
+/// `90s`, `5m`, `1h`, `500ms`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number = number.parse::<u64>().map_err(|_| format!("`{text}` is no duration (90s, 5m)"))?;
+    let seconds = match unit {
+        "ms" => return Ok(Duration::from_millis(number)),
+        "" | "s" => Some(number),
+        "m" => number.checked_mul(60),
+        "h" => number.checked_mul(3600),
+        _ => None,
+    };
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is no duration (90s, 5m, 1h)"))
+}
