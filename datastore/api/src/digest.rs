@@ -12,7 +12,7 @@ use sha2::Digest as _;
 pub struct Sha256(pub [u8; 32]);
 
 /// Computes a [`Sha256`] piece by piece.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hasher(sha2::Sha256);
 
 /// The text is not a SHA-256 in the spelling asked for.

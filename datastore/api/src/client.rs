@@ -1,0 +1,457 @@
+//! The datastore over HTTP, as its callers use it.
+//!
+//! Every call is retried on what passes (connection failures, 408, 429, 5xx) and on nothing else; an
+//! upload is announced by its digest and a download is checked against its own, so a wrong byte is
+//! an error on either side. Memory does not grow with the size of an artifact. The token is read
+//! again for every request, since kubelets and CI systems rotate it.
+
+mod transfer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable as _};
+use reqwest::header::{AUTHORIZATION, HeaderValue, IF_NONE_MATCH, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+pub use self::transfer::{Download, Upload};
+use self::transfer::{Progress, refusal, within_idle};
+use crate::digest::Sha256;
+use crate::key::{Attempt, Attempts, BundleKey, File, RunKey, Runs};
+use crate::name::Name;
+
+/// Speaks to one datastore. Cloning is cheap; clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    http: reqwest::Client,
+    settings: Settings,
+}
+
+/// How a [`Client`] reaches its datastore.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the datastore is; `/api/...` is appended to its path.
+    pub url: Url,
+    /// Who calls.
+    pub token: Token,
+    /// Certificates to trust besides the system's, each file PEM.
+    pub ca_files: Vec<PathBuf>,
+    /// For how long nothing may move, in either direction. A transfer that moves has no limit.
+    pub idle_timeout: Duration,
+    /// How often a failed call is tried again.
+    pub retries: usize,
+    /// The first pause between tries; each further one is twice as long, at most 10 s, jittered.
+    pub first_pause: Duration,
+}
+
+impl Settings {
+    /// The defaults for the datastore at `url`: no token, 30 s, 4 retries from 250 ms on.
+    pub fn new(url: Url) -> Self {
+        Self {
+            url,
+            token: Token::None,
+            ca_files: Vec::new(),
+            idle_timeout: Duration::from_secs(30),
+            retries: 4,
+            first_pause: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Who calls. Sent as the whole `Authorization` header, without a scheme, as Burrito does.
+#[derive(Clone, Debug)]
+pub enum Token {
+    /// Nobody in particular.
+    None,
+    /// The bearer of this token.
+    Text(SecretString),
+    /// The bearer of the token in this file, read for every request.
+    File(PathBuf),
+}
+
+/// When an upload may take its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Always; what was there is replaced.
+    Replace,
+    /// Only where there is nothing, or the very same bytes (`If-None-Match: *`).
+    Create,
+}
+
+/// A call that did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The datastore could not be reached, or went away.
+    #[error("{call}: the datastore could not be reached, or broke off")]
+    Transport {
+        /// Method and path, never the query or the token.
+        call: String,
+        /// What the transport says, without the URL.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// Nothing moved for the idle timeout.
+    #[error("{call}: nothing moved for {} s", .idle.as_secs())]
+    TimedOut {
+        /// Method and path.
+        call: String,
+        /// The limit.
+        idle: Duration,
+    },
+    /// The datastore answered, and refused.
+    #[error("{call}: {status}{}{message}", if .message.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Method and path.
+        call: String,
+        /// Status of the response.
+        status: StatusCode,
+        /// What the datastore said, at most 2 KiB of it.
+        message: String,
+        /// For how long it asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The datastore answered what is no answer to the question.
+    #[error("{call}: the answer cannot be read: {reason}")]
+    Answer {
+        /// Method and path.
+        call: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What arrived is not what was stored.
+    #[error("{call}: what arrived has sha256 {actual}, stored was {expected}")]
+    Digest {
+        /// Method and path.
+        call: String,
+        /// The digest that the datastore announced.
+        expected: Sha256,
+        /// The digest of the bytes that came.
+        actual: Sha256,
+    },
+    /// The token's file cannot be read, or holds what no header can.
+    #[error("the token in {} cannot be used: {reason}", .path.display())]
+    Token {
+        /// The file, or `PLANCHA_TOKEN`.
+        path: PathBuf,
+        /// Why, without the token.
+        reason: String,
+    },
+    /// A local file could not be read or written.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// The client could not be made: a certificate file, mostly.
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl ClientError {
+    /// Whether the same call may succeed in a moment.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Transport { .. } | Self::TimedOut { .. } | Self::Digest { .. } => true,
+            Self::Refused { status, .. } => {
+                status.is_server_error()
+                    || matches!(
+                        *status,
+                        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+                    )
+            }
+            Self::Answer { .. } | Self::Token { .. } | Self::File(_) | Self::Setup(_) => false,
+        }
+    }
+
+    /// The status with which the datastore refused.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+/// One call: method, path and query. Shown without the query.
+#[derive(Clone, Debug)]
+struct Call {
+    method: Method,
+    path: &'static str,
+    query: Vec<(&'static str, String)>,
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+impl Client {
+    /// A client of one datastore.
+    pub fn new(settings: Settings) -> Result<Self, ClientError> {
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .tcp_nodelay(true)
+            .user_agent(concat!("plancha/", env!("CARGO_PKG_VERSION")));
+        for file in &settings.ca_files {
+            for certificate in certificates(file)? {
+                http = http.add_root_certificate(certificate);
+            }
+        }
+        let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
+        Ok(Self(Arc::new(Inner { http, settings })))
+    }
+
+    /// Stores one file of an attempt.
+    pub async fn put_file(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        file: &File,
+        upload: &Upload,
+        condition: Condition,
+    ) -> Result<(), ClientError> {
+        self.put(&file_call(Method::PUT, run, Some(attempt), file), upload, condition).await
+    }
+
+    /// Begins to read one file of an attempt, of the latest where none is named. `None`: no such file.
+    /// A log comes as Burrito's JSON (`{"results": [line, ...]}`), any other file as it was stored.
+    pub async fn get_file(
+        &self,
+        run: &RunKey,
+        attempt: Option<Attempt>,
+        file: &File,
+    ) -> Result<Option<Download>, ClientError> {
+        self.get(&file_call(Method::GET, run, attempt, file)).await
+    }
+
+    /// Reads one file of an attempt into a new file of mode 0600, and returns its digest.
+    /// `None`: no such file, and none made.
+    pub async fn save_file(
+        &self,
+        run: &RunKey,
+        attempt: Option<Attempt>,
+        file: &File,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        let call = file_call(Method::GET, run, attempt, file);
+        self.retrying(async || match self.open(&call).await? {
+            Some(download) => Ok(Some(download.save(to).await?)),
+            None => Ok(None),
+        })
+        .await
+    }
+
+    /// The attempts of a run and their files; an unknown run has none.
+    pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, ClientError> {
+        let query = run_query(run);
+        self.get_json(&Call { method: Method::GET, path: "/api/attempts", query }).await
+    }
+
+    /// One page of a layer's runs, newest first.
+    pub async fn runs(
+        &self,
+        namespace: &Name,
+        layer: &Name,
+        cursor: Option<&str>,
+    ) -> Result<Runs, ClientError> {
+        let mut query = vec![("namespace", namespace.to_string()), ("layer", layer.to_string())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        self.get_json(&Call { method: Method::GET, path: "/api/runs", query }).await
+    }
+
+    /// Stores the bundle of a commit.
+    pub async fn put_bundle(&self, key: &BundleKey, upload: &Upload) -> Result<(), ClientError> {
+        self.put(&bundle_call(Method::PUT, key), upload, Condition::Replace).await
+    }
+
+    /// Begins to read a bundle. `None`: no such bundle.
+    pub async fn get_bundle(&self, key: &BundleKey) -> Result<Option<Download>, ClientError> {
+        self.get(&bundle_call(Method::GET, key)).await
+    }
+
+    /// Whether there is such a bundle.
+    pub async fn has_bundle(&self, key: &BundleKey) -> Result<bool, ClientError> {
+        Ok(self.get(&bundle_call(Method::HEAD, key)).await?.is_some())
+    }
+
+    async fn put(
+        &self,
+        call: &Call,
+        upload: &Upload,
+        condition: Condition,
+    ) -> Result<(), ClientError> {
+        let attempt = async || {
+            let progress = Progress::default();
+            let mut request = self.request(call)?;
+            request = upload.attach(request, &progress).await?;
+            if condition == Condition::Create {
+                request = request.header(IF_NONE_MATCH, "*");
+            }
+            self.send(call, request, &progress).await.map(drop)
+        };
+        self.retrying(attempt).await
+    }
+
+    async fn get(&self, call: &Call) -> Result<Option<Download>, ClientError> {
+        self.retrying(async || self.open(call).await).await
+    }
+
+    /// One try of a GET or HEAD.
+    async fn open(&self, call: &Call) -> Result<Option<Download>, ClientError> {
+        match self.send(call, self.request(call)?, &Progress::default()).await {
+            Ok(response) => {
+                Download::new(call.to_string(), response, self.0.settings.idle_timeout).map(Some)
+            }
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An answer of at most 16 MiB.
+    async fn get_json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+        const LIMIT: usize = 16 << 20;
+        let answer = |reason: String| ClientError::Answer { call: call.to_string(), reason };
+        let body = async || match self.open(call).await? {
+            Some(download) => download.bytes(LIMIT).await,
+            None => Err(answer("404: is this URL a datastore of Plancha?".to_owned())),
+        };
+        let body = self.retrying(body).await?;
+        serde_json::from_slice(&body).map_err(|error| answer(error.to_string()))
+    }
+
+    async fn retrying<T>(
+        &self,
+        attempt: impl AsyncFn() -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let settings = &self.0.settings;
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(settings.first_pause)
+            .with_max_delay(Duration::from_secs(10))
+            .with_max_times(settings.retries)
+            .with_jitter();
+        (async || attempt().await)
+            .retry(pauses)
+            .when(ClientError::is_transient)
+            .adjust(|error, pause| match error {
+                ClientError::Refused { retry_after: Some(asked), .. } => {
+                    pause.map(|pause| pause.max(*asked))
+                }
+                _ => pause,
+            })
+            .await
+    }
+
+    fn request(&self, call: &Call) -> Result<reqwest::RequestBuilder, ClientError> {
+        let Inner { http, settings } = &*self.0;
+        let mut url = settings.url.clone();
+        url.set_path(&format!("{}{}", url.path().trim_end_matches('/'), call.path));
+        let request = http.request(call.method.clone(), url).query(&call.query);
+        Ok(match settings.token.header()? {
+            Some(token) => request.header(AUTHORIZATION, token),
+            None => request,
+        })
+    }
+
+    /// The one place that turns a response into an error.
+    async fn send(
+        &self,
+        call: &Call,
+        request: reqwest::RequestBuilder,
+        progress: &Progress,
+    ) -> Result<Response, ClientError> {
+        let idle = self.0.settings.idle_timeout;
+        let timed_out = || ClientError::TimedOut { call: call.to_string(), idle };
+        let response = within_idle(idle, progress, request.send()).await.ok_or_else(timed_out)?;
+        let response = response.map_err(|error| ClientError::Transport {
+            call: call.to_string(),
+            source: error.without_url(),
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.parse().ok())
+            .map(|seconds: u64| Duration::from_secs(seconds.min(30)));
+        let message = within_idle(idle, &Progress::default(), refusal(response)).await;
+        let message = message.ok_or_else(timed_out)?;
+        Err(ClientError::Refused { call: call.to_string(), status, message, retry_after })
+    }
+}
+
+impl Token {
+    fn header(&self) -> Result<Option<HeaderValue>, ClientError> {
+        let refused = |path: &Path, reason: &str| ClientError::Token {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let (path, text) = match self {
+            Self::None => return Ok(None),
+            Self::Text(text) => (Path::new("PLANCHA_TOKEN"), text.clone()),
+            Self::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => (path.as_path(), SecretString::from(text)),
+                Err(error) => return Err(refused(path, &error.to_string())),
+            },
+        };
+        let text = text.expose_secret().trim();
+        if text.is_empty() {
+            return Err(refused(path, "it is empty"));
+        }
+        let mut header = HeaderValue::from_str(text)
+            .map_err(|_| refused(path, "it holds characters that no header may have"))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, ClientError> {
+    let pem = fs_err::read(file)?;
+    let refused = |reason: &str| ClientError::Setup(format!("{}: {reason}", file.display()));
+    match reqwest::Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if certificates.is_empty() => Err(refused("no certificate in PEM")),
+        Ok(certificates) => Ok(certificates),
+        Err(_) => Err(refused("not a certificate in PEM")),
+    }
+}
+
+fn run_query(run: &RunKey) -> Vec<(&'static str, String)> {
+    vec![
+        ("namespace", run.namespace.to_string()),
+        ("layer", run.layer.to_string()),
+        ("run", run.run.to_string()),
+    ]
+}
+
+fn file_call(method: Method, run: &RunKey, attempt: Option<Attempt>, file: &File) -> Call {
+    let mut query = run_query(run);
+    query.extend(attempt.map(|attempt| ("attempt", attempt.to_string())));
+    let path = match file {
+        File::Plan(format) => {
+            query.push(("format", format.as_str().to_owned()));
+            "/api/plans"
+        }
+        File::Log => "/api/logs",
+        File::Other(name) => {
+            query.push(("name", name.to_string()));
+            "/api/artifacts"
+        }
+    };
+    Call { method, path, query }
+}
+
+fn bundle_call(method: Method, key: &BundleKey) -> Call {
+    let query = vec![
+        ("namespace", key.namespace.to_string()),
+        ("name", key.name.to_string()),
+        ("ref", key.git_ref.to_string()),
+        ("revision", key.revision.to_string()),
+    ];
+    Call { method, path: "/api/repository/revision/bundle", query }
+}

@@ -1,0 +1,222 @@
+//! The bytes of one call: up, down, and whether they still move.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fs_err::tokio as fs;
+use futures::TryStreamExt as _;
+use reqwest::header::CONTENT_LENGTH;
+use reqwest::{Body, Response};
+use tokio::io::AsyncWriteExt as _;
+use tokio_util::io::ReaderStream;
+
+use super::ClientError;
+use crate::digest::{Hasher, Sha256};
+
+/// Bytes are read from files in pieces of this size.
+const PIECE: usize = 256 << 10;
+
+/// What is to be stored. It can be sent more than once.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    source: Source,
+    len: u64,
+    sha256: Sha256,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Bytes(Bytes),
+    File(PathBuf),
+}
+
+impl Upload {
+    /// Stores these bytes.
+    pub fn bytes(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self { len: bytes.len() as u64, sha256: Sha256::of(&bytes), source: Source::Bytes(bytes) }
+    }
+
+    /// Stores this file. It is read twice: for its digest, then as it is sent. A file that changes in
+    /// between is refused by the datastore.
+    pub async fn file(path: impl Into<PathBuf>) -> Result<Self, ClientError> {
+        let path = path.into();
+        let mut pieces = ReaderStream::with_capacity(fs::File::open(&path).await?, PIECE);
+        let (mut hasher, mut len) = (Hasher::default(), 0);
+        while let Some(piece) = pieces.try_next().await? {
+            hasher.update(&piece);
+            len += piece.len() as u64;
+        }
+        Ok(Self { source: Source::File(path), len, sha256: hasher.finish() })
+    }
+
+    /// The digest of what is stored.
+    pub fn sha256(&self) -> Sha256 {
+        self.sha256
+    }
+
+    pub(super) async fn attach(
+        &self,
+        request: reqwest::RequestBuilder,
+        progress: &Progress,
+    ) -> Result<reqwest::RequestBuilder, ClientError> {
+        let request = request
+            .header("repr-digest", self.sha256.to_repr_digest())
+            .header(CONTENT_LENGTH, self.len);
+        Ok(match &self.source {
+            Source::Bytes(bytes) => request.body(bytes.clone()),
+            Source::File(path) => {
+                let file = fs::File::open(path).await?;
+                let progress = progress.clone();
+                let pieces = ReaderStream::with_capacity(file, PIECE);
+                let pieces = pieces.inspect_ok(move |piece| progress.moved(piece.len()));
+                request.body(Body::wrap_stream(pieces))
+            }
+        })
+    }
+}
+
+/// What is being read. Nothing of it may be trusted before its end was reached without an error.
+#[derive(Debug)]
+pub struct Download {
+    call: String,
+    response: Response,
+    idle: Duration,
+    expected: Option<Sha256>,
+    hasher: Hasher,
+}
+
+impl Download {
+    pub(super) fn new(
+        call: String,
+        response: Response,
+        idle: Duration,
+    ) -> Result<Self, ClientError> {
+        let header = response.headers().get("repr-digest");
+        let expected = header
+            .map(|value| Sha256::from_repr_digest(value.to_str().unwrap_or_default()))
+            .transpose()
+            .map_err(|error| ClientError::Answer { call: call.clone(), reason: error.to_string() })?
+            .flatten();
+        Ok(Self { call, response, idle, expected, hasher: Hasher::default() })
+    }
+
+    /// Its length in bytes, where it was announced.
+    pub fn content_length(&self) -> Option<u64> {
+        self.response.content_length()
+    }
+
+    /// The next piece; `None` is the end, and says that the digest agreed (where one is known: what
+    /// Burrito's own datastore wrote has none).
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let next = tokio::time::timeout(self.idle, self.response.chunk()).await;
+        let next =
+            next.map_err(|_| ClientError::TimedOut { call: self.call.clone(), idle: self.idle })?;
+        let next = next.map_err(|error| ClientError::Transport {
+            call: self.call.clone(),
+            source: error.without_url(),
+        })?;
+        match &next {
+            Some(piece) => self.hasher.update(piece),
+            None => self.check()?,
+        }
+        Ok(next)
+    }
+
+    fn check(&self) -> Result<(), ClientError> {
+        let actual = self.hasher.clone().finish();
+        match self.expected {
+            Some(expected) if expected != actual => {
+                Err(ClientError::Digest { call: self.call.clone(), expected, actual })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All of it, if it has at most `limit` bytes.
+    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, ClientError> {
+        let mut all = BytesMut::new();
+        while let Some(piece) = self.piece().await? {
+            if all.len() + piece.len() > limit {
+                let reason = format!("it has more than {limit} bytes");
+                return Err(ClientError::Answer { call: self.call, reason });
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    }
+
+    /// Writes it to a file of mode 0600, replacing what is there, and returns its digest. On an error
+    /// the file is removed.
+    pub async fn save(mut self, to: &Path) -> Result<Sha256, ClientError> {
+        let written = self.write(to).await;
+        if written.is_err() {
+            // The error that is already there matters more than one of the removal.
+            drop(fs::remove_file(to).await);
+        }
+        written.map(|()| self.hasher.finish())
+    }
+
+    async fn write(&mut self, to: &Path) -> Result<(), ClientError> {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(to).await?;
+        while let Some(piece) = self.piece().await? {
+            file.write_all(&piece).await?;
+        }
+        file.flush().await?;
+        Ok(())
+    }
+}
+
+/// Counts what moved, so that a stalled call can be told from a long one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    fn moved(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The call's result, or `None` when nothing moved for `idle` (at most twice that).
+///
+/// reqwest's own read timeout also runs while an upload is on its way, so it would end every long one.
+pub(super) async fn within_idle<T>(
+    idle: Duration,
+    progress: &Progress,
+    call: impl Future<Output = T>,
+) -> Option<T> {
+    let mut call = std::pin::pin!(call);
+    loop {
+        let before = progress.0.load(Ordering::Relaxed);
+        match tokio::time::timeout(idle, &mut call).await {
+            Ok(result) => return Some(result),
+            Err(_) if progress.0.load(Ordering::Relaxed) == before => return None,
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a refusing datastore says: the text itself, the `message` or `error` of JSON, the `detail` of
+/// a problem document; on one line, at most 2 KiB.
+pub(super) async fn refusal(mut response: Response) -> String {
+    const LIMIT: usize = 2 << 10;
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await
+        && body.len() < LIMIT
+    {
+        body.extend_from_slice(&piece);
+    }
+    let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
+    let told = json.and_then(|json| {
+        ["detail", "message", "error"]
+            .iter()
+            .find_map(|key| json.get(key)?.as_str().map(str::to_owned))
+    });
+    body.truncate(LIMIT);
+    let text = told.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
