@@ -1,0 +1,4 @@
+//! Runs Terraform and OpenTofu unattended.
+
+pub mod config;
+pub mod version;

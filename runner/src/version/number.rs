@@ -1,0 +1,322 @@
+//! Version numbers and the constraints over them, as Terraform and its neighbours understand them.
+//!
+//! The rules are those of HashiCorp's go-version, which differ from `SemVer` in grammar, in the order of
+//! prereleases and in when a prerelease is let through; one of them is mended, see [`Constraint`]. It
+//! knows neither tools nor files.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+/// Longer texts are no versions: they would not fit into a file name.
+const MAX_LENGTH: usize = 128;
+/// More items are no constraint that a person wrote.
+const MAX_ITEMS: usize = 1000;
+
+/// A version: `1.9.8`, `v1.5`, `1.10.0-rc1`, `1.7rc2`, `1.2.3.4+build`.
+///
+/// Any number of segments, each up to `i64::MAX`; fewer than three are filled up with zeros. Shown
+/// without the `v` and filled up, which is how releases are named. Equality is that of
+/// [`Version::compare`].
+#[derive(Clone, Debug)]
+pub struct Version {
+    segments: Vec<i64>,
+    /// How many segments were written: `~>` looks at the last of them.
+    written: usize,
+    pre: String,
+    meta: String,
+}
+
+/// The text is neither a version nor a constraint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no {expected}", shown(.text))]
+pub struct Malformed {
+    text: String,
+    expected: &'static str,
+}
+
+impl Malformed {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+        Self { text: text.to_owned(), expected }
+    }
+}
+
+/// The beginning of `text`, printable: it comes from a file that anybody may have written.
+pub(crate) fn shown(text: &str) -> String {
+    let mut characters = text.trim().escape_debug();
+    let mut shown: String = characters.by_ref().take(80).collect();
+    if characters.next().is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+impl Version {
+    /// Whether it is an alpha, a beta or the like.
+    pub fn is_prerelease(&self) -> bool {
+        !self.pre.is_empty()
+    }
+
+    /// How many segments were written: three in `1.5.0`, two in `1.5`.
+    pub(crate) fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Whether it has build metadata (`+...`).
+    pub(crate) fn has_metadata(&self) -> bool {
+        !self.meta.is_empty()
+    }
+
+    /// Whether its segments are at least these, whatever its prerelease: `1.12.0-beta1` is of 1.12.
+    pub fn is_at_least(&self, segments: [i64; 3]) -> bool {
+        compare_segments(&self.segments, &segments) != Ordering::Less
+    }
+
+    /// Metadata counts for nothing, and a prerelease for nothing where the numbers of segments differ.
+    ///
+    /// Not an `Ord`: a missing part of a prerelease is smaller than a number but larger than a text
+    /// (`alpha` < `alpha.1` < `alpha.beta` < `alpha`), so sorting by it has no meaning. The larger of
+    /// two is well defined.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let segments = compare_segments(&self.segments, &other.segments);
+        if segments != Ordering::Equal || self.segments.len() != other.segments.len() {
+            return segments;
+        }
+        match (self.pre.as_str(), other.pre.as_str()) {
+            ("", "") => Ordering::Equal,
+            ("", _) => Ordering::Greater,
+            (_, "") => Ordering::Less,
+            (mine, others) => compare_prereleases(mine, others),
+        }
+    }
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        self.compare(other) == Ordering::Equal
+    }
+}
+
+fn compare_segments(mine: &[i64], others: &[i64]) -> Ordering {
+    let at = |segments: &[i64], index| segments.get(index).copied().unwrap_or(0);
+    (0..mine.len().max(others.len()))
+        .map(|index| at(mine, index).cmp(&at(others, index)))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+fn compare_prereleases(mine: &str, others: &str) -> Ordering {
+    let (mut mine, mut others) = (mine.split('.'), others.split('.'));
+    loop {
+        let order = match (mine.next(), others.next()) {
+            (None, None) => return Ordering::Equal,
+            (Some(part), None) => compare_with_missing(part),
+            (None, Some(part)) => compare_with_missing(part).reverse(),
+            (Some(mine), Some(others)) => compare_parts(mine, others),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+fn compare_with_missing(part: &str) -> Ordering {
+    if part.parse::<i64>().is_ok() { Ordering::Greater } else { Ordering::Less }
+}
+
+fn compare_parts(mine: &str, others: &str) -> Ordering {
+    match (mine.parse::<i64>(), others.parse::<i64>()) {
+        (Ok(a), Ok(b)) => a.cmp(&b),
+        (Ok(_), Err(_)) => Ordering::Less,
+        (Err(_), Ok(_)) => Ordering::Greater,
+        (Err(_), Err(_)) => mine.cmp(others),
+    }
+}
+
+/// Whether it is a prerelease or metadata: parts of `0-9 A-Z a-z - ~`, none empty, between dots.
+fn are_parts(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '~');
+    text.split('.').all(|part| !part.is_empty() && part.chars().all(allowed))
+}
+
+/// `v?N(.N)*` and what may follow it: `-PRE`, or a PRE that starts with a letter; then `+META`.
+fn parse_version(text: &str) -> Option<Version> {
+    if text.len() > MAX_LENGTH {
+        return None;
+    }
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (text, meta) = match text.split_once('+') {
+        Some((text, meta)) => (text, Some(meta)),
+        None => (text, None),
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (numbers, pre) = text.split_at(end);
+    let mut segments = Vec::new();
+    for number in numbers.split('.') {
+        segments.push(number.parse().ok()?);
+    }
+    // The dash before a prerelease is its own where nothing else is: `1.0-` is legal.
+    let pre = pre.strip_prefix('-').filter(|rest| are_parts(rest)).unwrap_or(pre);
+    if (!pre.is_empty() && !are_parts(pre)) || !meta.is_none_or(are_parts) {
+        return None;
+    }
+    let written = segments.len();
+    segments.resize(written.max(3), 0);
+    Some(Version {
+        segments,
+        written,
+        pre: pre.to_owned(),
+        meta: meta.unwrap_or_default().to_owned(),
+    })
+}
+
+impl FromStr for Version {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        parse_version(text).ok_or_else(|| Malformed::new(text, "version (1.9.8, 1.10.0-rc1)"))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, segment) in self.segments.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            write!(f, "{dot}{segment}")?;
+        }
+        let parts = [("-", &self.pre), ("+", &self.meta)];
+        parts.iter().filter(|(_, part)| !part.is_empty()).try_for_each(|(s, p)| write!(f, "{s}{p}"))
+    }
+}
+
+impl serde::Serialize for Version {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Version {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Items that a version must satisfy, all of them: `>= 1.5, != 1.5.3, < 2`.
+///
+/// A comparison lets a prerelease through only if it names one of the same segments. `=` and `!=` do
+/// not ask, with one exception, where go-version is surprising: when no item but `!=` is there, only
+/// stable versions are allowed, so `!= 1.5.0` does not choose an alpha. Without any item, every
+/// stable version is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Constraint {
+    items: Vec<Item>,
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    operator: Operator,
+    version: Version,
+    /// As it was written, without white space around it.
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+    Pessimistic,
+}
+
+/// Longer spellings first; no operator at all is `=`.
+const OPERATORS: [(&str, Operator); 8] = [
+    (">=", Operator::GreaterOrEqual),
+    ("<=", Operator::LessOrEqual),
+    ("!=", Operator::NotEqual),
+    ("~>", Operator::Pessimistic),
+    (">", Operator::Greater),
+    ("<", Operator::Less),
+    ("=", Operator::Equal),
+    ("", Operator::Equal),
+];
+
+impl Constraint {
+    /// Whether it has no item.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Adds the items of another one.
+    pub fn and(&mut self, other: Self) {
+        self.items.extend(other.items);
+    }
+
+    /// Whether `version` satisfies every item.
+    pub fn allows(&self, version: &Version) -> bool {
+        let gated = self.items.iter().any(|item| item.operator != Operator::NotEqual);
+        (gated || !version.is_prerelease()) && self.items.iter().all(|item| item.allows(version))
+    }
+}
+
+impl Item {
+    fn allows(&self, version: &Version) -> bool {
+        let bound = &self.version;
+        let order = version.compare(bound);
+        match self.operator {
+            Operator::Equal => order.is_eq(),
+            Operator::NotEqual => order.is_ne(),
+            Operator::Greater => order.is_gt() && self.gate(version),
+            Operator::GreaterOrEqual => order.is_ge() && self.gate(version),
+            Operator::Less => order.is_lt() && self.gate(version),
+            Operator::LessOrEqual => order.is_le() && self.gate(version),
+            Operator::Pessimistic => {
+                let fixed = bound.written - 1;
+                order.is_ge()
+                    && self.gate(version)
+                    && (version.is_prerelease() || !bound.is_prerelease())
+                    && version.segments.len() >= bound.segments.len()
+                    && version.segments[..fixed] == bound.segments[..fixed]
+            }
+        }
+    }
+
+    /// Whether a prerelease may pass a comparison.
+    fn gate(&self, version: &Version) -> bool {
+        !version.is_prerelease()
+            || (self.version.is_prerelease() && self.version.segments == version.segments)
+    }
+}
+
+impl FromStr for Constraint {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let items = text.split(',').take(MAX_ITEMS + 1).map(parse_item);
+        let items = items.collect::<Option<Vec<_>>>().filter(|items| items.len() <= MAX_ITEMS);
+        items.map(|items| Self { items }).ok_or_else(|| {
+            Malformed::new(text, "version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)")
+        })
+    }
+}
+
+fn parse_item(text: &str) -> Option<Item> {
+    let white = [' ', '\t', '\n', '\r', '\x0c'];
+    let text = text.trim_matches(white);
+    let find = |(spelling, operator)| Some((text.strip_prefix(spelling)?, operator));
+    let (version, operator) = OPERATORS.into_iter().find_map(find)?;
+    let version = parse_version(version.trim_start_matches(white))?;
+    Some(Item { operator, version, text: text.to_owned() })
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, item) in self.items.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{}", item.text)?;
+        }
+        Ok(())
+    }
+}
