@@ -4,10 +4,18 @@
 //! versions exist or are installed: that is for [`crate::release`].
 
 mod number;
+mod request;
+mod required;
+mod search;
 
 pub use number::{Constraint, Malformed, Version};
+pub use request::{Request, Requirement};
 
 use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use search::Search;
 
 /// A program that plans and applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -43,6 +51,12 @@ impl std::str::FromStr for ToolName {
     }
 }
 
+impl serde::Serialize for ToolName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.program())
+    }
+}
+
 /// `TOOL[@REQUEST]`: a tool, and perhaps the version of it that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolRequest {
@@ -61,10 +75,122 @@ impl ToolRequest {
         };
         match (tool.parse(), request) {
             (Err(_), _) => Ok(None),
-            (Ok(tool), Some(request)) if request.trim().is_empty() => {
-                Err(format!("`{text}` names no version: {tool}@1.9.8, {tool}@latest or just {tool}"))
-            }
+            (Ok(tool), Some(request)) if request.trim().is_empty() => Err(format!(
+                "`{text}` names no version: {tool}@1.9.8, {tool}@latest or just {tool}"
+            )),
             (Ok(tool), request) => Ok(Some(Self { tool, request: request.map(str::to_owned) })),
         }
     }
 }
+
+/// What is wanted, and why.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The tool.
+    pub tool: ToolName,
+    /// Which versions of it will do.
+    pub request: Request,
+    /// Where the request comes from: a flag, a file, or that nothing asks.
+    pub origin: String,
+    /// Everything that was found on the way, in the order of looking.
+    pub why: Vec<Reason>,
+}
+
+/// One thing that was found, and where.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Reason {
+    /// A file (and line), a flag, a directory or a URL.
+    pub place: String,
+    /// What it says.
+    pub says: String,
+}
+
+impl Reason {
+    pub(crate) fn new(place: impl fmt::Display, says: impl Into<String>) -> Self {
+        Self { place: place.to_string(), says: says.into() }
+    }
+}
+
+/// The directory asks for something that is not understood. All of these are the user's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    /// The text at a place is no request.
+    #[error("{place}: not a version request")]
+    Request {
+        /// The flag, or the file and line.
+        place: String,
+        /// What is wrong with the text.
+        #[source]
+        source: Malformed,
+    },
+    /// A file does not parse.
+    #[error("{}:{line}:{column}: {message}: `{}`", .path.display(), number::shown(.text))]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The character in the line, from 1.
+        column: usize,
+        /// What is wrong there.
+        message: String,
+        /// The line itself.
+        text: String,
+    },
+    /// A file is too large to be what its name says.
+    #[error("{} is larger than {} KiB", .path.display(), .limit / 1024)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A file is not text.
+    #[error("{} is not UTF-8 text", .0.display())]
+    NotText(PathBuf),
+    /// The directory or a file of the configuration cannot be read.
+    #[error("looking for the version that is asked for")]
+    Unreadable(#[source] io::Error),
+}
+
+/// Which tool, and which version of it, `dir` asks for.
+///
+/// `tool` and `request` (its text, and where that comes from) go before everything that is found; a
+/// blank request is none. `home` is looked at after all parents of `dir`.
+pub fn wanted(
+    tool: Option<ToolName>,
+    request: Option<(&str, &str)>,
+    dir: &Path,
+    home: Option<&Path>,
+) -> Result<Wanted, VersionError> {
+    let mut search = Search::new(dir, home);
+    let tool = match tool {
+        Some(tool) => tool,
+        None => search.tool()?,
+    };
+    let given = request.filter(|(text, _)| !text.trim().is_empty());
+    let (text, origin) = match given {
+        Some((text, origin)) => {
+            search.why.push(Reason::new(origin, text.trim()));
+            (text.trim().to_owned(), origin.to_owned())
+        }
+        None => match search.version_file(tool)? {
+            Some((text, path)) => (text, path.display().to_string()),
+            None => ("latest-allowed".to_owned(), "required_version".to_owned()),
+        },
+    };
+    let request = match text.as_str() {
+        "latest-allowed" => Request::Highest(search.required(tool)?),
+        "min-required" => match search.required(tool)? {
+            requirement if requirement.is_empty() => Request::Latest,
+            requirement => Request::Lowest(requirement),
+        },
+        text => text
+            .parse()
+            .map_err(|source| VersionError::Request { place: origin.clone(), source })?,
+    };
+    Ok(Wanted { tool, request, origin, why: search.why })
+}
+
+#[cfg(test)]
+mod tests;

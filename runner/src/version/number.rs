@@ -36,16 +36,23 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+    pub(super) fn new(text: &str, expected: &'static str) -> Self {
         Self { text: text.to_owned(), expected }
     }
 }
 
 /// The beginning of `text`, printable: it comes from a file that anybody may have written.
-pub(crate) fn shown(text: &str) -> String {
-    let mut characters = text.trim().escape_debug();
-    let mut shown: String = characters.by_ref().take(80).collect();
-    if characters.next().is_some() {
+pub(super) fn shown(text: &str) -> String {
+    let text = text.trim();
+    let mut shown = String::new();
+    for character in text.chars().take(80) {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    if text.chars().nth(80).is_some() {
         shown.push_str("...");
     }
     shown
@@ -57,14 +64,9 @@ impl Version {
         !self.pre.is_empty()
     }
 
-    /// How many segments were written: three in `1.5.0`, two in `1.5`.
-    pub(crate) fn written(&self) -> usize {
-        self.written
-    }
-
-    /// Whether it has build metadata (`+...`).
-    pub(crate) fn has_metadata(&self) -> bool {
-        !self.meta.is_empty()
+    /// Whether it can be the name of a release: at most three segments and no metadata.
+    pub(super) fn is_exact(&self) -> bool {
+        self.written <= 3 && self.meta.is_empty()
     }
 
     /// Whether its segments are at least these, whatever its prerelease: `1.12.0-beta1` is of 1.12.
@@ -320,3 +322,6 @@ impl fmt::Display for Constraint {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

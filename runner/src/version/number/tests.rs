@@ -1,0 +1,319 @@
+use std::cmp::Ordering;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{Constraint, Version};
+
+fn version(text: &str) -> Version {
+    text.parse().unwrap()
+}
+
+fn allows(constraint: &str, text: &str) -> bool {
+    constraint.parse::<Constraint>().unwrap().allows(&version(text))
+}
+
+#[test]
+fn a_version_is_filled_up_and_loses_its_v() {
+    for (text, shown) in [
+        ("1.5", "1.5.0"),
+        ("v1.9.8", "1.9.8"),
+        ("1", "1.0.0"),
+        ("1.2.3.4", "1.2.3.4"),
+        ("1.7rc2", "1.7.0-rc2"),
+        ("1.2-5", "1.2.0-5"),
+        ("1.0-", "1.0.0--"),
+        ("1.10.0-rc1+build.5", "1.10.0-rc1+build.5"),
+        ("9223372036854775807.0", "9223372036854775807.0.0"),
+    ] {
+        assert_eq!(version(text).to_string(), shown);
+        assert_eq!(version(shown).to_string(), shown, "it reads back");
+    }
+}
+
+#[test]
+fn what_is_no_version_is_refused() {
+    for text in [
+        "",
+        "v",
+        "x",
+        "1.",
+        ".1",
+        "1..2",
+        "1.x",
+        "1.2.3-",
+        "1.2.3-a..b",
+        "1.2.3-a.",
+        "1.2.3+",
+        "1.2.3+a b",
+        "1 2",
+        " 1.2",
+        "-1",
+        "+1",
+        "1.2.3/../x",
+        "9223372036854775808",
+        "1.2.3-é",
+        "vv1",
+        &"1.".repeat(80),
+    ] {
+        // `1.2.3-` is legal for go-version: the dash is the prerelease.
+        assert_eq!(text.parse::<Version>().is_ok(), text == "1.2.3-", "{text}");
+    }
+}
+
+#[test]
+fn versions_are_ordered_as_go_version_orders_them() {
+    for (smaller, larger) in [
+        ("1.9.0", "1.10.0"),
+        ("1.10.0-rc1", "1.10.0"),
+        ("1.10.0-alpha20240814", "1.10.0-beta1"),
+        ("1.0.0-rc10", "1.0.0-rc2"),
+        ("1.0.0-alpha", "1.0.0-alpha.1"),
+        ("1.0.0-alpha.beta", "1.0.0-alpha"),
+        ("1.0.0-alpha.9", "1.0.0-alpha.10"),
+        ("1.0.0-1", "1.0.0-a"),
+        ("1.2.3", "1.2.3.1"),
+    ] {
+        assert_eq!(
+            version(smaller).compare(&version(larger)),
+            Ordering::Less,
+            "{smaller} < {larger}"
+        );
+        assert_eq!(version(larger).compare(&version(smaller)), Ordering::Greater);
+    }
+    for (one, other) in
+        [("1.5", "1.5.0"), ("1.5.0+a", "1.5.0+b"), ("1.2.3.0-rc1", "1.2.3"), ("1.2.3.0", "1.2.3")]
+    {
+        assert!(version(one) == version(other), "{one} = {other}");
+    }
+}
+
+#[test]
+fn constraints_mean_what_terraform_means() {
+    for (constraint, text, expected) in [
+        ("1.5", "1.5.0", true),
+        ("=1.5", "1.5.1", false),
+        (" >= 1.5 ,\n< 2.0.0\t", "1.15.3", true),
+        (">= 1.5, < 2", "2.0.0", false),
+        ("~> 1.2", "1.9.9", true),
+        ("~> 1.2", "2.0.0", false),
+        ("~> 1.2.3", "1.2.9", true),
+        ("~> 1.2.3", "1.3.0", false),
+        ("~> 1", "9.0.0", true),
+        ("~> 1.2.3.4", "1.2.3.9", true),
+        ("~> 1.2.3.0", "1.2.3", false),
+        ("~> 1.6.0-alpha", "1.6.0-beta1", true),
+        ("~> 1.6.0-alpha", "1.6.0", false),
+        (">= 1.6.0-alpha", "1.6.0", true),
+        (">= 1.6.0-alpha", "1.7.0-alpha", false),
+        (">= 1.10", "1.10.0-rc1", false),
+        ("> 1.10", "1.11.0-rc1", false),
+        ("= 1.10.0-rc1", "1.10.0-rc1", true),
+        ("!= 1.5.0", "1.6.0", true),
+        ("!= 1.5.0", "1.5.0", false),
+        ("!= 1.5.0", "1.6.0-alpha1", false),
+        ("!= 1.5.0, != 1.5.1", "1.6.0-alpha1", false),
+        ("!= 1.5.0, >= 1.6.0-alpha1", "1.6.0-alpha1", true),
+    ] {
+        assert_eq!(allows(constraint, text), expected, "{constraint} and {text}");
+    }
+}
+
+#[test]
+fn what_is_no_constraint_is_refused() {
+    for text in [
+        "",
+        ",",
+        ">= 1,",
+        "^1.2",
+        "~1.2",
+        "== 1.2",
+        "1.x",
+        ">= 1 || < 2",
+        ">= 1.0 < 2",
+        "> > 1",
+        ">=",
+        "~>",
+    ] {
+        text.parse::<Constraint>().unwrap_err();
+    }
+    let error = "^1.2\n".parse::<Constraint>().unwrap_err().to_string();
+    insta::assert_snapshot!(error, @"`^1.2` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
+    let huge = ">=1,".repeat(100_000);
+    assert!(huge.parse::<Constraint>().unwrap_err().to_string().len() < 300);
+}
+
+#[test]
+fn an_empty_constraint_allows_every_stable_version() {
+    assert!(Constraint::default().allows(&version("1.0.0")));
+    assert!(!Constraint::default().allows(&version("1.0.0-rc1")));
+}
+
+/// The rules of `versions.md` 1.3 (and 8.1) once more, as far from the code as can be: over plain
+/// vectors and texts, one question at a time.
+mod model {
+    pub(super) type Parsed = (Vec<i64>, usize, String);
+
+    pub(super) fn parse(text: &str) -> Parsed {
+        let text = text.trim_start_matches('v');
+        let text = text.split('+').next().unwrap();
+        let (numbers, pre) = match text.find('-') {
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (text, ""),
+        };
+        let mut segments: Vec<i64> = numbers.split('.').map(|n| n.parse().unwrap()).collect();
+        let written = segments.len();
+        while segments.len() < 3 {
+            segments.push(0);
+        }
+        (segments, written, pre.to_owned())
+    }
+
+    fn padded(segments: &[i64]) -> Vec<i64> {
+        let mut segments = segments.to_vec();
+        segments.resize(10, 0);
+        segments
+    }
+
+    fn pre_less(a: &str, b: &str) -> bool {
+        let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
+        for index in 0..a.len().max(b.len()) {
+            let number =
+                |parts: &[&str]| parts.get(index).and_then(|part| part.parse::<i64>().ok());
+            let (x, y) = (a.get(index), b.get(index));
+            if x == y {
+                continue;
+            }
+            return match (x, y, number(&a), number(&b)) {
+                (None, _, _, number) => number.is_some(),
+                (_, None, number, _) => number.is_none(),
+                (_, _, Some(x), Some(y)) => x < y,
+                (_, _, Some(_), None) => true,
+                (_, _, None, Some(_)) => false,
+                (Some(x), Some(y), None, None) => x.as_bytes() < y.as_bytes(),
+            };
+        }
+        false
+    }
+
+    pub(super) fn less(a: &Parsed, b: &Parsed) -> bool {
+        let (x, y) = (padded(&a.0), padded(&b.0));
+        if x != y {
+            return x < y;
+        }
+        if a.0.len() != b.0.len() {
+            return false;
+        }
+        match (a.2.as_str(), b.2.as_str()) {
+            ("", _) => false,
+            (_, "") => true,
+            (x, y) => pre_less(x, y),
+        }
+    }
+
+    pub(super) fn allows(items: &[(&str, String)], text: &str) -> bool {
+        let v = parse(text);
+        let only_unequal = items.iter().all(|(operator, _)| *operator == "!=");
+        if only_unequal && !v.2.is_empty() {
+            return false;
+        }
+        items.iter().all(|(operator, bound)| {
+            let c = parse(bound);
+            let (below, above) = (less(&v, &c), less(&c, &v));
+            let gate = v.2.is_empty() || (!c.2.is_empty() && v.0 == c.0);
+            match *operator {
+                "" | "=" => !below && !above,
+                "!=" => below || above,
+                ">" => gate && above,
+                ">=" => gate && !below,
+                "<" => gate && below,
+                "<=" => gate && !above,
+                "~>" => {
+                    let upper = &padded(&c.0)[..c.1 - 1];
+                    let both = c.2.is_empty() || !v.2.is_empty();
+                    gate && both
+                        && !below
+                        && v.0.len() >= c.0.len()
+                        && padded(&v.0).starts_with(upper)
+                }
+                other => unreachable!("{other}"),
+            }
+        })
+    }
+}
+
+/// Every published version, where the lists are at hand.
+fn published() -> Vec<String> {
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/versions");
+    let mut all = Vec::new();
+    for name in ["terraform", "opentofu"] {
+        match std::fs::read_to_string(lists.join(format!("{name}_releases.txt"))) {
+            Ok(text) => all.extend(text.split_whitespace().map(str::to_owned)),
+            Err(error) => eprintln!("the published versions of {name} are not at hand: {error}"),
+        }
+    }
+    all.extend(
+        [
+            "1.5.0",
+            "1.5.7",
+            "1.6.0-alpha1",
+            "1.6.0-rc1",
+            "2.0.0",
+            "1.2.3.4",
+            "1.2.3.4-rc1",
+            "0.12.0-alpha4",
+            "1.0.0-a.1",
+        ]
+        .map(str::to_owned),
+    );
+    all
+}
+
+/// Bounds like those that are published, and near misses of them.
+fn bound(published: Vec<String>) -> impl Strategy<Value = String> {
+    let number = 0..20_i64;
+    let made = (
+        proptest::collection::vec(number, 1..5),
+        prop::option::of("(alpha|beta|rc)[.]?[0-9]{0,2}"),
+    );
+    let made = made.prop_map(|(segments, pre)| {
+        let segments: Vec<_> = segments.iter().map(ToString::to_string).collect();
+        let pre = pre.map(|pre| format!("-{}", pre.trim_end_matches('.')));
+        format!("{}{}", segments.join("."), pre.unwrap_or_default())
+    });
+    prop_oneof![prop::sample::select(published), made]
+}
+
+proptest! {
+    #[test]
+    fn the_check_agrees_with_a_model_of_the_rules_on_every_published_version(
+        items in proptest::collection::vec(
+            (prop::sample::select(vec!["", "=", "!=", ">", ">=", "<", "<=", "~>"]), bound(published())),
+            1..4,
+        ),
+    ) {
+        let text: Vec<_> = items.iter().map(|(operator, bound)| format!("{operator} {bound}")).collect();
+        let constraint: Constraint = text.join(",").parse().unwrap();
+        for candidate in published() {
+            let (ours, model) = (constraint.allows(&version(&candidate)), model::allows(&items, &candidate));
+            prop_assert_eq!(ours, model, "{} and {}", constraint, candidate);
+        }
+    }
+
+    #[test]
+    fn the_order_agrees_with_the_model(a in bound(published()), b in bound(published())) {
+        let ours = version(&a).compare(&version(&b));
+        let (a, b) = (model::parse(&a), model::parse(&b));
+        prop_assert_eq!(ours == Ordering::Less, model::less(&a, &b));
+        prop_assert_eq!(ours == Ordering::Greater, model::less(&b, &a));
+    }
+
+    #[test]
+    fn no_text_makes_the_parsers_fall_over(text in "[ v0-9.~+<>=!,a-z-]{0,40}") {
+        if let Ok(version) = text.parse::<Version>() {
+            let again: Version = version.to_string().parse().unwrap();
+            prop_assert!(again == version);
+        }
+        drop(text.parse::<Constraint>().map(|constraint| constraint.to_string()));
+    }
+}

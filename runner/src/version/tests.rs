@@ -1,0 +1,260 @@
+use std::path::Path;
+
+use super::{Request, ToolName, ToolRequest, VersionError, Wanted, wanted};
+
+/// A temporary directory with these files in it.
+fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+fn look(dir: &Path) -> Wanted {
+    wanted(None, None, dir, None).unwrap()
+}
+
+fn asked(files: &[(&str, &str)]) -> String {
+    let dir = tree(files);
+    let wanted = look(dir.path());
+    format!("{} {}", wanted.tool, wanted.request)
+}
+
+fn refusal(files: &[(&str, &str)]) -> String {
+    let dir = tree(files);
+    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    let text = match std::error::Error::source(&error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    text.replace(&dir.path().canonicalize().unwrap().display().to_string(), "DIR")
+}
+
+fn terraform(text: &str) -> String {
+    format!("terraform {{\n  required_version = {text}\n}}\n")
+}
+
+#[test]
+fn a_tool_is_asked_for_with_or_without_a_version() {
+    let tool = |tool, request: Option<&str>| {
+        Some(ToolRequest { tool, request: request.map(str::to_owned) })
+    };
+    assert_eq!(ToolRequest::parse("tofu").unwrap(), tool(ToolName::Tofu, None));
+    assert_eq!(
+        ToolRequest::parse("terraform@~> 1.9").unwrap(),
+        tool(ToolName::Terraform, Some("~> 1.9"))
+    );
+    assert_eq!(ToolRequest::parse("live/vpc").unwrap(), None);
+    assert_eq!(ToolRequest::parse("Terraform").unwrap(), None);
+    assert_eq!(ToolRequest::parse("a@b").unwrap(), None);
+    ToolRequest::parse("tofu@").unwrap_err();
+    ToolRequest::parse("tofu@ ").unwrap_err();
+}
+
+#[test]
+fn the_words_of_a_request_are_understood() {
+    for (text, shown) in [
+        ("1.9.8", "1.9.8"),
+        ("v1.5", "1.5.0"),
+        ("latest", "latest"),
+        ("latest-stable", "latest"),
+        ("latest-pre", "latest-pre"),
+        ("~> 1.9", "~> 1.9"),
+        ("=1.9.8", "=1.9.8"),
+        ("1.2.3.4", "1.2.3.4"),
+    ] {
+        assert_eq!(text.parse::<Request>().unwrap().to_string(), shown);
+    }
+    assert!(matches!("1.9".parse::<Request>(), Ok(Request::Exact(_))));
+    for text in ["", "newest", "latest:^1.", "min:1", "1.x", "1.9.8 # why", "1.9.8\n1.9.9"] {
+        text.parse::<Request>().unwrap_err();
+    }
+}
+
+#[test]
+fn the_nearest_version_file_decides_and_a_blank_one_does_not() {
+    let dir = tree(&[
+        (".terraform-version", "1.5.7\n"),
+        ("a/.terraform-version", " 1.9.8 \r\n"),
+        ("a/b/.terraform-version", " \n"),
+        ("a/b/main.tf", &terraform("\"~> 1.3\"")),
+    ]);
+    assert_eq!(look(&dir.path().join("a/b")).request.to_string(), "1.9.8");
+    assert_eq!(look(dir.path()).request.to_string(), "1.5.7");
+    let origin = look(&dir.path().join("a")).origin;
+    assert!(origin.ends_with("a/.terraform-version"), "{origin}");
+}
+
+#[test]
+fn the_home_comes_after_all_parents() {
+    let home = tree(&[(".terraform-version", "1.0.0")]);
+    let dir = tree(&[("a/main.tf", "")]);
+    let at = |path: &str| wanted(None, None, &dir.path().join(path), Some(home.path())).unwrap();
+    assert_eq!(at("a").request.to_string(), "1.0.0");
+    std::fs::write(dir.path().join(".terraform-version"), "1.1.0").unwrap();
+    assert_eq!(at("a").request.to_string(), "1.1.0");
+}
+
+#[test]
+fn what_is_given_goes_before_what_is_found() {
+    let dir = tree(&[(".opentofu-version", "1.8.0"), (".terraform-version", "1.9.8")]);
+    let given =
+        |tool, text| wanted(tool, Some((text, "--tool-version")), dir.path(), None).unwrap();
+    let both = given(Some(ToolName::Terraform), "1.2.3");
+    assert_eq!((both.tool, both.request.to_string()), (ToolName::Terraform, "1.2.3".to_owned()));
+    assert_eq!(both.origin, "--tool-version");
+    assert_eq!(given(None, "1.2.3").tool, ToolName::Tofu);
+    assert_eq!(given(Some(ToolName::Terraform), " ").request.to_string(), "1.9.8");
+    let nowhere = wanted(Some(ToolName::Tofu), Some(("1.9", "x")), Path::new("/no/such/dir"), None);
+    assert_eq!(nowhere.unwrap().request.to_string(), "1.9.0");
+}
+
+#[test]
+fn the_tool_is_the_one_that_a_file_names() {
+    assert_eq!(asked(&[]), "terraform any stable version");
+    assert_eq!(asked(&[(".opentofu-version", "1.8.0")]), "tofu 1.8.0");
+    assert_eq!(asked(&[("main.tofu", "")]), "tofu any stable version");
+    assert_eq!(asked(&[("main.tofu", ""), (".terraform-version", "1.9.8")]), "terraform 1.9.8");
+    let dir = tree(&[(".terraform-version", "1.9.8"), ("a/main.tofu", "")]);
+    assert_eq!(look(&dir.path().join("a")).tool, ToolName::Tofu);
+}
+
+#[test]
+fn every_required_version_counts() {
+    let files = [
+        ("b.tf", terraform("\"~> 1.5\"") + &terraform("\"!= 1.5.5\"")),
+        ("a.tf", terraform("<<-EOT\n    >= 1.4\n  EOT")),
+        ("c.tf.json", r#"{"terraform": [{"required_version": "< 1.9"}, {}], "//": 1}"#.to_owned()),
+        ("d.tf.json", r#"{"terraform": {"required_version": 1}}"#.to_owned()),
+        ("e.tf", "\u{feff}".to_owned() + &terraform("\"< ${\"1.8\"}\"")),
+        ("f.tf", terraform("null")),
+        ("g.tf", "# required_version = \"9\"\nlocals {\n required_version = 9\n}".to_owned()),
+        (".hidden.tf", terraform("\"9\"")),
+        ("backup.tf~", terraform("\"9\"")),
+        ("#a.tf#", terraform("\"9\"")),
+        ("a.tofu.bak", terraform("\"9\"")),
+        ("deeper/main.tf", terraform("\"9\"")),
+    ];
+    let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    assert_eq!(asked(&files), "terraform >= 1.4, ~> 1.5, != 1.5.5, < 1.9, 1, < 1.8");
+}
+
+#[test]
+fn an_override_file_replaces_what_was_required() {
+    let (main, first, second) = (terraform("\"1.1\""), terraform("\"1.2\""), terraform("\"1.3\""));
+    let files = [("main.tf", main.as_str()), ("a_override.tf", &first), ("override.tf", "")];
+    assert_eq!(asked(&files), "terraform 1.2");
+    let files = [("main.tf", main.as_str()), ("a_override.tf", &first), ("override.tf", &second)];
+    assert_eq!(asked(&files), "terraform 1.3");
+}
+
+#[test]
+fn what_must_be_evaluated_is_passed_over() {
+    for text in ["var.v", "file(\"x\")", "\"~> ${var.v}\"", "true"] {
+        assert_eq!(asked(&[("main.tf", &terraform(text))]), "terraform any stable version");
+    }
+}
+
+#[test]
+fn a_broken_file_is_named_with_its_line_and_column() {
+    let broken = "terraform {\n  required_version = \"1.5\" }\n  x = \n}";
+    insta::assert_snapshot!(refusal(&[("main.tf", broken)]), @r#"DIR/main.tf:2:28: expected newline or eof: `required_version = "1.5" }`"#);
+    insta::assert_snapshot!(refusal(&[("a.tf.json", "{\n \"required_version\": ]")]), @r#"DIR/a.tf.json:2:22: not JSON: `"required_version": ]`"#);
+    insta::assert_snapshot!(refusal(&[("main.tf", &terraform("\"^1.5\""))]), @"DIR/main.tf:2: not a version request: `^1.5` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
+    insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is no exact version (1.9.8), constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas) or keyword (latest, latest-pre, latest-allowed, min-required)");
+    insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^1\\.8")]), @r"DIR/.opentofu-version: not a version request: `latest:^1\.8` is no request that is understood yet: regular expressions (latest:..., min:...) come later");
+}
+
+#[test]
+fn nothing_is_read_without_a_limit() {
+    let dir = tree(&[(".terraform-version", &" ".repeat(65 * 1024))]);
+    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    assert!(matches!(error, VersionError::TooLarge { limit: 65_536, .. }), "{error}");
+
+    let dir = tree(&[]);
+    let sparse = std::fs::File::create(dir.path().join("main.tf")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    assert!(matches!(error, VersionError::TooLarge { limit: 16_777_216, .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_file_is_passed_over() {
+    let dir = tree(&[
+        (".terraform-version/x", ""),
+        ("modules.tf/x", ""),
+        ("main.tf", &terraform("\"1.5\"")),
+    ]);
+    nix::unistd::mkfifo(&dir.path().join("pipe.tf"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    nix::unistd::mkfifo(&dir.path().join(".opentofu-version"), nix::sys::stat::Mode::S_IRWXU)
+        .unwrap();
+    assert_eq!(look(dir.path()).request.to_string(), "1.5");
+}
+
+#[test]
+fn a_nest_of_brackets_does_not_overflow_the_stack() {
+    let nest = format!("required_version = {}", "[".repeat(1 << 20));
+    assert!(refusal(&[("main.tf", &nest)]).starts_with("DIR/main.tf:1:"));
+    let nest = format!("{{\"required_version\": {}", "[".repeat(1 << 20));
+    assert!(refusal(&[("main.tf.json", &nest)]).starts_with("DIR/main.tf.json:1:"));
+}
+
+/// Which of some versions a directory of OpenTofu allows.
+fn allowed(files: &[(&str, &str)]) -> Vec<&'static str> {
+    let dir = tree(files);
+    let wanted = wanted(Some(ToolName::Tofu), None, dir.path(), None).unwrap();
+    let candidates = ["1.6.0", "1.11.0", "1.12.0-beta1", "1.12.0", "1.12.6"];
+    candidates.into_iter().filter(|text| wanted.request.allows(&text.parse().unwrap())).collect()
+}
+
+#[test]
+fn opentofu_passes_over_a_pin_of_terraform_from_1_12_on() {
+    let pin = terraform("\"1.6.0\"");
+    assert_eq!(allowed(&[("main.tf", &pin)]), ["1.6.0", "1.12.0", "1.12.6"]);
+    assert_eq!(allowed(&[("main.tofu", &pin)]), ["1.6.0"]);
+    assert_eq!(
+        allowed(&[("main.tf", &pin), ("main.tofu", "")]),
+        ["1.6.0", "1.11.0", "1.12.0", "1.12.6"]
+    );
+    assert_eq!(
+        allowed(&[("main.tf", &pin), ("main.tofu.json", "{}")]),
+        ["1.6.0", "1.12.0", "1.12.6"]
+    );
+    let language = "language {\n  compatible_with {\n    opentofu = \"< 1.12.6\"\n  }\n}\n";
+    assert_eq!(allowed(&[("main.tf", language)]), ["1.12.0"]);
+    let json = r#"{"language": {"compatible_with": {"opentofu": "> 1.12.0"}}}"#;
+    assert_eq!(allowed(&[("main.tf.json", json)]), ["1.12.6"]);
+    assert_eq!(asked(&[("main.tf", language)]), "terraform any stable version");
+}
+
+#[test]
+fn the_lowest_is_chosen_where_that_is_asked() {
+    let dir =
+        tree(&[(".terraform-version", "min-required"), ("main.tf", &terraform("\"~> 1.5\""))]);
+    let versions = ["1.4.0", "1.6.0", "1.5.1", "1.5.0-rc1"].map(|text| text.parse().unwrap());
+    let wanted = look(dir.path());
+    assert_eq!(wanted.request.best(&versions).unwrap().to_string(), "1.5.1");
+    assert!(matches!(
+        look(tree(&[(".terraform-version", "min-required")]).path()).request,
+        Request::Latest
+    ));
+}
+
+#[test]
+fn the_why_names_every_place() {
+    let dir = tree(&[("main.tofu", ""), ("a.tf", &terraform("\"~> 1.5\""))]);
+    let why: Vec<_> = look(dir.path())
+        .why
+        .iter()
+        .map(|reason| format!("{}: {}", reason.place, reason.says))
+        .collect();
+    let why =
+        why.join("\n").replace(&dir.path().canonicalize().unwrap().display().to_string(), "DIR");
+    insta::assert_snapshot!(why, @r"
+    DIR/main.tofu: only OpenTofu reads this file
+    DIR/a.tf:2: required_version ~> 1.5
+    ");
+}
