@@ -1,0 +1,5 @@
+//! What integration tests share.
+
+pub mod datastore;
+
+pub use crate::datastore::TestDatastore;

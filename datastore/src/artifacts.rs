@@ -1,0 +1,60 @@
+//! `/api/artifacts`: any file of an attempt that upstream has no route for.
+
+use axum::extract::State;
+use axum::response::Response;
+use datastore_api::{ArtifactName, Attempt, File, RunKey};
+
+use crate::error::{ApiError, Cause, Route};
+use crate::params::{FromParams, Params, Query};
+use crate::runs::stored;
+use crate::store::{Key, Store};
+use crate::transfer::{Upload, Wanted};
+
+pub(crate) struct Get {
+    run: RunKey,
+    attempt: Option<Attempt>,
+    name: ArtifactName,
+}
+
+pub(crate) struct Put {
+    run: RunKey,
+    attempt: Attempt,
+    name: ArtifactName,
+}
+
+pub(crate) async fn get(
+    State(store): State<Store>,
+    Query(Get { run, attempt, name }): Query<Get>,
+    wanted: Wanted,
+) -> Result<Response, ApiError> {
+    let key = stored(&store, run, attempt, File::Other(name)).await;
+    let key = key.map_err(Route::Own.error())?;
+    wanted.answer(&store, &key).await.map_err(Route::Own.error())
+}
+
+pub(crate) async fn put(
+    State(store): State<Store>,
+    Query(Put { run, attempt, name }): Query<Put>,
+    upload: Upload,
+) -> Result<Response, ApiError> {
+    let key = Key::File(run, attempt, File::Other(name));
+    upload.keep(&store, &key).await.map_err(Route::Own.error())
+}
+
+impl FromParams for Get {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.optional("attempt")?);
+        Ok(Self { run, attempt, name: params.required("name")? })
+    }
+}
+
+impl FromParams for Put {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.required("attempt")?);
+        Ok(Self { run, attempt, name: params.required("name")? })
+    }
+}

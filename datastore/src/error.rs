@@ -1,0 +1,205 @@
+//! How an error becomes a response: here, and nowhere else.
+//!
+//! Burrito's routes answer upstream's texts, since its controllers and people know them; Plancha's
+//! own answer `application/problem+json` (RFC 9457).
+
+use std::error::Error;
+
+use axum::Json;
+use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use datastore_api::digest::InvalidSha256;
+use serde_json::json;
+
+use crate::store::StoreError;
+
+/// Why a request was not served, in the words of its route.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) route: Route,
+    pub(crate) cause: Cause,
+}
+
+/// Whose words an answer uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    GetPlan,
+    PutPlan,
+    GetLogs,
+    PutLogs,
+    GetBundle,
+    PutBundle,
+    /// Any that upstream does not have.
+    Own,
+}
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error("missing query parameter `{0}`")]
+    Missing(&'static str),
+    #[error("query parameter `{parameter}`: {reason}")]
+    Parameter { parameter: &'static str, reason: String },
+    #[error("header `Repr-Digest`: {0}")]
+    ReprDigest(#[from] InvalidSha256),
+    #[error("header `{0}` is not supported here")]
+    Header(&'static str),
+    #[error("it is not what `If-Match` names")]
+    NoMatch,
+    #[error("the range begins past the end, at {size} bytes")]
+    Range { size: u64 },
+    #[error("shutting down")]
+    Draining,
+    #[error("the storage backend does not answer")]
+    NotReady(#[source] StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Route {
+    /// For `map_err`: the error, in the words of this route.
+    pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
+        move |cause| ApiError { route: self, cause: cause.into() }
+    }
+}
+
+impl ApiError {
+    /// Every error, one line each, and no wildcard: a new variant must choose.
+    fn status(&self) -> StatusCode {
+        match &self.cause {
+            Cause::Missing(_) => StatusCode::BAD_REQUEST,
+            Cause::Parameter { .. } => StatusCode::BAD_REQUEST,
+            Cause::ReprDigest(_) => StatusCode::BAD_REQUEST,
+            Cause::Header(_) => StatusCode::BAD_REQUEST,
+            Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
+            Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+            Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
+            Cause::Store(StoreError::KeyTooLong(_)) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
+            Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+            Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Upstream's text, or what the error itself says where upstream has none.
+    fn text(&self) -> String {
+        let upstream = match (&self.cause, self.route) {
+            (_, Route::Own) => None,
+            (Cause::Missing("revision"), _) => Some("missing revision parameter"),
+            (Cause::Missing(_), _) => Some("missing query parameters"),
+            (Cause::Store(StoreError::NotFound), route) => route.not_found(),
+            (_, route) if self.is_backend() => route.backend(),
+            _ => None,
+        };
+        match (&self.cause, upstream) {
+            (_, Some(text)) if self.route == Route::PutPlan && self.is_backend() => {
+                format!("{text}: {}", chain(&self.cause))
+            }
+            (_, Some(text)) => text.to_owned(),
+            (Cause::Store(StoreError::Upload(_)), None) => {
+                format!("could not read request body: {}", chain(&self.cause))
+            }
+            (_, None) => self.cause.to_string(),
+        }
+    }
+
+    fn is_backend(&self) -> bool {
+        self.status().is_server_error() && matches!(self.cause, Cause::Store(_))
+    }
+}
+
+impl Route {
+    fn not_found(self) -> Option<&'static str> {
+        match self {
+            Self::GetPlan | Self::PutPlan => Some("No plan for this attempt"),
+            Self::GetLogs | Self::PutLogs => Some("No logs for this attempt"),
+            Self::GetBundle | Self::PutBundle => Some("No bundle found for this revision"),
+            Self::Own => None,
+        }
+    }
+
+    fn backend(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GetPlan => "could not get plan, there's an issue with the storage backend",
+            Self::PutPlan => "could not put plan, there's an issue with the storage backend",
+            Self::GetLogs => "could not get logs, there's an issue with the storage backend",
+            Self::PutLogs => "could not put logs, there's an issue with the storage backend",
+            Self::GetBundle => {
+                "could not get bundle for revision, there's an issue with the storage backend"
+            }
+            Self::PutBundle => {
+                "could not store revision, there's an issue with the storage backend"
+            }
+            Self::Own => return None,
+        })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, text) = (self.status(), self.text());
+        if status.is_server_error() {
+            tracing::error!(error = chain(&self.cause), "request failed");
+        }
+        let mut response = match self.route {
+            Route::Own => problem(status, &text),
+            _ => plain(status, text),
+        };
+        let headers = response.headers_mut();
+        if let Cause::Range { size } = self.cause {
+            headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
+        }
+        if let Cause::Draining = self.cause {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        response
+    }
+}
+
+/// Any path and method that no route takes: as upstream's framework says it.
+pub(crate) async fn not_found() -> Response {
+    let json = [(CONTENT_TYPE, "application/json")];
+    (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
+}
+
+/// Text as upstream sends it.
+pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, [(CONTENT_TYPE, "text/plain; charset=UTF-8")], text.into()).into_response()
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+    });
+    (status, [(CONTENT_TYPE, "application/problem+json")], Json(body)).into_response()
+}
+
+/// A header value made of text that cannot be anything else.
+pub(crate) fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// The error and its causes, on one line.
+///
+/// Some libraries (`object_store`, hyper) print their causes *and* return them from `source()`; a
+/// cause already told is not told again.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,50 @@
+//! An HTTP service over an object store, for what runs of Terraform produce.
+
+mod app;
+mod artifacts;
+mod auth;
+mod bundles;
+pub mod config;
+mod error;
+mod logs;
+mod params;
+mod plans;
+mod runs;
+mod server;
+pub mod store;
+pub mod telemetry;
+mod transfer;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::auth::Auth;
+use crate::config::Config;
+use crate::store::Store;
+
+/// Time to remove what uploads that were broken off have left behind.
+const TIDY: Duration = Duration::from_secs(2);
+
+/// Serves until `shutdown` is cancelled and the requests under way are answered.
+pub async fn serve(
+    listener: TcpListener,
+    config: Config,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Config { storage, auth, drain } = config;
+    let store = Store::open(&storage).map_err(anyhow::Error::from_boxed);
+    let store = store.with_context(|| format!("cannot use the storage {storage}"))?;
+    let address = listener.local_addr()?;
+    tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
+
+    let app = app::App { store: store.clone(), auth, shutdown: shutdown.clone() };
+    server::run(listener, app::router(app), shutdown, drain).await;
+    if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
+        tracing::warn!("an upload that was broken off may have left a hidden file");
+    }
+    tracing::info!("done");
+    Ok(())
+}

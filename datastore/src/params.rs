@@ -1,0 +1,99 @@
+//! The query of a request, typed.
+//!
+//! The first value of a repeated parameter counts, and an empty one is missing, as upstream has it.
+//! What a missing parameter answers is said in [`crate::error`].
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use url::form_urlencoded;
+
+use crate::error::{ApiError, Cause, Route};
+
+/// The parameters of a route, or the route's refusal.
+pub(crate) struct Query<T>(pub(crate) T);
+
+/// What a route takes in its query.
+pub(crate) trait FromParams: Sized {
+    /// Whose refusals a wrong query answers with.
+    const ROUTE: Route;
+
+    fn from_params(params: &Params) -> Result<Self, Cause>;
+}
+
+/// Text by name.
+pub(crate) struct Params(BTreeMap<String, String>);
+
+impl Params {
+    pub(crate) fn parse(query: &str) -> Self {
+        let mut params = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            params.entry(name.into_owned()).or_insert_with(|| value.into_owned());
+        }
+        Self(params)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn optional<T>(&self, parameter: &'static str) -> Result<Option<T>, Cause>
+    where
+        T: FromStr<Err: Display>,
+    {
+        let Some(text) = self.text(parameter) else { return Ok(None) };
+        let invalid = |reason: String| Cause::Parameter { parameter, reason };
+        // Bytes that are no UTF-8 have been replaced by this: two names must not become one.
+        if text.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(invalid("is not UTF-8".to_owned()));
+        }
+        text.parse().map(Some).map_err(|error: T::Err| invalid(error.to_string()))
+    }
+
+    pub(crate) fn required<T>(&self, parameter: &'static str) -> Result<T, Cause>
+    where
+        T: FromStr<Err: Display>,
+    {
+        self.optional(parameter)?.ok_or(Cause::Missing(parameter))
+    }
+}
+
+impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let params = Params::parse(parts.uri.query().unwrap_or_default());
+        T::from_params(&params).map(Self).map_err(|cause| ApiError { route: T::ROUTE, cause })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datastore_api::Name;
+
+    use super::*;
+
+    fn name(query: &str) -> Result<Option<Name>, Cause> {
+        Params::parse(query).optional("name")
+    }
+
+    #[test]
+    fn the_first_value_counts_and_an_empty_one_is_missing() {
+        let text = |query| name(query).unwrap().map(|name| name.to_string());
+        assert_eq!(text("a=b&name=x+y%23&name=z").as_deref(), Some("x y#"));
+        assert_eq!(text("name=&name=z"), None);
+        assert_eq!(text("name"), None);
+        assert_eq!(text(""), None);
+        assert!(matches!(Params::parse("").required::<Name>("name"), Err(Cause::Missing("name"))));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_no_name() {
+        for query in ["name=%ff", "name=a%C3", "name=..", "name=a%2Fb", "name=a%00"] {
+            assert!(matches!(name(query), Err(Cause::Parameter { .. })), "{query}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Where artifacts lie, and how they get there whole.
+//!
+//! The only room that knows `object_store`, and the only one that knows the path of an artifact:
+//! all of them are on this page. It knows nothing of HTTP.
+//!
+//! On `file://` the root directory is made with mode 0700, and that is what keeps others out: below
+//! it `object_store` creates directories and files as the umask says.
+
+#![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
+
+mod get;
+mod index;
+mod put;
+mod record;
+
+use std::collections::{BTreeMap, HashSet};
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
+use datastore_api::{Attempt, BundleKey, File, RunKey, Sha256};
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_util::task::TaskTracker;
+
+pub use self::get::{ByteStream, Meta};
+pub use self::put::Terms;
+
+/// What went wrong in something that was handed to us, or that we use.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Which backend, and what it needs to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// A directory, made if it is missing.
+    File(PathBuf),
+    /// This process, until it ends.
+    Memory,
+}
+
+/// One stored object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A file of an attempt.
+    File(RunKey, Attempt, File),
+    /// The git bundle of a commit.
+    Bundle(BundleKey),
+}
+
+/// A place to keep artifacts. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    objects: Arc<dyn ObjectStore>,
+    traits: Traits,
+    turns: Arc<[Mutex<()>; TURNS]>,
+    /// Attempts that are known to be in the index of runs.
+    indexed: Arc<std::sync::Mutex<HashSet<Path>>>,
+    uploads: TaskTracker,
+}
+
+/// In what the backends differ.
+#[derive(Clone, Debug)]
+struct Traits {
+    /// The directory, if it is one.
+    root: Option<PathBuf>,
+    /// Whether an object can carry its digest as metadata.
+    metadata: bool,
+    /// Up to here a body is put in one piece.
+    whole: usize,
+    /// Bytes of each part above that.
+    part: usize,
+}
+
+/// The artifact could not be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No such artifact.
+    #[error("no such artifact")]
+    NotFound,
+    /// The names are fine one by one, but too much together.
+    #[error("the key `{}...` is longer than {MAX_KEY} bytes", .0.chars().take(80).collect::<String>())]
+    KeyTooLong(String),
+    /// It was to be created, and is there with other content.
+    #[error("it is already stored, with other content")]
+    Exists,
+    /// It was replaced between two looks at it.
+    #[error("it was replaced meanwhile")]
+    Replaced,
+    /// The caller's upload broke off.
+    #[error("the upload broke off")]
+    Upload(#[source] BoxError),
+    /// The caller's upload is not what it was announced to be.
+    #[error("the body has the sha256 {received}, announced was {announced}")]
+    Digest {
+        /// What the caller said.
+        announced: Sha256,
+        /// What arrived.
+        received: Sha256,
+    },
+    /// The stored bytes are not those that were put.
+    #[error("`{0}` no longer has the sha256 it was stored with")]
+    Corrupt(Path),
+    /// The backend has no room left.
+    #[error("no space is left in the storage")]
+    Full(#[source] BoxError),
+    /// The backend is at fault.
+    #[error("the storage backend failed")]
+    Backend(#[source] BoxError),
+}
+
+/// Longer keys leave no room for what is put before and behind them: backends end at 1024.
+const MAX_KEY: usize = 960;
+/// Keys that share a turn only wait for each other's commits, so a fixed number of turns will do.
+const TURNS: usize = 256;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+impl Key {
+    /// Where it lies, as upstream writes it.
+    ///
+    /// [`Path::parse`] keeps a name as written; `Path::from` would percent-encode it.
+    fn path(&self) -> Result<Path, StoreError> {
+        let text = match self {
+            Self::File(run, attempt, file) => {
+                format!("{}/{attempt}/{}", run_prefix(run), file.name())
+            }
+            Self::Bundle(BundleKey { namespace, name, git_ref, revision }) => {
+                format!("repositories/{namespace}/{name}/{git_ref}/{revision}.gitbundle")
+            }
+        };
+        if text.len() > MAX_KEY {
+            return Err(StoreError::KeyTooLong(text));
+        }
+        parse(&text)
+    }
+}
+
+fn run_prefix(run: &RunKey) -> String {
+    format!("layers/{run}")
+}
+
+/// Where the digest of the object at `path` lies, if the object itself cannot carry it.
+fn record_path(path: &Path) -> Result<Path, StoreError> {
+    parse(&format!(".plancha/sha256/{path}"))
+}
+
+/// Where the runs of a layer are listed, newest first.
+fn index_prefix(namespace: &str, layer: &str) -> String {
+    format!(".plancha/runs/{namespace}/{layer}")
+}
+
+fn parse(text: &str) -> Result<Path, StoreError> {
+    Path::parse(text).map_err(|error| StoreError::Backend(error.into()))
+}
+
+impl Store {
+    /// Opens a backend; a missing directory is made.
+    pub fn open(storage: &Storage) -> Result<Self, BoxError> {
+        let (objects, traits): (Arc<dyn ObjectStore>, _) = match storage {
+            Storage::File(root) => {
+                fs_err::create_dir_all(root.parent().unwrap_or(root))?;
+                make_private(root)?;
+                let objects = LocalFileSystem::new_with_prefix(root)?.with_fsync(true);
+                let root = Some(root.clone());
+                (Arc::new(objects), Traits { root, metadata: false, whole: 256 * KIB, part: MIB })
+            }
+            Storage::Memory => {
+                let (whole, part) = (8 * MIB, 8 * MIB);
+                (Arc::new(InMemory::new()), Traits { root: None, metadata: true, whole, part })
+            }
+        };
+        Ok(Self {
+            objects,
+            traits,
+            turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
+            indexed: Arc::default(),
+            uploads: TaskTracker::new(),
+        })
+    }
+
+    /// Whether the backend answers.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        if let Some(root) = &self.traits.root {
+            fs_err::tokio::metadata(root).await.map_err(backend)?;
+        }
+        self.objects.list(Some(&parse(".plancha/probe")?)).try_next().await?;
+        Ok(())
+    }
+
+    /// Every attempt of a run that has files, oldest first.
+    pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, StoreError> {
+        let mut attempts = BTreeMap::<Attempt, Vec<FileInfo>>::new();
+        for (attempt, name, meta) in self.files(run).await? {
+            let files = attempts.entry(attempt).or_default();
+            files.push(FileInfo { name, size: meta.size, modified: rfc3339(&meta) });
+        }
+        let attempts = attempts.into_iter().map(|(attempt, mut artifacts)| {
+            artifacts.sort_by(|a, b| a.name.cmp(&b.name));
+            AttemptFiles { attempt, artifacts }
+        });
+        Ok(Attempts { attempts: attempts.collect() })
+    }
+
+    /// The greatest attempt of a run that has files.
+    pub async fn latest_attempt(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
+        Ok(self.files(run).await?.into_iter().map(|(attempt, ..)| attempt).max())
+    }
+
+    /// Waits until no upload is under way.
+    pub async fn settled(&self) {
+        self.uploads.close();
+        self.uploads.wait().await;
+    }
+
+    /// The files of every attempt of a run, in no order.
+    ///
+    /// A listing of directories would be shorter, but on `file://` an upload that broke off leaves
+    /// an empty one behind, and no object store would show that.
+    async fn files(&self, run: &RunKey) -> Result<Vec<(Attempt, String, ObjectMeta)>, StoreError> {
+        let prefix = parse(&run_prefix(run))?;
+        let mut found = self.objects.list(Some(&prefix));
+        let mut files = Vec::new();
+        while let Some(meta) = found.next().await.transpose()? {
+            let below = meta.location.as_ref().strip_prefix(prefix.as_ref());
+            let below = below.and_then(|below| below.strip_prefix('/')?.split_once('/'));
+            if let Some((attempt, name)) = below
+                && let Ok(attempt) = attempt.parse()
+            {
+                files.push((attempt, name.to_owned(), meta));
+            }
+        }
+        Ok(files)
+    }
+
+    /// The turn of one key: what must not mix with another commit to it waits here.
+    async fn turn(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
+        let slot = usize::try_from(hash % TURNS as u64).unwrap_or_default();
+        self.turns[slot].lock().await
+    }
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(root) => write!(f, "file://{}", root.display()),
+            Self::Memory => f.write_str("memory://"),
+        }
+    }
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        match error {
+            object_store::Error::NotFound { .. } => Self::NotFound,
+            object_store::Error::Precondition { .. } => Self::Replaced,
+            error => backend(error),
+        }
+    }
+}
+
+/// The backend failed; a full one is told apart wherever the reason stands in the chain.
+fn backend(error: impl Into<BoxError>) -> StoreError {
+    let error = error.into();
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    while let Some(error_now) = cause {
+        let kind = error_now.downcast_ref::<io::Error>().map(io::Error::kind);
+        if let Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) = kind {
+            return StoreError::Full(error);
+        }
+        cause = error_now.source();
+    }
+    StoreError::Backend(error)
+}
+
+fn make_private(root: &std::path::Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", root.display()))),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn rfc3339(meta: &ObjectMeta) -> String {
+    let millisecond = meta.last_modified.timestamp_millis();
+    jiff::Timestamp::from_millisecond(millisecond).unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> RunKey {
+        RunKey {
+            namespace: "team-a".parse().unwrap(),
+            layer: "network".parse().unwrap(),
+            run: "plan 1#%2F~é".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn every_key_lies_where_upstream_puts_it() {
+        let file = |file| Key::File(run(), Attempt(10), file).path().unwrap().to_string();
+        let plans = datastore_api::PlanFormat::ALL.map(|format| file(File::Plan(format)));
+        insta::assert_snapshot!(plans.join("\n"), @r"
+        layers/team-a/network/plan 1#%2F~é/10/pretty.plan
+        layers/team-a/network/plan 1#%2F~é/10/plan.json
+        layers/team-a/network/plan 1#%2F~é/10/short.diff
+        layers/team-a/network/plan 1#%2F~é/10/plan.bin
+        ");
+        insta::assert_snapshot!(file(File::Log), @"layers/team-a/network/plan 1#%2F~é/10/run.log");
+        let bundle = BundleKey {
+            namespace: "team-a".parse().unwrap(),
+            name: "infra".parse().unwrap(),
+            git_ref: "feat/a b#1~2".parse().unwrap(),
+            revision: "0123abc".parse().unwrap(),
+        };
+        let bundle = Key::Bundle(bundle).path().unwrap();
+        insta::assert_snapshot!(bundle, @"repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle");
+        insta::assert_snapshot!(
+            record_path(&bundle).unwrap(),
+            @".plancha/sha256/repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle"
+        );
+    }
+
+    #[test]
+    fn names_that_are_too_long_together_are_refused() {
+        let bundle = BundleKey {
+            namespace: "n".repeat(253).parse().unwrap(),
+            name: "m".repeat(253).parse().unwrap(),
+            git_ref: "r/".repeat(349).trim_end_matches('/').parse().unwrap(),
+            revision: "0".parse().unwrap(),
+        };
+        let error = Key::Bundle(bundle).path().unwrap_err();
+        assert!(matches!(error, StoreError::KeyTooLong(_)));
+        assert!(error.to_string().len() < 200);
+    }
+
+    #[test]
+    fn a_full_disk_is_found_at_the_end_of_the_chain() {
+        let generic = |kind: io::ErrorKind| object_store::Error::Generic {
+            store: "LocalFileSystem",
+            source: anyhow::Error::from(io::Error::from(kind)).context("writing").into(),
+        };
+        let full = StoreError::from(generic(io::ErrorKind::StorageFull));
+        assert!(matches!(full, StoreError::Full(_)));
+        let other = StoreError::from(generic(io::ErrorKind::PermissionDenied));
+        assert!(matches!(other, StoreError::Backend(_)));
+    }
+}

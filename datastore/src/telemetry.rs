@@ -1,0 +1,132 @@
+//! What the service says of itself: one line for each request, on standard error.
+//!
+//! A line has the path, never the whole query, and never a header of the caller's: one of them is a
+//! token.
+
+use std::io::{self, IsTerminal as _};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tracing::Instrument as _;
+
+use crate::config::LogFormat;
+use crate::error::value;
+use crate::params::Params;
+
+/// Starts the log.
+pub fn init(format: LogFormat) {
+    let log = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_max_level(tracing::Level::INFO)
+        .with_target(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// Gives every request an id, which its answer and all its lines bear, and one line at its end.
+pub(crate) async fn access_log(request: Request, next: Next) -> Response {
+    let id = next_id();
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let line = Line {
+        id: id.clone(),
+        since: Instant::now(),
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        status: None,
+        bytes_in: length.and_then(|length| length.parse().ok()),
+        bytes_out: 0,
+    };
+    let span = tracing::info_span!("request", id);
+    let mut counted = Counted { body: Body::empty(), span: span.clone(), line };
+    let mut response = next.run(request).instrument(span).await;
+    response.headers_mut().insert("x-request-id", value(&id));
+    counted.line.status = Some(response.status());
+    response.map(|body| {
+        counted.body = body;
+        Body::new(counted)
+    })
+}
+
+/// Unlike any other of this process, and most likely of its replicas.
+fn next_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let started = jiff::Timestamp::now().as_microsecond();
+    format!("{started:x}-{:x}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A body whose end, or whose being given up, ends its request.
+struct Counted {
+    body: Body,
+    span: tracing::Span,
+    line: Line,
+}
+
+/// What is said of a request.
+struct Line {
+    id: String,
+    since: Instant,
+    method: Method,
+    uri: Uri,
+    /// `None` if the caller left before there was one.
+    status: Option<StatusCode>,
+    bytes_in: Option<u64>,
+    bytes_out: u64,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let span = self.span.clone();
+        let frame = span.in_scope(|| Pin::new(&mut self.body).poll_frame(cx));
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.line.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let params = Params::parse(self.uri.query().unwrap_or_default());
+        tracing::info!(
+            id = self.id,
+            method = %self.method,
+            path = self.uri.path(),
+            namespace = params.text("namespace"),
+            layer = params.text("layer"),
+            run = params.text("run"),
+            status = self.status.map(|status| status.as_u16()),
+            bytes_in = self.bytes_in,
+            bytes_out = self.bytes_out,
+            ms = u64::try_from(self.since.elapsed().as_millis()).ok(),
+            "{}",
+            if self.status.is_some() { "request" } else { "request left by its caller" },
+        );
+    }
+}
