@@ -8,8 +8,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use datastore_api::{Attempt, Name};
 use secrecy::SecretString;
@@ -26,7 +28,13 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// How the runner's own lines on stderr look.
-    #[arg(long, global = true, env = "PLANCHA_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        global = true,
+        env = "PLANCHA_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     pub log_format: LogFormat,
 }
 
@@ -38,6 +46,31 @@ Exit codes:
        --detailed-exitcode)                64  usage
     5  credentials (401, 403)             130  interrupted by SIGINT
     6  network, retries used up           143  interrupted by SIGTERM";
+
+impl Cli {
+    /// Reads the command line. `Err` is the exit code when there is nothing more to do: help was
+    /// shown, or the usage was wrong (64).
+    ///
+    /// Under the name `burrito`, which Burrito's pods execute, the first word is `runner` (or
+    /// `version`), and an unknown one is exit code 2, as upstream's program has it.
+    pub fn from_arguments(args: impl Iterator<Item = OsString>) -> Result<Self, ExitCode> {
+        let mut args = args.collect::<Vec<_>>();
+        let program = args.first().map(PathBuf::from).unwrap_or_default();
+        let burrito = program.file_name().is_some_and(|name| name == "burrito");
+        if burrito && args.get(1).is_some_and(|word| word == "runner") {
+            args.remove(1);
+        }
+        Self::try_parse_from(args).map_err(|error| {
+            // Nothing can be done about a closed stream.
+            drop(error.print());
+            match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                ErrorKind::InvalidSubcommand if burrito => ExitCode::from(2),
+                _ => ExitCode::from(64),
+            }
+        })
+    }
+}
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -173,7 +206,7 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct DatastoreArgs {
     /// Where artifacts go; without it nothing is stored. The token comes from --token-file or the
-    /// variable PLANCHA_TOKEN
+    /// variable `PLANCHA_TOKEN`
     #[arg(long, env = "PLANCHA_DATASTORE_URL", help_heading = "Datastore", value_name = "URL")]
     pub datastore: Option<Url>,
     /// A file that holds the token; read again for every request
@@ -185,7 +218,12 @@ pub struct DatastoreArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ToolArgs {
     /// Where tools are installed [default: plancha/bin in the user's cache directory]
-    #[arg(long, env = "BURRITO_RUNNER_RUNNERBINARYPATH", help_heading = "Tool", value_name = "DIR")]
+    #[arg(
+        long,
+        env = "BURRITO_RUNNER_RUNNERBINARYPATH",
+        help_heading = "Tool",
+        value_name = "DIR"
+    )]
     pub bin_dir: Option<PathBuf>,
     /// Never touch the network for tools
     #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool")]
@@ -310,6 +348,8 @@ pub struct Environment {
     pub token: Option<SecretString>,
     /// Whether `CHECKPOINT_DISABLE` is the user's own.
     pub checkpoint_disable: bool,
+    /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
+    git_config_count: usize,
 }
 
 impl Environment {
@@ -326,7 +366,18 @@ impl Environment {
             tf_data_dir: directory("TF_DATA_DIR"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
+            git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
+    }
+
+    /// The variables that give git one more setting, beside the user's own.
+    pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
+        let n = self.git_config_count;
+        [
+            ("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string().into()),
+            (format!("GIT_CONFIG_KEY_{n}"), key.into()),
+            (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
+        ]
     }
 }
 

@@ -1,4 +1,127 @@
-//! Runs Terraform and OpenTofu unattended.
+//! Runs Terraform and OpenTofu unattended: one process for one run.
+//!
+//! [`run`] is the whole program: an order comes in, an exit code goes out.
 
+mod action;
+mod artifacts;
+mod checkout;
 pub mod config;
+mod failure;
+mod job;
+mod layer;
+mod plan;
+mod process;
+mod release;
+mod report;
+mod scratch;
+mod telemetry;
+mod tool;
 pub mod version;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::action::{Run, RunError};
+use crate::config::{Cli, Command, Environment};
+use crate::failure::Failure;
+use crate::job::Job;
+use crate::process::{Log, Signals};
+use crate::report::Report;
+use crate::scratch::Scratch;
+
+/// Where Kubernetes reads how a container ended, if it put a file there.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+/// How long a failing run may take to store its log once it was asked to stop.
+const LAST_WORDS: Duration = Duration::from_secs(15);
+
+/// Does what the command line says.
+pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
+    telemetry::start(cli.log_format);
+    let result = match cli.command {
+        Command::Plan(args) => {
+            let result = args.run.result.clone();
+            match Job::plan(*args, &environment) {
+                Ok(job) => return execute(&job, &environment, result.as_deref()).await,
+                Err(error) => Err((&error).into()),
+            }
+        }
+        Command::Apply(args) => {
+            let result = args.run.result.clone();
+            match Job::apply(*args, &environment) {
+                Ok(job) => return execute(&job, &environment, result.as_deref()).await,
+                Err(error) => Err((&error).into()),
+            }
+        }
+        Command::Resolve(args) => release::resolve(&args, &environment).await,
+        Command::Install(args) => release::install(&args, &environment).await,
+        Command::Version => release::print(env!("CARGO_PKG_VERSION")),
+    };
+    result.map_or_else(|failure: Failure| tell(&failure), |()| ExitCode::SUCCESS)
+}
+
+/// One run, from its order to what becomes of it.
+async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) -> ExitCode {
+    let mut report = Report::new(job.action.as_str(), Timestamp::now());
+    let set_up = || -> Result<_, std::io::Error> {
+        process::forbid_core_dumps()?;
+        let scratch = Scratch::create()?;
+        let log = Log::create(scratch.join("run.log"))?;
+        Ok((Signals::listen()?, scratch, log))
+    };
+    let (signals, scratch, log) = match set_up() {
+        Ok(parts) => parts,
+        Err(error) => {
+            let failure = Failure::from(&RunError::Io(error));
+            report.failed(&failure);
+            publish(&report, result);
+            return tell(&failure);
+        }
+    };
+    tracing::info!("{job}");
+    let (scratch, log, signals) = (&scratch, &log, &signals);
+    let mut run = Run { job, environment, signals, scratch, log, report, artifacts: None };
+    let outcome = run.execute().await;
+    let failure = outcome.err().map(|error| Failure::from(&error));
+    if let Some(failure) = &failure {
+        run.report.failed(failure);
+        last_words(&run, failure).await;
+    }
+    publish(&run.report, result);
+    failure.map_or_else(|| ExitCode::from(run.report.exit), |failure| tell(&failure))
+}
+
+/// Stores what a failed run leaves: its log and its report. Another failure here is only told: the
+/// first one decides how the run ended.
+async fn last_words(run: &Run<'_>, failure: &Failure) {
+    if let Err(error) = run.log.line(&format!("Error: {}", failure.message())) {
+        tracing::warn!("the log: {error}");
+    }
+    let Some(artifacts) = &run.artifacts else { return };
+    let stored = artifacts.put_outcome(run.log.path(), &run.report);
+    let limit = if failure.is_stop() { LAST_WORDS } else { Duration::MAX };
+    match tokio::time::timeout(limit, stored).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("the log is not stored: {error}"),
+        Err(_) => tracing::warn!("the log is not stored: the datastore takes too long"),
+    }
+}
+
+/// Writes the outcome where it was asked for.
+fn publish(report: &Report, result: Option<&Path>) {
+    if let Some(path) = result
+        && let Err(error) = report.write_result(path)
+    {
+        tracing::warn!("--result {}: {error}", path.display());
+    }
+    if let Err(error) = report.write_termination_log(Path::new(TERMINATION_LOG)) {
+        tracing::warn!("{TERMINATION_LOG}: {error}");
+    }
+}
+
+fn tell(failure: &Failure) -> ExitCode {
+    tracing::error!(next = failure.next(), "{}", failure.message());
+    ExitCode::from(failure.exit_code())
+}

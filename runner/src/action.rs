@@ -1,0 +1,458 @@
+//! The recipes: what a plan is, and what an apply is, step by step.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::client::Upload;
+use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
+use fs_err as fs;
+use jiff::Timestamp;
+
+use crate::artifacts::{Artifacts, Entry, StoredPlan};
+use crate::checkout::{self, CheckoutError, Site, Workspace};
+use crate::config::Environment;
+use crate::job::{Action, Apply, Job};
+use crate::layer::{self, Annotations, LayerError, LayerFile};
+use crate::plan::{PlanError, Summary};
+use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
+use crate::release::{Installed, ReleaseError, Releases};
+use crate::report::{Outcome, PlanReport, Report, StateLock};
+use crate::scratch::Scratch;
+use crate::tool::Tool;
+use crate::version::{self, VersionError};
+
+/// The run did not do what was ordered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Checkout(#[from] CheckoutError),
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    #[error("{tool} {step} failed with exit code {code}{}", .said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
+    Tool { tool: String, step: &'static str, code: i32, said: Option<String> },
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("{0}")]
+    NoPlan(String),
+    #[error(
+        "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
+    )]
+    OtherPlan { plan: String, place: &'static str, expected: String, actual: String },
+    #[error(
+        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
+    )]
+    UncheckedPlan(String),
+    #[error("the state would be lost: the backend is local, and {} is removed when the run ends", .0.display())]
+    LocalState(PathBuf),
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
+    #[error("the annotations could not be written")]
+    Annotate(#[source] LayerError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("stopped by {}", match .0 { Stop::Interrupt => "SIGINT", Stop::Terminate => "SIGTERM" })]
+    Stopped(Stop),
+}
+
+/// One run under way: what it was told, what it has, what became of it so far.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) environment: &'a Environment,
+    pub(crate) signals: &'a Signals,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) log: &'a Log,
+    pub(crate) report: Report,
+    /// Set once the datastore has answered.
+    pub(crate) artifacts: Option<Artifacts>,
+}
+
+impl Run<'_> {
+    /// Does what was ordered. What was found out on the way stays in `self`, however it ends.
+    pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
+        let (workspace, installed) = self.prepare().await?;
+        let color = std::io::IsTerminal::is_terminal(&std::io::stdout());
+        let tool = Tool::new(&installed, &workspace.dir, color, self.environment);
+        match &self.job.action {
+            Action::Plan { .. } => self.plan(&tool, &workspace).await,
+            Action::Apply(Apply::Unplanned) => self.apply(&tool, &workspace, None).await,
+            Action::Apply(from) => {
+                let plan = self.signals.or(self.fetch_plan(from)).await;
+                let plan = plan.map_err(RunError::Stopped)??;
+                self.report.plan = Some(plan);
+                self.apply(&tool, &workspace, Some(self.scratch.join(PLAN_FILE))).await
+            }
+        }
+    }
+
+    /// Code, tool and datastore, side by side.
+    async fn prepare(&mut self) -> Result<(Workspace, Installed), RunError> {
+        let job = self.job;
+        let open = async {
+            let Some(settings) = job.datastore.clone() else { return Ok(None) };
+            Artifacts::open(settings, job.run.clone(), job.attempt).await.map(Some)
+        };
+        let site = Site {
+            environment: self.environment,
+            scratch: self.scratch,
+            log: self.log,
+            signals: self.signals,
+        };
+        let manifest = job.layer.as_ref().map(LayerFile::path);
+        let code =
+            checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), manifest, site);
+        let (artifacts, workspace) = tokio::join!(self.signals.or(open), code);
+        // The datastore first: with it, the other's failure can be stored.
+        self.artifacts = artifacts.map_err(RunError::Stopped)??;
+        let workspace = workspace?;
+        self.report.revision.clone_from(&workspace.revision);
+        let installed = self.signals.or(self.install(&workspace.dir)).await;
+        let installed = installed.map_err(RunError::Stopped)??;
+        self.report.tool(&installed);
+        let line = format!("{} {} ({})", installed.tool, installed.version, installed.source);
+        tracing::info!("{line}");
+        self.log.line(&line)?;
+        Ok((workspace, installed))
+    }
+
+    async fn install(&self, dir: &Path) -> Result<Installed, RunError> {
+        let Job { tool, request, tools, .. } = self.job;
+        let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
+        let home = self.environment.home.as_deref();
+        let wanted = version::wanted(*tool, request, dir, home)?;
+        let releases = Releases::new(tools, self.environment)?;
+        let choice = releases.choose(&wanted).await?;
+        Ok(releases.install(&choice).await?)
+    }
+
+    async fn plan(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
+        let [bin, json, pretty] =
+            [PLAN_FILE, "plan.json", "plan.txt"].map(|name| self.scratch.join(name));
+        self.init(tool, workspace).await?;
+        drop(private_file(&bin)?);
+        self.step("plan", &tool.plan(&bin, &self.job.options)).await?;
+
+        let bin_file = (File::Plan(PlanFormat::Bin), Upload::file(&bin).await?);
+        let sha256 = bin_file.1.sha256();
+        let artifacts = self.artifacts.clone();
+        let ahead = async {
+            match &artifacts {
+                Some(artifacts) => artifacts.create(&bin_file).await,
+                None => Ok(()),
+            }
+        };
+        let (ahead, shown) = tokio::join!(ahead, self.show(tool, &bin, &json, &pretty));
+        let summary = shown?;
+        let short = summary.counts.to_string();
+        tracing::info!("{short}");
+        self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
+        self.report.plan =
+            Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
+        let files = [
+            bin_file,
+            (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
+            (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
+            (File::Plan(PlanFormat::Short), Upload::bytes(short)),
+        ];
+        self.store_plan(&files, ahead).await?;
+        if let Some(path) = &self.job.plan_file {
+            hand_out(&bin, path)?;
+        }
+        self.annotate(sha256)
+    }
+
+    /// The two renderings of a plan, and what the first of them says.
+    async fn show(
+        &mut self,
+        tool: &Tool<'_>,
+        bin: &Path,
+        json: &Path,
+        pretty: &Path,
+    ) -> Result<Summary, RunError> {
+        self.step_into("show json", &tool.show_json(bin), json).await?;
+        self.step_into("show", &tool.show(bin), pretty).await?;
+        let json = fs::File::open(json)?;
+        let summary = tokio::task::spawn_blocking(move || Summary::from_json(json));
+        Ok(summary.await.map_err(std::io::Error::other)??)
+    }
+
+    /// Stores all that a plan leaves. An upload that is lost for good fails the plan.
+    async fn store_plan(
+        &mut self,
+        files: &[Entry],
+        ahead: Result<(), ClientError>,
+    ) -> Result<(), RunError> {
+        let Some(artifacts) = &mut self.artifacts else {
+            self.report.succeeded(exit_code(&self.job.action, self.report.outcome));
+            return Ok(());
+        };
+        artifacts.create_all(files, ahead).await?;
+        if let Some(plan) = &mut self.report.plan {
+            plan.run = Some(self.job.run.run.to_string());
+            plan.attempt = Some(artifacts.attempt());
+        }
+        self.report.succeeded(exit_code(&self.job.action, self.report.outcome));
+        Ok(artifacts.put_outcome(self.log.path(), &self.report).await?)
+    }
+
+    fn annotate(&self, sum: Sha256) -> Result<(), RunError> {
+        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).or(self.job.attempt);
+        let attempt = attempt.unwrap_or(Attempt(0));
+        let revision = self.report.revision.as_deref();
+        let run = &self.job.run.run;
+        self.write(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision))
+    }
+
+    fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
+        match &self.job.layer {
+            Some(layer) => layer.annotate(annotations).map_err(RunError::Annotate),
+            None => Ok(()),
+        }
+    }
+
+    /// Fetches the plan to apply into a private file and checks that it is the one that was made.
+    async fn fetch_plan(&self, from: &Apply) -> Result<PlanReport, RunError> {
+        let file = self.scratch.join(PLAN_FILE);
+        if let Apply::File(path) = from {
+            let name = path.display().to_string();
+            let missing = |error| RunError::NoPlan(format!("the plan cannot be read: {error}"));
+            let mut source = fs::File::open(path).map_err(missing)?;
+            std::io::copy(&mut source, &mut private_file(&file)?)?;
+            let sha256 = Upload::file(&file).await?.sha256();
+            self.check_annotated(&name, sha256)?;
+            return Ok(PlanReport { sha256, run: None, attempt: None, counts: None });
+        }
+        let named = match from {
+            Apply::Run(name) => Some(name),
+            _ => None,
+        };
+        // A job without a datastore has no such plan to name.
+        let artifacts =
+            self.artifacts.as_ref().ok_or_else(|| no_plan(self.job, named.is_some()))?;
+        let plan = artifacts.find_plan(named).await?;
+        let plan = plan.ok_or_else(|| no_plan(self.job, named.is_some()))?;
+        let StoredPlan { run, attempt } = &plan;
+        let name = format!("{run}/{attempt}");
+        let sha256 = artifacts.fetch_plan(&plan, &file).await?;
+        let sha256 = sha256.ok_or_else(|| no_plan(self.job, true))?;
+        let own = artifacts.report_of(&plan).await?.and_then(|report| report.plan);
+        if !self.check_annotated(&name, sha256)? {
+            let expected = own.as_ref().map(|plan| plan.sha256);
+            let expected = expected.ok_or_else(|| RunError::UncheckedPlan(name.clone()))?;
+            check_sum(&name, "its run.json", &expected.to_string(), &sha256.to_string())?;
+        }
+        let counts = own.and_then(|plan| plan.counts);
+        Ok(PlanReport { sha256, run: Some(run.to_string()), attempt: Some(*attempt), counts })
+    }
+
+    /// Whether the layer has a `plan-sum`; an error if it is another plan's.
+    fn check_annotated(&self, plan: &str, sha256: Sha256) -> Result<bool, RunError> {
+        let layer = self.job.layer.as_ref().map(LayerFile::layer);
+        let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
+            return Ok(false);
+        };
+        check_sum(plan, "the annotation plan-sum", expected, &sha256.to_base64())?;
+        Ok(true)
+    }
+
+    async fn apply(
+        &mut self,
+        tool: &Tool<'_>,
+        workspace: &Workspace,
+        plan: Option<PathBuf>,
+    ) -> Result<(), RunError> {
+        self.init(tool, workspace).await?;
+        if !workspace.kept && is_local(&workspace.dir, self.environment)? {
+            return Err(RunError::LocalState(workspace.dir.clone()));
+        }
+        let program = match &plan {
+            Some(plan) => tool.apply(plan),
+            None => tool.apply_unplanned(&self.job.options),
+        };
+        self.step("apply", &program).await?;
+        self.applied().await
+    }
+
+    /// The apply has succeeded, and nothing may cause a second one: the word of it goes out first,
+    /// and one thing that fails does not keep the others from being done.
+    async fn applied(&mut self) -> Result<(), RunError> {
+        let sha256 = self.report.plan.as_ref().map(|plan| plan.sha256);
+        let applied = sha256.map_or_else(|| "unplanned".to_owned(), |sum| sum.to_string());
+        self.report.applied = Some(applied);
+        self.report.outcome = Outcome::Applied;
+        self.report.succeeded(0);
+        if let Some(artifacts) = &self.artifacts {
+            artifacts.put_report_soon(&self.report).await;
+        }
+        let layer = self.job.layer.as_ref().map(LayerFile::layer);
+        let annotated = layer.and_then(|layer| layer.annotation("plan-sum")).map(str::to_owned);
+        let sum = sha256.map(Sha256::to_base64).or(annotated);
+        let revision = self.report.revision.as_deref();
+        let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
+        let written = self.write(&annotations);
+        if let Some(artifacts) = &self.artifacts {
+            let short = (File::Plan(PlanFormat::Short), Upload::bytes("Apply Successful"));
+            let stored = tokio::join!(
+                artifacts.put(&short),
+                artifacts.put_outcome(self.log.path(), &self.report)
+            );
+            written?;
+            return Ok(stored.0.and(stored.1)?);
+        }
+        written
+    }
+
+    async fn init(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
+        self.step("init", &tool.init()).await?;
+        let lock_file = workspace.dir.join(".terraform.lock.hcl");
+        if fs::exists(&lock_file)? {
+            self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
+        }
+        Ok(())
+    }
+
+    /// Runs one step of the tool with its output shown.
+    async fn step(&mut self, name: &'static str, program: &Program) -> Result<(), RunError> {
+        self.run_step(name, program, Sink::Shown(self.log)).await
+    }
+
+    /// Runs one step of the tool with its standard output kept in a private file.
+    async fn step_into(
+        &mut self,
+        name: &'static str,
+        program: &Program,
+        to: &Path,
+    ) -> Result<(), RunError> {
+        self.run_step(name, program, Sink::Kept(private_file(to)?, self.log)).await
+    }
+
+    async fn run_step(
+        &mut self,
+        step: &'static str,
+        program: &Program,
+        sink: Sink<'_>,
+    ) -> Result<(), RunError> {
+        if let Some(stop) = self.signals.stopped() {
+            return Err(RunError::Stopped(stop));
+        }
+        let before = fs::metadata(self.log.path())?.len();
+        let ended = process::run(program, sink, self.signals, self.job.grace).await?;
+        self.report.step(step, &ended);
+        self.judge(step, &ended, &self.log.since(before)?)
+    }
+
+    fn judge(&mut self, step: &'static str, ended: &Ended, output: &str) -> Result<(), RunError> {
+        // An apply that came to its end before the signal did is an apply.
+        if ended.status.success() && (ended.stop.is_none() || step == "apply") {
+            return Ok(());
+        }
+        if ended.killed {
+            self.report.state_lock = StateLock::Unknown;
+        } else if output.contains("Error acquiring the state lock") {
+            self.report.state_lock = StateLock::Held;
+        }
+        if let Some(stop) = ended.stop {
+            return Err(RunError::Stopped(stop));
+        }
+        let tool = self.report.tool.as_ref().map(|tool| tool.name.clone()).unwrap_or_default();
+        Err(RunError::Tool { tool, step, code: ended.code(), said: first_error(output) })
+    }
+}
+
+/// The exit code of what came to its end.
+fn exit_code(action: &Action, outcome: Outcome) -> u8 {
+    let detailed = *action == Action::Plan { detailed_exitcode: true };
+    if detailed && outcome == Outcome::Changes { 2 } else { 0 }
+}
+
+/// Inside the private directory only.
+const PLAN_FILE: &str = "plan.bin";
+
+fn no_plan(job: &Job, named: bool) -> RunError {
+    let datastore_api::RunKey { namespace, layer, .. } = &job.run;
+    RunError::NoPlan(if named {
+        format!("the datastore has no such plan of {namespace}/{layer}")
+    } else {
+        format!("the datastore has no plan of {namespace}/{layer}")
+    })
+}
+
+fn check_sum(
+    plan: &str,
+    place: &'static str,
+    expected: &str,
+    actual: &str,
+) -> Result<(), RunError> {
+    if expected == actual {
+        return Ok(());
+    }
+    Err(RunError::OtherPlan {
+        plan: plan.to_owned(),
+        place,
+        expected: expected.to_owned(),
+        actual: actual.to_owned(),
+    })
+}
+
+/// The first error that the tool reports, in its own words: `Error: ...`, alone or in a box.
+fn first_error(output: &str) -> Option<String> {
+    let line = output
+        .lines()
+        .find_map(|line| line.trim_start_matches(['│', '╷', ' ']).strip_prefix("Error: "))?;
+    Some(line.trim().to_owned())
+}
+
+/// Whether init has found the state to be a file in the working directory (or none): nothing noted in
+/// the data directory, or the backend `local`.
+fn is_local(dir: &Path, environment: &Environment) -> Result<bool, RunError> {
+    let data = environment.tf_data_dir.as_deref().unwrap_or(Path::new(".terraform"));
+    let noted = match fs::read(dir.join(data).join("terraform.tfstate")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error.into()),
+    };
+    let noted: serde_json::Value = serde_json::from_slice(&noted).map_err(std::io::Error::from)?;
+    Ok(noted["backend"]["type"].as_str().unwrap_or("local") == "local")
+}
+
+/// Puts the plan where the caller wants it: 0600, whole or not at all.
+fn hand_out(plan: &Path, to: &Path) -> std::io::Result<()> {
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .prefix(".plancha-")
+        .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+    std::io::copy(&mut fs::File::open(plan)?, &mut file)?;
+    file.persist(to)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_told_in_the_tools_own_words() {
+        let boxed = "x\n╷\n│ Error: Invalid reference\n│ \n│   on main.tf line 1\n╵\n";
+        assert_eq!(first_error(boxed).as_deref(), Some("Invalid reference"));
+        assert_eq!(first_error("\nError: A\nError: B\n").as_deref(), Some("A"));
+        assert_eq!(first_error("all is well"), None);
+    }
+
+    #[test]
+    fn the_backend_is_read_where_init_noted_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment::default();
+        assert!(is_local(dir.path(), &environment).unwrap());
+        fs::create_dir(dir.path().join(".terraform")).unwrap();
+        for (text, local) in [
+            (r#"{"backend": {"type": "local"}}"#, true),
+            (r#"{"backend": {"type": "s3"}}"#, false),
+            (r#"{"backend": {"type": "cloud"}}"#, false),
+            ("{}", true),
+        ] {
+            fs::write(dir.path().join(".terraform/terraform.tfstate"), text).unwrap();
+            assert_eq!(is_local(dir.path(), &environment).unwrap(), local, "{text}");
+        }
+    }
+}

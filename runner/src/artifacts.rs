@@ -1,0 +1,197 @@
+//! The files of one run in the datastore: under which attempt they go, and which plan is to be applied.
+
+use std::path::Path;
+use std::time::Duration;
+
+use datastore_api::client::{Condition, Settings, Upload};
+use datastore_api::{
+    ArtifactName, Attempt, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
+};
+use futures::future::try_join_all;
+use reqwest::StatusCode;
+
+use crate::config::PlanName;
+use crate::report::Report;
+
+/// A `run.json` of more than this is none.
+const MAX_REPORT: usize = 16 << 20;
+/// How often another attempt is taken because someone else had stored other plan files there.
+const MOVES: usize = 3;
+
+/// The place of one run in a datastore.
+#[derive(Clone, Debug)]
+pub(crate) struct Artifacts {
+    client: Client,
+    run: RunKey,
+    attempt: Attempt,
+}
+
+/// A plan in the datastore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredPlan {
+    pub(crate) run: Name,
+    pub(crate) attempt: Attempt,
+}
+
+/// A file and what it will hold.
+pub(crate) type Entry = (File, Upload);
+
+impl Artifacts {
+    /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
+    /// us in, is known before hours of work and not after.
+    pub(crate) async fn open(
+        settings: Settings,
+        run: RunKey,
+        attempt: Option<Attempt>,
+    ) -> Result<Self, ClientError> {
+        let client = Client::new(settings)?;
+        let next = next_attempt(&client, &run).await?;
+        Ok(Self { client, run, attempt: attempt.unwrap_or(next) })
+    }
+
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// Stores a file, replacing one that is there.
+    pub(crate) async fn put(&self, (file, upload): &Entry) -> Result<(), ClientError> {
+        self.client.put_file(&self.run, self.attempt, file, upload, Condition::Replace).await
+    }
+
+    /// Stores a plan file where there is none, or the same.
+    pub(crate) async fn create(&self, (file, upload): &Entry) -> Result<(), ClientError> {
+        self.client.put_file(&self.run, self.attempt, file, upload, Condition::Create).await
+    }
+
+    /// Stores all plan files under one attempt: this one, or the next free one when other files are
+    /// there. `first` is what became of the first of them, which was sent ahead.
+    pub(crate) async fn create_all(
+        &mut self,
+        files: &[Entry],
+        mut first: Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        for _ in 0..MOVES {
+            let rest = match &first {
+                Ok(()) => files.get(1..).unwrap_or_default(),
+                Err(_) => files,
+            };
+            let stored = match first {
+                Err(error) => Err(error),
+                Ok(()) => try_join_all(rest.iter().map(|file| self.create(file))).await.map(drop),
+            };
+            match stored {
+                Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
+                    self.attempt = next_attempt(&self.client, &self.run).await?;
+                    tracing::info!(
+                        "other plan files are there: storing as attempt {}",
+                        self.attempt
+                    );
+                }
+                stored => return stored,
+            }
+            first = match files.first() {
+                Some(file) => self.create(file).await,
+                None => Ok(()),
+            };
+        }
+        first
+    }
+
+    /// The plan to apply: the attempt that is named, else the latest with a `plan.bin`; of the run that
+    /// is named, else of the newest that has one. `None`: there is no such plan.
+    pub(crate) async fn find_plan(
+        &self,
+        name: Option<&PlanName>,
+    ) -> Result<Option<StoredPlan>, ClientError> {
+        if let Some(PlanName { run, attempt }) = name {
+            return self.plan_of(run, *attempt).await;
+        }
+        let RunKey { namespace, layer, .. } = &self.run;
+        let mut cursor = None;
+        loop {
+            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
+            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
+                if let Some(plan) = self.plan_of(&run, None).await? {
+                    return Ok(Some(plan));
+                }
+            }
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    async fn plan_of(
+        &self,
+        run: &Name,
+        attempt: Option<Attempt>,
+    ) -> Result<Option<StoredPlan>, ClientError> {
+        let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
+        let bin = File::Plan(PlanFormat::Bin);
+        let found = attempts.iter().rev().find(|stored| {
+            attempt.is_none_or(|attempt| attempt == stored.attempt)
+                && stored.artifacts.iter().any(|artifact| artifact.name == bin.name())
+        });
+        Ok(found.map(|stored| StoredPlan { run: run.clone(), attempt: stored.attempt }))
+    }
+
+    /// Fetches a plan into a private file. `None`: it is gone.
+    pub(crate) async fn fetch_plan(
+        &self,
+        plan: &StoredPlan,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        let run = self.sibling(&plan.run);
+        self.client.save_file(&run, Some(plan.attempt), &File::Plan(PlanFormat::Bin), to).await
+    }
+
+    /// What a plan's own `run.json` says of it.
+    pub(crate) async fn report_of(&self, plan: &StoredPlan) -> Result<Option<Report>, ClientError> {
+        let run = self.sibling(&plan.run);
+        let download = self.client.get_file(&run, Some(plan.attempt), &report_file()).await?;
+        let Some(download) = download else { return Ok(None) };
+        let bytes = download.bytes(MAX_REPORT).await?;
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| ClientError::Answer {
+            call: format!("run.json of {}/{}", plan.run, plan.attempt),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Stores the log and the report side by side.
+    pub(crate) async fn put_outcome(&self, log: &Path, report: &Report) -> Result<(), ClientError> {
+        let log = async { self.put(&(File::Log, Upload::file(log).await?)).await };
+        let (log, report) = tokio::join!(log, self.put_report(report));
+        log.and(report)
+    }
+
+    /// Stores the report.
+    pub(crate) async fn put_report(&self, report: &Report) -> Result<(), ClientError> {
+        self.put(&(report_file(), Upload::bytes(report.to_json()))).await
+    }
+
+    /// Stores the report, but does not wait long: an apply was made, and more is to be done.
+    pub(crate) async fn put_report_soon(&self, report: &Report) {
+        const LIMIT: Duration = Duration::from_secs(10);
+        match tokio::time::timeout(LIMIT, self.put_report(report)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("run.json is not stored yet: {error}"),
+            Err(_) => tracing::warn!("run.json is not stored yet: the datastore takes too long"),
+        }
+    }
+
+    fn sibling(&self, run: &Name) -> RunKey {
+        RunKey { run: run.clone(), ..self.run.clone() }
+    }
+}
+
+fn report_file() -> File {
+    let name: ArtifactName = "run.json".parse().expect("a valid name");
+    File::Other(name)
+}
+
+async fn next_attempt(client: &Client, run: &RunKey) -> Result<Attempt, ClientError> {
+    let attempts = client.attempts(run).await?.attempts;
+    let highest = attempts.iter().map(|stored| stored.attempt).max();
+    Ok(highest.map_or(Attempt(0), |Attempt(number)| Attempt(number.saturating_add(1))))
+}

@@ -1,0 +1,220 @@
+//! Where the code is, and how it comes to lie in a directory where the tool can work.
+//!
+//! A writable directory is used in place. A read-only one is copied, a git URL fetched by the `git`
+//! program, into a directory of our own. What the code means is not known here.
+
+mod copy;
+mod git;
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use nix::unistd::{AccessFlags, access};
+
+pub(crate) use self::git::GitSource;
+use crate::config::Environment;
+use crate::process::{Log, Signals, Stop};
+use crate::scratch::Scratch;
+
+/// Where the code is.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// In a directory.
+    Directory(PathBuf),
+    /// In a git repository elsewhere.
+    Git(GitSource),
+}
+
+/// The code, ready to be worked in.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    /// The directory in which the tool works.
+    pub(crate) dir: PathBuf,
+    /// The commit that was checked out, with `-dirty` where files differ from it; `None` without git.
+    pub(crate) revision: Option<String>,
+    /// Whether the directory stays when the run has ended.
+    pub(crate) kept: bool,
+}
+
+/// What a checkout needs to know of its run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) log: &'a Log,
+    pub(crate) signals: &'a Signals,
+}
+
+/// The code could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckoutError {
+    #[error("{} is not a directory{hint}", .path.display())]
+    NotADirectory { path: PathBuf, hint: &'static str },
+    #[error("the source has no directory `{}`", .path.display())]
+    NoSuchPath { path: PathBuf },
+    #[error("the path `{}` leads out of the source by a link", .path.display())]
+    Outside { path: PathBuf },
+    #[error("{url} has no revision `{revision}`")]
+    NoSuchRevision { url: String, revision: String },
+    #[error("{url} is no git repository, or not one that may be seen: {reason}")]
+    NoSuchRepository { url: String, reason: String },
+    #[error("{url} refused the credentials, or asked for some: {reason}")]
+    Credentials { url: String, reason: String },
+    #[error("{url} could not be reached: {reason}")]
+    Network { url: String, reason: String },
+    #[error("git failed: {reason}")]
+    Git { reason: String },
+    #[error("the code could not be put in place")]
+    Io(#[from] std::io::Error),
+    #[error("stopped while the code was fetched")]
+    Stopped(Stop),
+}
+
+impl Source {
+    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), else a
+    /// directory.
+    pub(crate) fn parse(text: &str, revision: Option<&str>) -> Result<Self, String> {
+        if let Some(git) = GitSource::parse(text, revision)? {
+            return Ok(Self::Git(git));
+        }
+        if revision.is_some() {
+            return Err(format!(
+                "--revision goes with a git URL; the directory `{text}` is used as it is"
+            ));
+        }
+        if text.is_empty() {
+            return Err("the source is empty; `.` is the current directory".to_owned());
+        }
+        Ok(Self::Directory(text.into()))
+    }
+}
+
+/// Puts the code where the tool can work. `manifest`, the layer's, is written by ourselves: it does
+/// not make a work tree dirty.
+pub(crate) async fn checkout(
+    source: &Source,
+    path: &Path,
+    work_dir: Option<&Path>,
+    manifest: Option<&Path>,
+    site: Site<'_>,
+) -> Result<Workspace, CheckoutError> {
+    let own = || {
+        let dir = work_dir.map_or_else(|| site.scratch.join("work"), Path::to_owned);
+        own_directory(&dir).map(|()| dir)
+    };
+    let (root, revision, kept) = match source {
+        Source::Directory(dir) => {
+            let revision = git::revision(dir, manifest).await;
+            match directory(dir)? {
+                Access::Writable => (dir.clone(), revision, true),
+                Access::ReadOnly => {
+                    let to = own()?;
+                    tracing::info!("{} is read-only: working in a copy", dir.display());
+                    let (from, target) = (dir.clone(), to.clone());
+                    let copied = tokio::task::spawn_blocking(move || copy::tree(&from, &target));
+                    copied.await.map_err(std::io::Error::other)??;
+                    (to, revision, work_dir.is_some())
+                }
+            }
+        }
+        Source::Git(git) => {
+            let dir = own()?;
+            let revision = git.fetch(&dir, site).await?;
+            (dir, Some(revision), work_dir.is_some())
+        }
+    };
+    Ok(Workspace { dir: inside(&root, path)?, revision, kept })
+}
+
+enum Access {
+    Writable,
+    ReadOnly,
+}
+
+fn directory(dir: &Path) -> Result<Access, CheckoutError> {
+    match fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            let hint = "; archives and git bundles cannot be used by this version";
+            return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let hint = ": it does not exist";
+            return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let writable = access(dir, AccessFlags::W_OK).is_ok();
+    Ok(if writable { Access::Writable } else { Access::ReadOnly })
+}
+
+fn own_directory(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
+}
+
+/// The working directory: `path` below `root`, and really there.
+fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
+    let root = fs::canonicalize(root)?;
+    let missing = || CheckoutError::NoSuchPath { path: path.to_owned() };
+    let dir = match fs::canonicalize(root.join(path)) {
+        Ok(dir) if dir.is_dir() => dir,
+        Ok(_) => return Err(missing()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
+        Err(error) => return Err(error.into()),
+    };
+    if dir.starts_with(&root) {
+        Ok(dir)
+    } else {
+        Err(CheckoutError::Outside { path: path.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_git_and_all_else_a_directory() {
+        for text in [
+            "https://git.example.com/infra.git",
+            "ssh://git@git.example.com:2222/infra",
+            "git@git.example.com:team/infra.git",
+            "file:///srv/infra.git",
+        ] {
+            assert!(matches!(Source::parse(text, None), Ok(Source::Git(_))), "{text}");
+        }
+        for text in [".", "live/vpc", "/srv/infra.git", "a:b", "C:/x", "-oProxyCommand=x@host:path"] {
+            assert!(matches!(Source::parse(text, None), Ok(Source::Directory(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_git_would_take_for_something_else_is_refused() {
+        for (text, revision) in [
+            ("ext::sh -c https://x", None),
+            ("s3://bucket/x", None),
+            ("git::https://example.com/x", None),
+            ("https://git.example.com/infra.git", Some("--upload-pack=touch x")),
+            ("https://git.example.com/infra.git", Some("a:b")),
+            ("https://git.example.com/infra.git", Some("")),
+            (".", Some("main")),
+            ("", None),
+        ] {
+            Source::parse(text, revision).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_leave_the_source_by_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
+        assert!(inside(&root, Path::new("a/b")).unwrap().ends_with("root/a/b"));
+        assert!(matches!(inside(&root, Path::new("link")), Err(CheckoutError::Outside { .. })));
+        assert!(matches!(inside(&root, Path::new("c")), Err(CheckoutError::NoSuchPath { .. })));
+    }
+}

@@ -1,0 +1,331 @@
+//! Git, by the `git` program: it knows the user's configuration, keys and helpers.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use fs_err as fs;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::{CheckoutError, Site};
+use crate::process::{self, Program, Sink, private_file};
+
+/// From the signal to the kill: git only has its locks to take away.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A repository elsewhere, and what of it is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct GitSource {
+    /// As git takes it, without credentials.
+    url: String,
+    /// The credentials that the URL held, as the value of `Authorization`, for this origin only.
+    authorization: Option<(String, SecretString)>,
+    /// A branch, tag or commit; the remote's HEAD where none is named.
+    revision: Option<String>,
+}
+
+impl GitSource {
+    /// `None` if the text is no git URL.
+    pub(super) fn parse(text: &str, revision: Option<&str>) -> Result<Option<Self>, String> {
+        let source = if text.contains("://") {
+            from_url(text)?
+        } else if is_scp_like(text) {
+            Self { url: text.to_owned(), authorization: None, revision: None }
+        } else {
+            return Ok(None);
+        };
+        let Some(revision) = revision else { return Ok(Some(source)) };
+        // Git reads options, refspecs and globs out of what it takes for a ref's name.
+        let foreign = |c: char| c.is_control() || c.is_whitespace() || ":*?[^~\\".contains(c);
+        if revision.is_empty() || revision.starts_with(['-', '+']) || revision.contains(foreign) {
+            return Err(format!("--revision `{revision}` is no branch, tag or commit"));
+        }
+        Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
+    }
+
+    /// The last part of its URL, without `.git`.
+    pub(crate) fn name(&self) -> &str {
+        let path = self.url.trim_end_matches('/');
+        let name = path.rsplit(['/', ':']).next().unwrap_or_default();
+        name.strip_suffix(".git").unwrap_or(name)
+    }
+
+    /// Fetches the revision into `dir`, which may hold an earlier checkout, and returns its commit.
+    pub(super) async fn fetch(&self, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
+        let git = Git { source: self, dir, site };
+        git.run(&["init", "--quiet"]).await?;
+        let wanted = self.revision.as_deref().unwrap_or("HEAD");
+        let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
+        let target = match git.run(&one).await {
+            Ok(()) => "FETCH_HEAD",
+            // An abbreviated commit, or one that the server does not hand out by itself.
+            Err(CheckoutError::NoSuchRevision { .. }) => {
+                let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
+                let shallow = fs::exists(dir.join(".git/shallow"))?;
+                let unshallow = if shallow { "--unshallow" } else { "--no-tags" };
+                git.run(&["fetch", "--quiet", unshallow, "--", &self.url, all[0], all[1]]).await?;
+                wanted
+            }
+            Err(error) => return Err(error),
+        };
+        let target = format!("{target}^{{commit}}");
+        git.run(&["checkout", "--quiet", "--force", "--detach", &target]).await?;
+        git.head().await
+    }
+
+    fn env(&self, site: Site<'_>) -> Vec<(String, OsString)> {
+        let mut env = [
+            ("LC_ALL", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            // Nobody is there to answer ssh either.
+            ("SSH_ASKPASS", "false"),
+            ("SSH_ASKPASS_REQUIRE", "force"),
+            // A server that sends nothing for a minute is given up.
+            ("GIT_HTTP_LOW_SPEED_LIMIT", "1"),
+            ("GIT_HTTP_LOW_SPEED_TIME", "60"),
+        ]
+        .map(|(name, value)| (name.to_owned(), OsString::from(value)))
+        .to_vec();
+        if let Some((origin, authorization)) = &self.authorization {
+            // By the environment, which only we and root can read, and never by argv or a file.
+            let header = format!("Authorization: {}", authorization.expose_secret());
+            env.extend(site.environment.git_config(format!("http.{origin}.extraHeader"), header));
+        }
+        env
+    }
+}
+
+fn from_url(text: &str) -> Result<GitSource, String> {
+    // A URL that does not parse may hold a password: it is not shown.
+    let mut url = Url::parse(text).map_err(|error| format!("the source is no URL: {error}"))?;
+    if !matches!(url.scheme(), "https" | "http" | "ssh" | "git" | "file") {
+        return Err(format!(
+            "sources of the scheme `{}` cannot be fetched: a git URL is https, http, ssh, git or \
+             file://, or user@host:path",
+            url.scheme()
+        ));
+    }
+    let mut authorization = None;
+    if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
+        let plain = |text: &str| percent_decoded(text);
+        let pair = format!("{}:{}", plain(url.username()), plain(url.password().unwrap_or("")));
+        let value = SecretString::from(format!("Basic {}", BASE64_STANDARD.encode(pair)));
+        let origin = format!("{}/", url.origin().ascii_serialization());
+        authorization = Some((origin, value));
+        url.set_username("")
+            .and_then(|()| url.set_password(None))
+            .map_err(|()| "the source has no host")?;
+    } else if url.password().is_some() {
+        return Err(format!("a {} URL takes no password", url.scheme()));
+    }
+    Ok(GitSource { url: url.into(), authorization, revision: None })
+}
+
+fn percent_decoded(text: &str) -> String {
+    // The query parser of `url` decodes; a name before `=` keeps `+` from meaning a space.
+    let query = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
+    url::form_urlencoded::parse(query.as_bytes())
+        .next()
+        .map(|(_, v)| v.into_owned())
+        .unwrap_or_default()
+}
+
+/// `user@host:path`, the spelling of scp.
+fn is_scp_like(text: &str) -> bool {
+    let Some((host, path)) = text.split_once(':') else { return false };
+    let word = |text: &str| {
+        !text.is_empty()
+            && !text.starts_with('-')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    };
+    match host.split_once('@') {
+        Some((user, host)) => word(user) && word(host) && !path.is_empty(),
+        None => false,
+    }
+}
+
+/// The program, for one checkout.
+struct Git<'a> {
+    source: &'a GitSource,
+    dir: &'a Path,
+    site: Site<'a>,
+}
+
+impl Git<'_> {
+    async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
+        let log = self.site.log;
+        let before = fs::metadata(log.path())?.len();
+        let out = private_file(&self.site.scratch.join("git.out"))?;
+        let program = program(self.dir, args, self.source.env(self.site));
+        let ended = process::run(&program, Sink::Kept(out, log), self.site.signals, GRACE).await;
+        let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
+        match ended.stop {
+            Some(stop) => Err(CheckoutError::Stopped(stop)),
+            None if ended.status.success() => Ok(()),
+            None => Err(self.failure(&log.since(before)?)),
+        }
+    }
+
+    /// What git's own words mean; they are stable in the C locale.
+    fn failure(&self, stderr: &str) -> CheckoutError {
+        let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
+        let url = self.source.url.clone();
+        let reason = reason(stderr);
+        if says(&[
+            "couldn't find remote ref",
+            "not our ref",
+            "unknown revision",
+            "did not match any",
+        ]) || (says(&[
+            "ambiguous argument",
+            "Needed a single revision",
+            "reference is not a tree",
+        ])) {
+            let revision = self.source.revision.clone().unwrap_or_else(|| "HEAD".to_owned());
+            CheckoutError::NoSuchRevision { url, revision }
+        } else if says(&[
+            "Authentication failed",
+            "could not read Username",
+            "could not read Password",
+            "Permission denied (",
+            "Host key verification failed",
+            "error: 401",
+            "error: 403",
+        ]) {
+            CheckoutError::Credentials { url, reason }
+        } else if says(&["not found", "does not appear to be a git repository", "error: 404"]) {
+            CheckoutError::NoSuchRepository { url, reason }
+        } else if says(&[
+            "Could not resolve",
+            "Failed to connect",
+            "Connection refused",
+            "Connection reset",
+            "timed out",
+            "unable to access",
+            "early EOF",
+            "hung up unexpectedly",
+            "Could not read from remote",
+        ]) {
+            CheckoutError::Network { url, reason }
+        } else {
+            CheckoutError::Git { reason }
+        }
+    }
+
+    async fn head(&self) -> Result<String, CheckoutError> {
+        let program = program(self.dir, &["rev-parse", "HEAD"], Vec::new());
+        let output = process::output(&program).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
+
+/// The last line of substance, which is git's own conclusion.
+fn reason(stderr: &str) -> String {
+    let told = |line: &&str| line.starts_with("fatal:") || line.starts_with("error:");
+    let line = stderr.lines().rev().find(told).or_else(|| stderr.lines().next_back());
+    line.unwrap_or("it said nothing").trim().to_owned()
+}
+
+fn program(dir: &Path, args: &[&str], env: Vec<(String, OsString)>) -> Program {
+    let args = args.iter().map(OsString::from).collect();
+    Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env }
+}
+
+/// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
+/// tool and we write there ourselves. `None` where there is no git, or no commit; the log says why.
+pub(super) async fn revision(dir: &Path, manifest: Option<&Path>) -> Option<String> {
+    let ask = async |args: &[&str]| process::output(&program(dir, args, Vec::new())).await;
+    let top = ask(&["rev-parse", "--show-toplevel"]).await.ok()?;
+    if !top.status.success() {
+        let why = String::from_utf8_lossy(&top.stderr).into_owned();
+        if !why.contains("not a git repository") {
+            tracing::warn!("the code's commit is not known: {}", reason(&why));
+        }
+        return None;
+    }
+    let top = PathBuf::from(String::from_utf8_lossy(&top.stdout).trim_end_matches('\n'));
+    let args =
+        ["status", "--porcelain=v2", "--branch", "--no-renames", "-z", "--untracked-files=all"];
+    let status = ask(&args).await.ok()?;
+    let manifest = manifest.and_then(|path| fs::canonicalize(path).ok());
+    let manifest = manifest.as_deref().and_then(|path| path.strip_prefix(&top).ok());
+    let (mut head, mut dirty) = (None, false);
+    for entry in status.stdout.split(|byte| *byte == 0) {
+        match String::from_utf8_lossy(entry).split_once(' ') {
+            Some(("#", text)) => {
+                head = head.or(text.strip_prefix("branch.oid ").map(str::to_owned));
+            }
+            Some((kind @ ("1" | "u" | "?"), rest)) => {
+                let fields = match kind {
+                    "1" => 8,
+                    "u" => 10,
+                    _ => 1,
+                };
+                let path = Path::new(rest.splitn(fields, ' ').last().unwrap_or_default());
+                dirty |= Some(path) != manifest && !is_own(path, kind == "?");
+            }
+            _ => {}
+        }
+    }
+    let head = head.filter(|head| head != "(initial)")?;
+    Some(if dirty { format!("{head}-dirty") } else { head })
+}
+
+/// Whether the tool writes this file itself. A lock file that is tracked is code.
+fn is_own(path: &Path, untracked: bool) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".tfstate")
+        || name.ends_with(".tfstate.backup")
+        || name.ends_with(".tfstate.lock.info")
+        || (untracked && name == ".terraform.lock.hcl")
+        || (untracked && path.components().any(|part| part.as_os_str() == ".terraform"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> GitSource {
+        GitSource::parse(text, None).unwrap().unwrap()
+    }
+
+    #[test]
+    fn credentials_leave_the_url_and_show_nowhere() {
+        let source = parsed("https://user:p%40ss+w@git.example.com:8443/infra.git");
+        assert_eq!(source.url, "https://git.example.com:8443/infra.git");
+        let (origin, value) = source.authorization.clone().unwrap();
+        assert_eq!(origin, "https://git.example.com:8443/");
+        let expected = BASE64_STANDARD.encode("user:p@ss+w");
+        assert_eq!(value.expose_secret(), format!("Basic {expected}"));
+        let shown = format!("{source:?}");
+        assert!(!shown.contains(&expected) && !shown.contains("p%40ss"), "{shown}");
+        assert!(GitSource::parse("ssh://git:pw@host/x", None).is_err());
+    }
+
+    #[test]
+    fn a_repository_is_named_by_the_end_of_its_url() {
+        for (url, name) in [
+            ("https://git.example.com/team/infra.git", "infra"),
+            ("git@git.example.com:infra", "infra"),
+            ("ssh://git@host/infra/", "infra"),
+        ] {
+            assert_eq!(parsed(url).name(), name);
+        }
+    }
+
+    #[test]
+    fn files_of_the_tool_do_not_make_a_tree_dirty() {
+        for path in
+            ["terraform.tfstate", "a/terraform.tfstate.backup", ".terraform.tfstate.lock.info"]
+        {
+            assert!(is_own(Path::new(path), false) && is_own(Path::new(path), true), "{path}");
+        }
+        for path in [".terraform.lock.hcl", "a/.terraform/providers/x"] {
+            assert!(is_own(Path::new(path), true) && !is_own(Path::new(path), false), "{path}");
+        }
+        assert!(!is_own(Path::new("main.tf"), true));
+    }
+}

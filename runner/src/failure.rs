@@ -1,0 +1,203 @@
+//! Why it failed: every error of the others becomes a kind, and the kind an exit code, a class, and
+//! a next step for a person.
+
+use std::error::Error;
+
+use datastore_api::ClientError;
+use reqwest::StatusCode;
+
+use crate::action::RunError;
+use crate::checkout::CheckoutError;
+use crate::job::JobError;
+use crate::process::Stop;
+use crate::release::{ErrorKind, ReleaseError};
+use crate::report::Outcome;
+use crate::version::VersionError;
+
+/// A run, or another command, that did not do what was ordered.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    message: String,
+    next: Option<String>,
+}
+
+/// The kinds that an exit code tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unclassified,
+    Credentials,
+    Network,
+    Config,
+    Integrity,
+    Datastore,
+    Usage,
+    Stopped(Stop),
+}
+
+impl Failure {
+    fn new(kind: Kind, error: &dyn Error) -> Self {
+        Self { kind, message: chain(error), next: None }
+    }
+
+    fn next_step(mut self, next: &str) -> Self {
+        self.next = Some(next.to_owned());
+        self
+    }
+
+    /// The runner's exit code (`--help` has the list).
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self.kind {
+            Kind::Unclassified => 1,
+            Kind::Credentials => 5,
+            Kind::Network => 6,
+            Kind::Config => 8,
+            Kind::Integrity => 9,
+            Kind::Datastore => 10,
+            Kind::Usage => 64,
+            Kind::Stopped(Stop::Interrupt) => 130,
+            Kind::Stopped(Stop::Terminate) => 143,
+        }
+    }
+
+    /// The class, one of the words that `runner classify` will know.
+    pub(crate) fn class(&self) -> &'static str {
+        match self.kind {
+            Kind::Unclassified | Kind::Integrity | Kind::Datastore => "unknown",
+            Kind::Credentials => "auth",
+            Kind::Network => "transient",
+            Kind::Config | Kind::Usage => "config",
+            Kind::Stopped(_) => "interrupted",
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.kind {
+            Kind::Stopped(_) => Outcome::Interrupted,
+            _ => Outcome::Failed,
+        }
+    }
+
+    /// The error and its causes, on one line.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it.
+    pub(crate) fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    /// Whether the runner was asked to stop, and has little time left.
+    pub(crate) fn is_stop(&self) -> bool {
+        matches!(self.kind, Kind::Stopped(_))
+    }
+}
+
+impl From<&RunError> for Failure {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Checkout(cause) => cause.into(),
+            RunError::Version(cause) => cause.into(),
+            RunError::Release(cause) => cause.into(),
+            RunError::Datastore(cause) => Self::new(datastore_kind(cause), error),
+            RunError::Tool { .. } => {
+                Self::new(Kind::Unclassified, error).next_step("the log has all that the tool said")
+            }
+            RunError::Plan(_) | RunError::Io(_) => Self::new(Kind::Unclassified, error),
+            RunError::Annotate(_) => Self::new(Kind::Unclassified, error)
+                .next_step("all else was done and stored; the annotations can be written by hand"),
+            RunError::NoPlan(_) => {
+                Self::new(Kind::Config, error).next_step("plan first, or name another by --plan")
+            }
+            RunError::OtherPlan { .. } => Self::new(Kind::Integrity, error)
+                .next_step("nothing was applied; plan again, and find out who wrote the other one"),
+            RunError::UncheckedPlan(_) => {
+                Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
+            }
+            RunError::LocalState(_) => Self::new(Kind::Config, error).next_step(
+                "nothing was applied; give the code a backend block, or a directory that stays \
+                 by --work-dir",
+            ),
+            RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
+        }
+    }
+}
+
+impl From<&JobError> for Failure {
+    fn from(error: &JobError) -> Self {
+        let kind = match error {
+            JobError::Usage(_) => Kind::Usage,
+            JobError::Config(_) | JobError::Layer(_) => Kind::Config,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<&CheckoutError> for Failure {
+    fn from(error: &CheckoutError) -> Self {
+        let kind = match error {
+            CheckoutError::NotADirectory { .. }
+            | CheckoutError::NoSuchPath { .. }
+            | CheckoutError::Outside { .. }
+            | CheckoutError::NoSuchRevision { .. }
+            | CheckoutError::NoSuchRepository { .. } => Kind::Config,
+            CheckoutError::Credentials { .. } => Kind::Credentials,
+            CheckoutError::Network { .. } => Kind::Network,
+            CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
+            CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<&VersionError> for Failure {
+    fn from(error: &VersionError) -> Self {
+        Self::new(Kind::Config, error)
+    }
+}
+
+impl From<&ReleaseError> for Failure {
+    fn from(error: &ReleaseError) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::Credentials => Kind::Credentials,
+            ErrorKind::Network => Kind::Network,
+            ErrorKind::Config => Kind::Config,
+            ErrorKind::Integrity => Kind::Integrity,
+            ErrorKind::Other => Kind::Unclassified,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        (&RunError::Stopped(stop)).into()
+    }
+}
+
+fn datastore_kind(error: &ClientError) -> Kind {
+    match (error, error.status()) {
+        (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
+        (ClientError::Token { .. }, _) => Kind::Credentials,
+        (ClientError::Setup(_), _) => Kind::Config,
+        (ClientError::Digest { .. }, _) => Kind::Integrity,
+        (ClientError::File(_), _) => Kind::Unclassified,
+        _ => Kind::Datastore,
+    }
+}
+
+/// The error and its causes, on one line. Some libraries print their causes *and* return them from
+/// `source()`; a cause already told is not told again.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text = format!("{text}: {told}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,331 @@
+//! What to do: flags, environment and the layer's manifest, merged and parsed once.
+//!
+//! After this nothing is a text that means something. A flag goes before the manifest, the manifest
+//! before the defaults.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use datastore_api::client::{Settings, Token};
+use datastore_api::{Attempt, Name, RunKey};
+use fs_err as fs;
+
+use crate::checkout::Source;
+use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
+use crate::layer::{Layer, LayerError, LayerFile};
+use crate::tool::PlanOptions;
+use crate::version::ToolName;
+
+/// One order to plan or apply a root module.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) action: Action,
+    /// Namespace, layer and run.
+    pub(crate) run: RunKey,
+    /// The attempt, if it was named.
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) source: Source,
+    /// The working directory inside the source.
+    pub(crate) path: PathBuf,
+    /// Where a source that is not used in place is kept.
+    pub(crate) work_dir: Option<PathBuf>,
+    /// Where annotations go.
+    pub(crate) layer: Option<LayerFile>,
+    /// The tool, if something but the code names it.
+    pub(crate) tool: Option<ToolName>,
+    /// The version of it that something but the code asks for, and what does.
+    pub(crate) request: Option<(String, &'static str)>,
+    pub(crate) tools: ToolArgs,
+    pub(crate) options: PlanOptions,
+    pub(crate) datastore: Option<Settings>,
+    /// Without a datastore: where the plan goes to, or comes from.
+    pub(crate) plan_file: Option<PathBuf>,
+    pub(crate) grace: Duration,
+}
+
+/// Plan or apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Plan {
+        /// Whether pending changes are an exit code of their own.
+        detailed_exitcode: bool,
+    },
+    Apply(Apply),
+}
+
+/// Which plan is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Apply {
+    /// The stored one of this run.
+    Run(PlanName),
+    /// The stored one of the newest run that has one.
+    Newest,
+    /// The one in this file.
+    File(PathBuf),
+    /// None: the tool plans and applies in one.
+    Unplanned,
+}
+
+impl Action {
+    /// As run names, results and messages have it.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Plan { .. } => "plan",
+            Self::Apply(_) => "apply",
+        }
+    }
+}
+
+/// The order makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JobError {
+    /// The flags do not go together.
+    #[error("{0}")]
+    Usage(String),
+    /// What the flags name is not there, or is not what it should be.
+    #[error("{0}")]
+    Config(String),
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+}
+
+impl Job {
+    pub(crate) fn plan(args: PlanArgs, environment: &Environment) -> Result<Self, JobError> {
+        let action = Action::Plan { detailed_exitcode: args.detailed_exitcode };
+        Self::new(args.run, environment, |_| Ok(action))
+    }
+
+    pub(crate) fn apply(args: ApplyArgs, environment: &Environment) -> Result<Self, JobError> {
+        let ApplyArgs { run, plan, no_plan } = args;
+        let file = run.plan_file.clone();
+        let stored = run.datastore.datastore.is_some();
+        let options = !plan_options(&run).is_empty();
+        let action = |layer: Option<&Layer>| {
+            let unplanned =
+                layer.and_then(|layer| layer.spec.remediation_strategy.apply_without_plan_artifact);
+            let from = match (plan, file) {
+                (Some(plan), _) => Apply::Run(plan),
+                (None, Some(file)) => Apply::File(file),
+                (None, None) if no_plan || unplanned == Some(true) => Apply::Unplanned,
+                (None, None) if !stored => return Err(JobError::Config(
+                    "there is no plan to apply without a datastore: name one by --datastore, a file \
+                     by --plan-file, or plan and apply in one with --no-plan".to_owned(),
+                )),
+                (None, None) => match layer {
+                    Some(layer) => Apply::Run(annotated_plan(layer)?),
+                    None => Apply::Newest,
+                },
+            };
+            if options && from != Apply::Unplanned {
+                return Err(JobError::Usage(
+                    "--var, --var-file, --target, --replace and arguments after -- were decided when \
+                     the plan was made; an apply takes them only with --no-plan".to_owned(),
+                ));
+            }
+            Ok(Action::Apply(from))
+        };
+        Self::new(run, environment, action)
+    }
+
+    fn new(
+        args: RunArgs,
+        environment: &Environment,
+        action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
+    ) -> Result<Self, JobError> {
+        let layer_file = match &args.layer {
+            Some(path) => Some(LayerFile::load(path, args.name.as_ref().map(Name::as_ref))?),
+            None => None,
+        };
+        let layer = layer_file.as_ref().map(LayerFile::layer);
+        let action = action(layer)?;
+        let options = plan_options(&args);
+        let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
+        let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
+        let path = working_path(args.path.as_deref(), layer)?;
+        let (tool, request) = tool(args.tool, args.tool_version.clone(), layer)?;
+        let datastore = settings(&args, environment)?;
+        let name = match (args.name, layer.and_then(|layer| layer.metadata.name.as_deref())) {
+            (Some(name), _) => name,
+            (None, Some(name)) => in_manifest("metadata.name", name)?,
+            (None, None) => default_name(&source, &path)?,
+        };
+        let namespace = layer.and_then(|layer| layer.metadata.namespace.as_deref());
+        let namespace = match (args.namespace, namespace) {
+            (Some(namespace), _) => namespace,
+            (None, namespace) => in_manifest("metadata.namespace", namespace.unwrap_or("default"))?,
+        };
+        let run = match args.run {
+            Some(run) => run,
+            None => generated_run(&name, action.as_str())?,
+        };
+        Ok(Self {
+            action,
+            run: RunKey { namespace, layer: name, run },
+            attempt: args.attempt,
+            source,
+            path,
+            work_dir: args.work_dir,
+            layer: layer_file,
+            tool,
+            request,
+            tools: args.tools,
+            options,
+            datastore,
+            plan_file: args.plan_file,
+            grace: args.grace,
+        })
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.action.as_str(), self.run)
+    }
+}
+
+fn plan_options(args: &RunArgs) -> PlanOptions {
+    PlanOptions {
+        // The tool runs elsewhere, but the paths were written here.
+        var_files: args
+            .var_file
+            .iter()
+            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+            .collect(),
+        vars: args.var.clone(),
+        targets: args.target.clone(),
+        replaces: args.replace.clone(),
+        args: args.args.clone(),
+    }
+}
+
+/// What the annotation `plan-run` of a layer names.
+fn annotated_plan(layer: &Layer) -> Result<PlanName, JobError> {
+    let Some(text) = layer.annotation("plan-run") else {
+        return Err(JobError::Config(
+            "the layer has no annotation plan-run: plan it first, or name a run by --plan"
+                .to_owned(),
+        ));
+    };
+    text.parse()
+        .map_err(|error| JobError::Config(format!("the layer's annotation plan-run: {error}")))
+}
+
+fn working_path(flag: Option<&Path>, layer: Option<&Layer>) -> Result<PathBuf, JobError> {
+    let (path, place) = match (flag, layer.and_then(|layer| layer.spec.path.as_deref())) {
+        (Some(path), _) => (path, "--path"),
+        (None, Some(path)) => (Path::new(path), "the layer's spec.path"),
+        (None, None) => (Path::new(""), ""),
+    };
+    // A layer says `.` or `/x` for what lies in the repository, as Burrito's path join takes it.
+    let mut inside = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => inside.push(name),
+            Component::CurDir => {}
+            Component::RootDir if place != "--path" => {}
+            _ => {
+                let path = path.display();
+                return Err(JobError::Config(format!("{place} `{path}` leaves the source")));
+            }
+        }
+    }
+    Ok(inside)
+}
+
+type Request = Option<(String, &'static str)>;
+
+fn tool(
+    flag: Option<ToolName>,
+    version: Option<String>,
+    layer: Option<&Layer>,
+) -> Result<(Option<ToolName>, Request), JobError> {
+    let spec = layer.map(|layer| &layer.spec);
+    if spec.is_some_and(|spec| spec.terragrunt.enabled == Some(true)) {
+        return Err(JobError::Config(
+            "the layer asks for terragrunt, which this version of the runner cannot run".to_owned(),
+        ));
+    }
+    // Upstream's rule: an enabled terraform goes before an enabled tofu.
+    let enabled = spec.and_then(|spec| match (spec.terraform.enabled, spec.opentofu.enabled) {
+        (Some(true), _) => Some(ToolName::Terraform),
+        (_, Some(true)) => Some(ToolName::Tofu),
+        _ => None,
+    });
+    let tool = flag.or(enabled);
+    let asked = spec.and_then(|spec| match tool {
+        Some(ToolName::Terraform) => {
+            Some((spec.terraform.version.clone()?, "the layer's spec.terraform.version"))
+        }
+        Some(ToolName::Tofu) => {
+            Some((spec.opentofu.version.clone()?, "the layer's spec.opentofu.version"))
+        }
+        None => None,
+    });
+    let request = match version {
+        Some(version) => Some((version, "--tool-version")),
+        None => asked.filter(|(version, _)| !version.is_empty()),
+    };
+    Ok((tool, request))
+}
+
+fn settings(args: &RunArgs, environment: &Environment) -> Result<Option<Settings>, JobError> {
+    let Some(url) = args.datastore.datastore.clone() else { return Ok(None) };
+    if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
+        return Err(JobError::Usage(format!("--datastore `{url}` is no http or https URL")));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(JobError::Usage(
+            "--datastore holds a user or password; a token goes into --token-file or PLANCHA_TOKEN"
+                .to_owned(),
+        ));
+    }
+    let mut settings = Settings::new(url);
+    settings.ca_files.extend(args.tools.ca_file.clone());
+    settings.token = match (&args.datastore.token_file, &environment.token) {
+        (Some(file), _) => Token::File(file.clone()),
+        (None, Some(token)) => Token::Text(token.clone()),
+        (None, None) => Token::None,
+    };
+    Ok(Some(settings))
+}
+
+fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {
+    text.parse().map_err(|error| JobError::Config(format!("the layer's {field}: {error}")))
+}
+
+/// The name of the working directory: of `path`, else of the source itself.
+fn default_name(source: &Source, path: &Path) -> Result<Name, JobError> {
+    let name = match (path.file_name(), source) {
+        (Some(name), _) => name.to_string_lossy().into_owned(),
+        (None, Source::Directory(dir)) => {
+            let dir = fs::canonicalize(dir).map_err(|error| JobError::Config(error.to_string()))?;
+            dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into())
+        }
+        (None, Source::Git(git)) => git.name().to_owned(),
+    };
+    name.parse().map_err(|error| {
+        JobError::Usage(format!(
+            "the directory's name cannot be the layer's: {error}; --name gives one"
+        ))
+    })
+}
+
+/// `<layer>-<action>-<5 random>`, as Kubernetes would make it of a `generateName`.
+fn generated_run(layer: &Name, action: &str) -> Result<Name, JobError> {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut random = RandomState::new().hash_one(std::process::id());
+    let mut suffix = String::new();
+    for _ in 0..5 {
+        let index = usize::try_from(random % ALPHABET.len() as u64).unwrap_or_default();
+        suffix.push(char::from(ALPHABET[index]));
+        random /= ALPHABET.len() as u64;
+    }
+    let mut layer = layer.as_ref();
+    while layer.len() > 240 {
+        layer = layer.strip_suffix(|_: char| true).unwrap_or_default();
+    }
+    let run = format!("{layer}-{action}-{suffix}");
+    run.parse().map_err(|error| JobError::Usage(format!("the run's name: {error}")))
+}

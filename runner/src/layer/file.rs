@@ -1,0 +1,343 @@
+//! A layer in a file: a `TerraformLayer` manifest, YAML or JSON, as `kubectl apply` takes it.
+//!
+//! Annotations are written back into it atomically; comments, order, and all that we do not know stay
+//! as they are. The result is read again before it takes the old file's place.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+
+use fs_err as fs;
+use serde_json::Value;
+use yaml_edit::{Document, MappingBuilder, YamlFile};
+
+use super::{Annotations, Layer};
+
+/// A manifest of more than this is none.
+const MAX_SIZE: u64 = 16 << 20;
+const KIND: &str = "TerraformLayer";
+
+/// A manifest on disk, and the layer in it.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerFile {
+    path: PathBuf,
+    layer: Layer,
+}
+
+/// The manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LayerError {
+    #[error("the layer's manifest cannot be read or written")]
+    Io(#[from] io::Error),
+    #[error("{} is no manifest: {reason}", .path.display())]
+    Malformed { path: PathBuf, reason: String },
+    #[error("{} holds no TerraformLayer{}", .path.display(), named(.name.as_deref()))]
+    Missing { path: PathBuf, name: Option<String> },
+    #[error("{} holds {count} TerraformLayers: --name says which one is meant", .path.display())]
+    Ambiguous { path: PathBuf, count: usize },
+    #[error("annotations cannot be written into {}: {reason}", .path.display())]
+    Edit { path: PathBuf, reason: String },
+}
+
+fn named(name: Option<&str>) -> String {
+    name.map(|name| format!(" of the name `{name}`")).unwrap_or_default()
+}
+
+impl LayerFile {
+    /// Reads the only layer in the file, or the one of this name where there are several.
+    pub(crate) fn load(path: &Path, name: Option<&str>) -> Result<Self, LayerError> {
+        let text = read(path)?;
+        let mut layers = layers(path, &text)?;
+        if let (2.., Some(name)) = (layers.len(), name) {
+            layers.retain(|layer| layer.metadata.name.as_deref() == Some(name));
+        }
+        let path = path.to_owned();
+        match layers.len() {
+            0 => Err(LayerError::Missing { path, name: name.map(str::to_owned) }),
+            1 => Ok(Self { path, layer: layers.remove(0) }),
+            count => Err(LayerError::Ambiguous { path, count }),
+        }
+    }
+
+    /// The layer as it was read.
+    pub(crate) fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sets the annotations in the file as it is by now: another runner may have written others.
+    pub(crate) fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
+        // A link stays a link; what it points to is replaced.
+        let path = fs::canonicalize(&self.path)?;
+        let held = lock(&path)?;
+        let text = read(&path)?;
+        let name = self.layer.metadata.name.as_deref();
+        let edited = match serde_json::from_str::<Value>(&text) {
+            Ok(document) => edit_json(document, annotations),
+            Err(_) => edit_yaml(&text, name, annotations),
+        };
+        let refused = |reason| LayerError::Edit { path: self.path.clone(), reason };
+        let edited = edited.map_err(refused)?;
+        check(&text, &edited, name, annotations).map_err(refused)?;
+        Ok(replace(&path, &held.metadata()?, &edited)?)
+    }
+}
+
+fn read(path: &Path) -> Result<String, LayerError> {
+    if fs::metadata(path)?.len() > MAX_SIZE {
+        let reason = "it has more than 16 MiB".to_owned();
+        return Err(LayerError::Malformed { path: path.to_owned(), reason });
+    }
+    Ok(fs::read_to_string(path)?)
+}
+
+fn documents(text: &str) -> Result<Vec<Value>, String> {
+    serde_saphyr::from_multiple(text).map_err(|error| error.to_string())
+}
+
+fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
+    let malformed = |reason| LayerError::Malformed { path: path.to_owned(), reason };
+    documents(text)
+        .map_err(malformed)?
+        .into_iter()
+        .filter(|document| document["kind"] == KIND)
+        .map(|document| serde_json::from_value(document).map_err(|e| malformed(e.to_string())))
+        .collect()
+}
+
+/// Holds the file against other runners. Whoever waited here may find that the file was replaced
+/// meanwhile: then the new one is taken.
+fn lock(path: &Path) -> io::Result<std::fs::File> {
+    loop {
+        let file = fs::File::open(path)?;
+        file.file().lock()?;
+        if file.metadata()?.ino() == fs::metadata(path)?.ino() {
+            return Ok(file.into());
+        }
+    }
+}
+
+fn edit_json(mut document: Value, annotations: &Annotations) -> Result<String, String> {
+    let metadata = &mut document["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = Value::Object(serde_json::Map::new());
+    }
+    for (key, value) in annotations {
+        metadata["annotations"][key] = Value::String(value.clone());
+    }
+    let mut text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn edit_yaml(text: &str, name: Option<&str>, annotations: &Annotations) -> Result<String, String> {
+    let file = YamlFile::from_str(text).map_err(|error| error.to_string())?;
+    let document = file.documents().find(|document| is_layer(document, name));
+    let metadata = document
+        .and_then(|document| document.as_mapping()?.get_mapping("metadata"))
+        .ok_or("its metadata is not a mapping of its own")?;
+    let mut annotations = annotations.iter();
+    if metadata.get_mapping("annotations").is_none()
+        && let Some((key, value)) = annotations.next()
+    {
+        let first = MappingBuilder::new().pair(key.as_str(), value.as_str()).build_document();
+        metadata.set("annotations", first.as_mapping().ok_or("a mapping cannot be made")?);
+    }
+    let target = metadata.get_mapping("annotations").ok_or("its annotations are no mapping")?;
+    for (key, value) in annotations {
+        target.set(key.as_str(), value.as_str());
+    }
+    Ok(file.to_string())
+}
+
+fn is_layer(document: &Document, name: Option<&str>) -> bool {
+    let Some(mapping) = document.as_mapping() else { return false };
+    let text = |mapping: &yaml_edit::Mapping, key: &str| {
+        mapping.get(key).and_then(|node| Some(node.as_scalar()?.as_string()))
+    };
+    let own = mapping.get_mapping("metadata").and_then(|metadata| text(&metadata, "name"));
+    text(&mapping, "kind").as_deref() == Some(KIND) && own.as_deref() == name
+}
+
+/// Refuses an edit that did anything but set these annotations.
+fn check(
+    before: &str,
+    after: &str,
+    name: Option<&str>,
+    annotations: &Annotations,
+) -> Result<(), String> {
+    let mut expected = documents(before)?;
+    for document in &mut expected {
+        if document["kind"] == KIND && document["metadata"]["name"].as_str() == name {
+            let target = &mut document["metadata"]["annotations"];
+            if target.is_null() {
+                *target = Value::Object(serde_json::Map::new());
+            }
+            for (key, value) in annotations {
+                target[key] = Value::String(value.clone());
+            }
+        }
+    }
+    if documents(after)? == expected {
+        Ok(())
+    } else {
+        Err("its YAML is of a kind that cannot be edited without changing more".to_owned())
+    }
+}
+
+fn replace(path: &Path, before: &std::fs::Metadata, text: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    let mode = PermissionsExt::from_mode(before.permissions().mode());
+    file.as_file().set_permissions(mode)?;
+    match fchown(file.as_file(), Some(before.uid()), Some(before.gid())) {
+        // Not ours to give away: then the new file is ours.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        other => other?,
+    }
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn annotated(text: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("layer");
+        fs::write(&path, text).unwrap();
+        let file = LayerFile::load(&path, None).unwrap();
+        let annotations = vec![
+            ("runner.terraform.padok.cloud/plan-run".to_owned(), "r/0".to_owned()),
+            ("runner.terraform.padok.cloud/plan-sum".to_owned(), "47DE+/=".to_owned()),
+        ];
+        file.annotate(&annotations).unwrap();
+        let again = LayerFile::load(&path, None).unwrap();
+        assert_eq!(again.layer().annotation("plan-run"), Some("r/0"));
+        assert_eq!(again.layer().annotation("plan-sum"), Some("47DE+/="));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file is left");
+        fs::read_to_string(&path).unwrap()
+    }
+
+    #[test]
+    fn comments_order_and_unknown_fields_stay() {
+        insta::assert_snapshot!(annotated("\
+# ours
+kind: TerraformLayer
+spec: {path: live, unknown: [1, 2]}   # as in the wiki
+metadata:
+  name: vpc
+  annotations:
+    team: net # keep
+    runner.terraform.padok.cloud/plan-sum: \"old\"
+  labels: {a: b}
+"), @r#"
+        # ours
+        kind: TerraformLayer
+        spec: {path: live, unknown: [1, 2]}   # as in the wiki
+        metadata:
+          name: vpc
+          annotations:
+            team: net # keep
+            runner.terraform.padok.cloud/plan-sum: 47DE+/=
+            runner.terraform.padok.cloud/plan-run: r/0
+          labels: {a: b}
+        "#);
+    }
+
+    #[test]
+    fn annotations_are_made_where_there_are_none() {
+        for text in [
+            "kind: TerraformLayer\nmetadata:\n  name: a\nspec:\n  path: .\n",
+            "kind: TerraformLayer\nmetadata:\n  name: a\n  annotations:\nspec:\n  path: .",
+            "kind: TerraformLayer\nmetadata:\n  name: a\n  annotations: {}\n",
+            "kind: TerraformLayer\nmetadata: {name: a}\n",
+            "kind: TerraformLayer\r\nmetadata:\r\n  name: a\r\nspec:\r\n  path: .\r\n",
+            "{\"kind\": \"TerraformLayer\", \"metadata\": {\"name\": \"a\"}}",
+        ] {
+            annotated(text);
+        }
+    }
+
+    #[test]
+    fn the_other_documents_of_a_file_stay_as_they_are() {
+        let text =
+            annotated("kind: A\nx: 1 # y\n---\nkind: TerraformLayer\nmetadata:\n  name: b\n");
+        assert!(text.starts_with("kind: A\nx: 1 # y\n---\n"), "{text}");
+    }
+
+    #[test]
+    fn json_stays_json_in_its_order() {
+        let text = annotated(r#"{"spec": {"z": 1, "a": 2}, "kind": "TerraformLayer"}"#);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            value["metadata"]["annotations"]["runner.terraform.padok.cloud/plan-run"],
+            "r/0"
+        );
+        assert!(text.find("spec").unwrap() < text.find("kind").unwrap());
+    }
+
+    #[test]
+    fn of_several_layers_the_named_one_is_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("layers.yaml");
+        let one = |name: &str| format!("kind: TerraformLayer\nmetadata: {{name: {name}}}\n---\n");
+        fs::write(&path, one("a") + &one("b")).unwrap();
+        let error = LayerFile::load(&path, None).unwrap_err().to_string();
+        assert!(error.ends_with("holds 2 TerraformLayers: --name says which one is meant"));
+        let file = LayerFile::load(&path, Some("b")).unwrap();
+        file.annotate(&vec![("k".to_owned(), "v".to_owned())]).unwrap();
+        let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(values[0]["metadata"], serde_json::json!({"name": "a"}));
+        assert_eq!(values[1]["metadata"]["annotations"]["k"], "v");
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.yaml");
+        for text in ["", "a: b", "kind: TerraformRepository", "[1]", "kind: [", "\0"] {
+            fs::write(&path, text).unwrap();
+            let error = LayerFile::load(&path, None).unwrap_err();
+            assert!(error.to_string().contains("m.yaml"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_mode_of_the_file_and_a_link_to_it_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("real"), dir.path().join("link"));
+        fs::write(&path, "kind: TerraformLayer\nmetadata: {name: a}\n").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        fs::os::unix::fs::symlink(&path, &link).unwrap();
+        let file = LayerFile::load(&link, None).unwrap();
+        file.annotate(&vec![("k".to_owned(), "v".to_owned())]).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn writers_at_the_same_time_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.yaml");
+        fs::write(&path, "kind: TerraformLayer\nmetadata: {name: a}\n").unwrap();
+        let file = LayerFile::load(&path, None).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let file = &file;
+                scope
+                    .spawn(move || file.annotate(&vec![(format!("k{i}"), i.to_string())]).unwrap());
+            }
+        });
+        let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(values[0]["metadata"]["annotations"].as_object().unwrap().len(), 8);
+    }
+}

@@ -1,0 +1,262 @@
+//! The outcome of a run, as others read it: `run.json`, `--result`, the termination log.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use datastore_api::{Attempt, Sha256};
+use fs_err as fs;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::plan::Counts;
+use crate::process::{Ended, private_file};
+use crate::release::Installed;
+
+/// Kubernetes takes no more than this (container `terminationMessagePath`).
+const TERMINATION_LIMIT: usize = 4096;
+
+/// Version 1 of the document.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    version: u32,
+    pub(crate) action: String,
+    pub(crate) outcome: Outcome,
+    /// The runner's exit code.
+    pub(crate) exit: u8,
+    /// Why it failed, in one word.
+    pub(crate) class: Option<String>,
+    pub(crate) message: Option<String>,
+    /// What to do about it.
+    pub(crate) next: Option<String>,
+    pub(crate) tool: Option<ToolReport>,
+    pub(crate) revision: Option<String>,
+    pub(crate) plan: Option<PlanReport>,
+    /// Of `.terraform.lock.hcl`, once init has run.
+    pub(crate) lock_file_sha256: Option<Sha256>,
+    /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
+    pub(crate) applied: Option<String>,
+    pub(crate) started: Timestamp,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) steps: Vec<Step>,
+    pub(crate) state_lock: StateLock,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Planned; there is something to apply.
+    Changes,
+    /// Planned; there is nothing to apply.
+    NoChanges,
+    Applied,
+    Failed,
+    Interrupted,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ToolReport {
+    pub(crate) name: String,
+    version: String,
+    sha256: Sha256,
+    source: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PlanReport {
+    pub(crate) sha256: Sha256,
+    /// The run that made it; none for a plan that is in no datastore.
+    pub(crate) run: Option<String>,
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) counts: Option<Counts>,
+}
+
+/// One program that was run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Step {
+    name: String,
+    seconds: f64,
+    exit: i32,
+    attempts: u32,
+    /// The most memory that the program was seen to hold, in bytes.
+    rss_peak: Option<u64>,
+}
+
+/// Whether the state's lock is held now, as far as we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StateLock {
+    /// Not by us: the tool ended by itself, or never ran.
+    Free,
+    /// By someone else: the tool said so.
+    Held,
+    /// The tool was killed.
+    Unknown,
+}
+
+impl Report {
+    pub(crate) fn new(action: &str, started: Timestamp) -> Self {
+        Self {
+            version: 1,
+            action: action.to_owned(),
+            outcome: Outcome::Failed,
+            exit: 1,
+            class: None,
+            message: None,
+            next: None,
+            tool: None,
+            revision: None,
+            plan: None,
+            lock_file_sha256: None,
+            applied: None,
+            started,
+            steps: Vec::new(),
+            state_lock: StateLock::Free,
+        }
+    }
+
+    pub(crate) fn tool(&mut self, installed: &Installed) {
+        self.tool = Some(ToolReport {
+            name: installed.tool.to_string(),
+            version: installed.version.to_string(),
+            sha256: installed.sha256,
+            source: installed.source.clone(),
+        });
+    }
+
+    /// Nothing went wrong, or has gone wrong so far.
+    pub(crate) fn succeeded(&mut self, exit: u8) {
+        self.exit = exit;
+    }
+
+    /// It did not do what was ordered.
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        self.outcome = failure.outcome();
+        self.exit = failure.exit_code();
+        self.class = Some(failure.class().to_owned());
+        self.message = Some(failure.message().to_owned());
+        self.next = failure.next().map(str::to_owned);
+    }
+
+    pub(crate) fn step(&mut self, name: &str, ended: &Ended) {
+        self.steps.push(Step {
+            name: name.to_owned(),
+            seconds: (ended.took.as_secs_f64() * 1000.0).round() / 1000.0,
+            exit: ended.code(),
+            attempts: 1,
+            rss_peak: ended.rss_peak,
+        });
+    }
+
+    /// The whole document.
+    pub(crate) fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self);
+        let mut json = json.expect("a report has only text keys and finite numbers");
+        json.push('\n');
+        json
+    }
+
+    /// The document without steps, and with its message cut to what the termination log takes.
+    fn to_termination_message(&self) -> String {
+        let mut short = Self { steps: Vec::new(), ..self.clone() };
+        loop {
+            let text = serde_json::to_string(&short).unwrap_or_default();
+            let Some(message) = &mut short.message else { return text };
+            if text.len() <= TERMINATION_LIMIT {
+                return text;
+            }
+            let half = message.floor_char_boundary(message.len() / 2);
+            message.truncate(half);
+            if message.is_empty() {
+                short.message = None;
+            }
+        }
+    }
+
+    /// Writes `--result`, whole or not at all where it is a plain file.
+    pub(crate) fn write_result(&self, path: &Path) -> io::Result<()> {
+        let text = self.to_json();
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            // A device or a pipe is written into, never replaced.
+            return fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+        }
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    }
+
+    /// Writes the termination log, where whatever started the container has put one.
+    pub(crate) fn write_termination_log(&self, path: &Path) -> io::Result<()> {
+        if !path.exists() {
+            return Ok(());
+        }
+        private_file(path)?.write_all(self.to_termination_message().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(message: &str) -> Report {
+        let mut report = Report::new("plan", "2026-08-01T09:05:03Z".parse().unwrap());
+        report.message = Some(message.to_owned());
+        report
+    }
+
+    #[test]
+    fn the_document_reads_back() {
+        let json = report("x").to_json();
+        let back: Report = serde_json::from_str(&json).unwrap();
+        assert_eq!(back.to_json(), json);
+        insta::assert_snapshot!(json, @r#"
+        {
+          "version": 1,
+          "action": "plan",
+          "outcome": "failed",
+          "exit": 1,
+          "class": null,
+          "message": "x",
+          "next": null,
+          "tool": null,
+          "revision": null,
+          "plan": null,
+          "lock_file_sha256": null,
+          "applied": null,
+          "started": "2026-08-01T09:05:03Z",
+          "state_lock": "free"
+        }
+        "#);
+    }
+
+    #[test]
+    fn a_termination_message_fits_whatever_the_tool_said() {
+        for message in ["short".to_owned(), "é\"\n".repeat(10_000)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("log");
+            report(&message).write_termination_log(&path).unwrap();
+            assert!(!path.exists());
+            fs::write(&path, "before").unwrap();
+            report(&message).write_termination_log(&path).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.len() <= TERMINATION_LIMIT);
+            let back: Report = serde_json::from_str(&text).unwrap();
+            assert!(message.starts_with(&back.message.unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_result_is_private_and_replaces_only_plain_files() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result.json");
+        report("x").write_result(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        report("x").write_result(Path::new("/dev/null")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}

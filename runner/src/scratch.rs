@@ -1,0 +1,109 @@
+//! The private directory of one run: plan files, the log, a checkout that is not kept.
+//!
+//! Mode 0700, and gone when the run ends. What a killed run left behind is removed by a later one of
+//! the same user: a kernel lock tells the living from the dead.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use fs_err as fs;
+use tempfile::TempDir;
+
+const PREFIX: &str = "plancha-";
+const LOCK: &str = ".lock";
+/// A younger one may be in the making, not yet locked.
+const MIN_AGE: Duration = Duration::from_mins(1);
+
+/// A private directory that lives as long as this value.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    dir: TempDir,
+    /// Held while the run lives.
+    _lock: File,
+}
+
+impl Scratch {
+    /// Makes one in the system's directory for temporary files.
+    pub(crate) fn create() -> io::Result<Self> {
+        let parent = std::env::temp_dir();
+        let dir = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(PermissionsExt::from_mode(0o700))
+            .tempdir_in(&parent)?;
+        let lock = crate::process::private_file(&dir.path().join(LOCK))?;
+        lock.lock()?;
+        if let Err(error) = sweep(&parent) {
+            tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
+        }
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// A path in it.
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+fn sweep(parent: &Path) -> io::Result<()> {
+    let me = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let metadata = entry.metadata()?;
+        let old = metadata.modified()? + MIN_AGE < SystemTime::now();
+        if metadata.is_dir() && metadata.uid() == me && old && is_abandoned(&entry.path())? {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn is_abandoned(dir: &Path) -> io::Result<bool> {
+    let lock = match fs::File::open(dir.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match lock.file().try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_holds_is_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        let old = SystemTime::now() - 2 * MIN_AGE;
+        let make = |name: &str| {
+            let dir = parent.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            let lock = crate::process::private_file(&dir.join(LOCK)).unwrap();
+            (dir, lock)
+        };
+        let age = |dir: &Path| File::open(dir).unwrap().set_modified(old).unwrap();
+        let (dead, lock) = make("plancha-dead");
+        drop(lock);
+        age(&dead);
+        let (living, held) = make("plancha-living");
+        held.lock().unwrap();
+        age(&living);
+        let (young, _) = make("plancha-young");
+        let (foreign, _) = make("other-dead");
+        age(&foreign);
+
+        sweep(parent.path()).unwrap();
+
+        assert!(!dead.exists());
+        assert!(living.exists() && young.exists() && foreign.exists());
+    }
+}

@@ -1,0 +1,21 @@
+//! The runner's own lines, on stderr: the tool has stdout.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::LogFormat;
+
+/// From now on lines of our own are written. `RUST_LOG` has no say: nothing below `info` is for people.
+pub(crate) fn start(format: LogFormat) {
+    let lines = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(LevelFilter::INFO)
+        .with_target(false);
+    match format {
+        LogFormat::Text => {
+            lines.with_ansi(std::io::stderr().is_terminal()).without_time().compact().init();
+        }
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}
