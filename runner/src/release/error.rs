@@ -1,0 +1,231 @@
+//! Why a release could not be had, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use datastore_api::Sha256;
+
+use super::signature::SignatureError;
+use crate::version::{ToolName, Version};
+
+/// Whose fault it is: what the exit code is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// Credentials are missing or not enough.
+    Credentials,
+    /// The network, or a service that may answer later.
+    Network,
+    /// What was asked for does not exist, or cannot be understood.
+    Config,
+    /// Something is not what it was signed, listed or installed as.
+    Integrity,
+    /// Anything else: the disk, for one.
+    Other,
+}
+
+/// Why a release could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReleaseError {
+    /// No published version will do.
+    #[error("no published version of {tool} is {request} (asked for by {origin}); {nearest}")]
+    NoSuchVersion { tool: ToolName, request: String, origin: String, nearest: String },
+    /// The version exists, but one of its files does not.
+    #[error(
+        "{tool} {version} is published, but {url} does not exist: no build for this platform, or an incomplete mirror"
+    )]
+    NoSuchFile { tool: ToolName, version: Version, url: String },
+    /// 404.
+    #[error("{0} does not exist (404)")]
+    NotFound(String),
+    /// Another status that another try will not change.
+    #[error("{url} answered {status}")]
+    Refused { url: String, status: u16 },
+    /// A status that may change: 429 or 5xx.
+    #[error("{url} still answered {status} after {tries} tries")]
+    Busy { url: String, status: u16, tries: usize },
+    /// No connection: DNS, refused, no route, or no answer in five seconds.
+    #[error("no connection for {url}")]
+    Unreachable {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The connection failed otherwise, or broke: TLS, a proxy, silence, an early end.
+    #[error("the transfer of {url} failed")]
+    Transfer {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// Redirected in a circle, or from https to http.
+    #[error("{url} redirects to where it must not")]
+    Redirect {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The answer is larger than anything of its kind.
+    #[error("{url} is larger than {} MiB", .limit >> 20)]
+    TooLarge { url: String, limit: u64 },
+    /// The list of versions does not parse.
+    #[error("{url} is no list of versions")]
+    NotAList {
+        url: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The archive is not what the sums say.
+    #[error("{url} has the SHA-256 {actual}, but {expected} is signed for it")]
+    WrongDigest { url: String, expected: Sha256, actual: Sha256 },
+    /// The sums do not name the archive.
+    #[error("{url} has no line for {file}")]
+    NoDigest { url: String, file: String },
+    /// The signature of the sums is not good.
+    #[error("{url} is not signed by a key that is trusted for {tool}")]
+    Signature {
+        url: String,
+        tool: ToolName,
+        #[source]
+        source: SignatureError,
+    },
+    /// The maker's key is needed and could not be had.
+    #[error("the signature {signature} needs the key {fingerprint}, which could not be fetched")]
+    NoKey {
+        signature: String,
+        fingerprint: &'static str,
+        #[source]
+        source: Box<ReleaseError>,
+    },
+    /// There is no signature where there must be one.
+    #[error("{0} does not exist, and releases of {1} are signed")]
+    NoSignature(String, ToolName),
+    /// What was fetched as the maker's key is another one.
+    #[error("{url} holds another key than {fingerprint}")]
+    WrongKey { url: String, fingerprint: &'static str },
+    /// A keyring file holds no keys.
+    #[error("the keyring {} holds no OpenPGP public key", .path.display())]
+    Keyring {
+        path: PathBuf,
+        #[source]
+        source: SignatureError,
+    },
+    /// The file of `--ca-file` does not parse.
+    #[error("{} holds no PEM certificates", .path.display())]
+    CaFile {
+        path: PathBuf,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// A mirror's address is of a kind that is not spoken.
+    #[error("{0}: mirrors are spoken to over http and https")]
+    Scheme(String),
+    /// The archive does not hold the tool, and nothing but the tool by its name.
+    #[error("{url} is no archive of {program}: {reason}")]
+    Archive { url: String, program: &'static str, reason: String },
+    /// An installed binary is no longer what was installed.
+    #[error("{} has the SHA-256 {actual}, but {recorded} was installed", .path.display())]
+    Changed { path: PathBuf, recorded: Sha256, actual: Sha256 },
+    /// Nothing on this machine will do, and the network is not to be touched.
+    #[error(
+        "no installed {tool} is {request} (asked for by {origin}), and the network is not to be touched"
+    )]
+    Offline { tool: ToolName, request: String, origin: String },
+    /// There is nowhere to install to.
+    #[error("there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set")]
+    Nowhere,
+    /// The disk, or what lies on it.
+    #[error("installing tools")]
+    Io(#[from] io::Error),
+    /// The client cannot be made: no system certificates, for one.
+    #[error("preparing for https")]
+    Client(#[source] reqwest::Error),
+}
+
+impl ReleaseError {
+    /// Every error, one line each, and no wildcard: a new variant must choose.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchVersion { .. } | Self::NoSuchFile { .. } => ErrorKind::Config,
+            Self::NotFound(_) => ErrorKind::Config,
+            Self::Refused { status: 401 | 403 | 407, .. } => ErrorKind::Credentials,
+            Self::Refused { .. } => ErrorKind::Config,
+            Self::Busy { .. } => ErrorKind::Network,
+            Self::Unreachable { .. } | Self::Transfer { .. } => ErrorKind::Network,
+            Self::Redirect { .. } => ErrorKind::Config,
+            Self::TooLarge { .. } => ErrorKind::Integrity,
+            Self::NotAList { .. } => ErrorKind::Config,
+            Self::WrongDigest { .. } | Self::NoDigest { .. } => ErrorKind::Integrity,
+            Self::Signature { .. } | Self::NoSignature(..) | Self::WrongKey { .. } => {
+                ErrorKind::Integrity
+            }
+            Self::NoKey { source, .. } => source.kind(),
+            Self::Keyring { .. } | Self::CaFile { .. } | Self::Scheme(_) => ErrorKind::Config,
+            Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
+            Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
+            Self::Io(_) | Self::Client(_) => ErrorKind::Other,
+        }
+    }
+
+    /// What to do about it, for people.
+    pub(crate) fn next(&self) -> &'static str {
+        match self {
+            Self::NoSuchVersion { .. } => {
+                "ask for a version that exists, or --refresh the list of versions"
+            }
+            Self::NoSuchFile { .. } => "choose a version that is built for this platform",
+            Self::NotFound(_) => "check the mirror's address",
+            Self::Refused { status: 401 | 403 | 407, .. } => {
+                "put user:password@ into the mirror's URL"
+            }
+            Self::Refused { .. } => "check the mirror's address",
+            Self::Busy { .. } => "try again later",
+            Self::Unreachable { .. } => {
+                "check the network and proxies, or name a mirror (--releases-url, --tofu-url)"
+            }
+            Self::Transfer { .. } => {
+                "try again; for an unknown certificate, name its authority with --ca-file"
+            }
+            Self::Redirect { .. } => "check the mirror",
+            Self::TooLarge { .. } => "check the mirror",
+            Self::NotAList { .. } => "check the mirror's address",
+            Self::WrongDigest { .. } | Self::NoDigest { .. } => {
+                "do not use that file; check the mirror"
+            }
+            Self::Signature { .. } => {
+                "do not use that release; a mirror with a key of its own needs --keyring"
+            }
+            Self::NoKey { .. } => "supply the key with --keyring",
+            Self::NoSignature(..) => "do not use that release; check the mirror",
+            Self::WrongKey { .. } => "supply the maker's key with --keyring",
+            Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
+            Self::CaFile { .. } => "name a file of PEM certificates",
+            Self::Scheme(_) => "name a mirror with an http or https URL",
+            Self::Archive { .. } => "do not use that release; check the mirror",
+            Self::Changed { .. } => {
+                "find out who changed it; delete it, and the next run installs it again"
+            }
+            Self::Offline { .. } => "install it once with network, or leave out --offline",
+            Self::Nowhere => "name one with --bin-dir",
+            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
+                "free some space, or name another disk with --bin-dir"
+            }
+            Self::Io(_) => "check the directory, or name another with --bin-dir",
+            Self::Client(_) => "check the system's certificates",
+        }
+    }
+
+    /// Whether it never came to a connection, by nature or by order: only then may something else
+    /// stand in.
+    pub(super) fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Offline { .. } => true,
+            Self::NoKey { source, .. } => source.is_unreachable(),
+            _ => false,
+        }
+    }
+
+    /// Whether an old list may stand in: nobody said no.
+    pub(super) fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Transfer { .. } | Self::Busy { .. })
+    }
+}
