@@ -93,12 +93,8 @@ impl Run<'_> {
             let Some(settings) = job.datastore.clone() else { return Ok(None) };
             Artifacts::open(settings, job.run.clone(), job.attempt).await.map(Some)
         };
-        let site = Site {
-            environment: self.environment,
-            scratch: self.scratch,
-            log: self.log,
-            signals: self.signals,
-        };
+        let site =
+            Site { environment: self.environment, scratch: self.scratch, signals: self.signals };
         let manifest = job.layer.as_ref().map(LayerFile::path);
         let code =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), manifest, site);

@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, access};
 
 pub(crate) use self::git::GitSource;
 use crate::config::Environment;
-use crate::process::{Log, Signals, Stop};
+use crate::process::{Signals, Stop};
 use crate::scratch::Scratch;
 
 /// Where the code is.
@@ -41,7 +41,6 @@ pub(crate) struct Workspace {
 pub(crate) struct Site<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) scratch: &'a Scratch,
-    pub(crate) log: &'a Log,
     pub(crate) signals: &'a Signals,
 }
 
@@ -185,7 +184,8 @@ mod tests {
         ] {
             assert!(matches!(Source::parse(text, None), Ok(Source::Git(_))), "{text}");
         }
-        for text in [".", "live/vpc", "/srv/infra.git", "a:b", "C:/x", "-oProxyCommand=x@host:path"] {
+        for text in [".", "live/vpc", "/srv/infra.git", "a:b", "C:/x", "-oProxyCommand=x@host:path"]
+        {
             assert!(matches!(Source::parse(text, None), Ok(Source::Directory(_))), "{text}");
         }
     }

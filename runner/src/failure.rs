@@ -166,7 +166,7 @@ impl From<&ReleaseError> for Failure {
             ErrorKind::Integrity => Kind::Integrity,
             ErrorKind::Other => Kind::Unclassified,
         };
-        Self::new(kind, error)
+        Self::new(kind, error).next_step(error.next())
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use datastore_api::client::{Settings, Token};
 use datastore_api::{Attempt, Name, RunKey};
-use fs_err as fs;
 
 use crate::checkout::Source;
 use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
@@ -300,7 +299,9 @@ fn default_name(source: &Source, path: &Path) -> Result<Name, JobError> {
     let name = match (path.file_name(), source) {
         (Some(name), _) => name.to_string_lossy().into_owned(),
         (None, Source::Directory(dir)) => {
-            let dir = fs::canonicalize(dir).map_err(|error| JobError::Config(error.to_string()))?;
+            let dir = std::fs::canonicalize(dir).map_err(|error| {
+                JobError::Config(format!("the source `{}` cannot be used: {error}", dir.display()))
+            })?;
             dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into())
         }
         (None, Source::Git(git)) => git.name().to_owned(),

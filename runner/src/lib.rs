@@ -122,6 +122,9 @@ fn publish(report: &Report, result: Option<&Path>) {
 }
 
 fn tell(failure: &Failure) -> ExitCode {
-    tracing::error!(next = failure.next(), "{}", failure.message());
+    match failure.next() {
+        None => tracing::error!("{}", failure.message()),
+        Some(next) => tracing::error!("{}\n  next: {next}", failure.message()),
+    }
     ExitCode::from(failure.exit_code())
 }

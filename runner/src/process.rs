@@ -106,6 +106,8 @@ pub(crate) enum Sink<'a> {
     Shown(&'a Log),
     /// The standard output into this file, the error output to our stderr and to the log.
     Kept(File, &'a Log),
+    /// Both streams to the log alone.
+    Hidden(&'a Log),
 }
 
 /// How a program ended.
@@ -194,6 +196,9 @@ pub(crate) async fn run(
             (Stdio::from(writer.try_clone()?), writer, Shown::Stdout, log.append()?)
         }
         Sink::Kept(file, log) => (file.into(), writer, Shown::Stderr, log.append()?),
+        Sink::Hidden(log) => {
+            (Stdio::from(writer.try_clone()?), writer, Shown::Nowhere, log.append()?)
+        }
     };
     let started = Instant::now();
     let peak_before = children_peak();
@@ -278,6 +283,7 @@ fn command(program: &Program) -> Command {
 enum Shown {
     Stdout,
     Stderr,
+    Nowhere,
 }
 
 /// Copies the pipe to our stream as it comes, and to the log without escape codes, until it ends.
@@ -317,6 +323,7 @@ fn write_shown(shown: Shown, piece: &[u8]) -> io::Result<()> {
             stdout.flush()
         }
         Shown::Stderr => io::stderr().lock().write_all(piece),
+        Shown::Nowhere => Ok(()),
     }
 }
 

@@ -1,0 +1,19 @@
+//! The runner, as a process.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
+
+mod apply;
+mod checkout;
+mod install;
+mod killed;
+mod plan;
+mod refusals;
+mod resolve;
+mod signals;
+mod stored;
+
+const RUNNER: &str = env!("CARGO_BIN_EXE_runner");
+
+fn json(bytes: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(bytes).unwrap()
+}

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{CheckoutError, Site};
-use crate::process::{self, Program, Sink, private_file};
+use crate::process::{self, Log, Program, Sink};
 
 /// From the signal to the kill: git only has its locks to take away.
 const GRACE: Duration = Duration::from_secs(10);
@@ -55,11 +55,12 @@ impl GitSource {
 
     /// Fetches the revision into `dir`, which may hold an earlier checkout, and returns its commit.
     pub(super) async fn fetch(&self, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
-        let git = Git { source: self, dir, site };
+        let log = Log::create(site.scratch.join("git.log"))?;
+        let git = Git { source: self, dir, site, log };
         git.run(&["init", "--quiet"]).await?;
         let wanted = self.revision.as_deref().unwrap_or("HEAD");
         let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
-        let target = match git.run(&one).await {
+        let fetched = match git.run(&one).await {
             Ok(()) => "FETCH_HEAD",
             // An abbreviated commit, or one that the server does not hand out by itself.
             Err(CheckoutError::NoSuchRevision { .. }) => {
@@ -71,9 +72,9 @@ impl GitSource {
             }
             Err(error) => return Err(error),
         };
-        let target = format!("{target}^{{commit}}");
-        git.run(&["checkout", "--quiet", "--force", "--detach", &target]).await?;
-        git.head().await
+        let commit = git.commit(fetched).await?;
+        git.run(&["checkout", "--quiet", "--force", "--detach", &commit]).await?;
+        Ok(commit)
     }
 
     fn env(&self, site: Site<'_>) -> Vec<(String, OsString)> {
@@ -101,12 +102,13 @@ impl GitSource {
 fn from_url(text: &str) -> Result<GitSource, String> {
     // A URL that does not parse may hold a password: it is not shown.
     let mut url = Url::parse(text).map_err(|error| format!("the source is no URL: {error}"))?;
-    if !matches!(url.scheme(), "https" | "http" | "ssh" | "git" | "file") {
-        return Err(format!(
-            "sources of the scheme `{}` cannot be fetched: a git URL is https, http, ssh, git or \
-             file://, or user@host:path",
-            url.scheme()
-        ));
+    let known = matches!(url.scheme(), "https" | "http" | "ssh" | "git" | "file");
+    if !known || url.cannot_be_a_base() {
+        return Err(
+            "the source cannot be fetched: a git URL begins with https://, http://, ssh://, git:// \
+             or file://, or is user@host:path"
+                .to_owned(),
+        );
     }
     let mut authorization = None;
     if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
@@ -152,20 +154,21 @@ struct Git<'a> {
     source: &'a GitSource,
     dir: &'a Path,
     site: Site<'a>,
+    /// What git said; a message of ours tells what matters of it.
+    log: Log,
 }
 
 impl Git<'_> {
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
-        let log = self.site.log;
-        let before = fs::metadata(log.path())?.len();
-        let out = private_file(&self.site.scratch.join("git.out"))?;
+        let before = fs::metadata(self.log.path())?.len();
         let program = program(self.dir, args, self.source.env(self.site));
-        let ended = process::run(&program, Sink::Kept(out, log), self.site.signals, GRACE).await;
+        let sink = Sink::Hidden(&self.log);
+        let ended = process::run(&program, sink, self.site.signals, GRACE).await;
         let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),
             None if ended.status.success() => Ok(()),
-            None => Err(self.failure(&log.since(before)?)),
+            None => Err(self.failure(&self.log.since(before)?)),
         }
     }
 
@@ -174,18 +177,8 @@ impl Git<'_> {
         let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
         let url = self.source.url.clone();
         let reason = reason(stderr);
-        if says(&[
-            "couldn't find remote ref",
-            "not our ref",
-            "unknown revision",
-            "did not match any",
-        ]) || (says(&[
-            "ambiguous argument",
-            "Needed a single revision",
-            "reference is not a tree",
-        ])) {
-            let revision = self.source.revision.clone().unwrap_or_else(|| "HEAD".to_owned());
-            CheckoutError::NoSuchRevision { url, revision }
+        if says(&["couldn't find remote ref", "not our ref"]) {
+            self.no_such_revision()
         } else if says(&[
             "Authentication failed",
             "could not read Username",
@@ -215,10 +208,20 @@ impl Git<'_> {
         }
     }
 
-    async fn head(&self) -> Result<String, CheckoutError> {
-        let program = program(self.dir, &["rev-parse", "HEAD"], Vec::new());
+    /// The commit that a name which was fetched means.
+    async fn commit(&self, name: &str) -> Result<String, CheckoutError> {
+        let name = format!("{name}^{{commit}}");
+        let program = program(self.dir, &["rev-parse", "--verify", "--quiet", &name], Vec::new());
         let output = process::output(&program).await?;
+        if !output.status.success() {
+            return Err(self.no_such_revision());
+        }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn no_such_revision(&self) -> CheckoutError {
+        let revision = self.source.revision.clone().unwrap_or_else(|| "HEAD".to_owned());
+        CheckoutError::NoSuchRevision { url: self.source.url.clone(), revision }
     }
 }
 

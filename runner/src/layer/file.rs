@@ -3,7 +3,7 @@
 //! Annotations are written back into it atomically; comments, order, and all that we do not know stay
 //! as they are. The result is read again before it takes the old file's place.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -89,11 +89,13 @@ impl LayerFile {
 }
 
 fn read(path: &Path) -> Result<String, LayerError> {
-    if fs::metadata(path)?.len() > MAX_SIZE {
+    let mut text = String::new();
+    fs::File::open(path)?.take(MAX_SIZE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_SIZE {
         let reason = "it has more than 16 MiB".to_owned();
         return Err(LayerError::Malformed { path: path.to_owned(), reason });
     }
-    Ok(fs::read_to_string(path)?)
+    Ok(text)
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {

@@ -1,5 +1,11 @@
 //! What integration tests share.
 
 pub mod datastore;
+pub mod fault;
+pub mod mirror;
+pub mod sandbox;
 
 pub use crate::datastore::TestDatastore;
+pub use crate::fault::{Fault, FaultyDatastore};
+pub use crate::mirror::{MirrorFault, MirroredTool, ReleaseMirror};
+pub use crate::sandbox::{Ended, Sandbox, Started, eventually};

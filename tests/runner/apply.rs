@@ -1,0 +1,184 @@
+//! `runner apply`: which plan, checked how, and what is left behind.
+
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
+
+use crate::stored::Stored;
+use crate::{RUNNER, json};
+
+const PLAN: &[&str] = &["plan", "--layer", "layer.yaml", "--run", "p"];
+const APPLY: &[&str] = &["apply", "--layer", "layer.yaml", "--run", "a"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_planned_is_applied_and_the_layer_says_so() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+
+    let ended = sandbox.run_with(&datastore.url, APPLY);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("Hello, world!"), "the provisioner speaks: {}", ended.stdout);
+    assert!(ended.stdout.contains("Apply complete! Resources: 1 added"), "{}", ended.stdout);
+    assert!(json(sandbox.read("terraform.tfstate").as_bytes())["resources"][0].is_object());
+    let layer = sandbox.read("layer.yaml");
+    let value = |key: &str| {
+        let key = format!("runner.terraform.padok.cloud/{key}: ");
+        layer.lines().find_map(|line| line.trim().strip_prefix(&key)).map(str::to_owned)
+    };
+    assert_eq!(value("apply-sum"), value("plan-sum"));
+    assert!(value("apply-date").unwrap().contains(" UTC "));
+    let stored = Stored::new(&datastore, "default", "hello", "a");
+    assert_eq!(stored.plan("short", 0).await, b"Apply Successful");
+    assert!(stored.log(0).await.contains("Apply complete!"));
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!((&report["outcome"], &report["exit"]), (&"applied".into(), &0.into()));
+    assert_eq!(report["applied"], report["plan"]["sha256"]);
+    assert_eq!((&report["plan"]["run"], &report["plan"]["attempt"]), (&"p".into(), &0.into()));
+    assert!(sandbox.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_not_the_annotated_one_is_never_seen_by_the_tool() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let planned = sandbox.calls().len();
+    Stored::new(&datastore, "default", "hello", "p").put_plan_bin(0, b"another plan").await;
+
+    let ended = sandbox.run_with(&datastore.url, APPLY);
+
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the annotation plan-sum says"), "{}", ended.stderr);
+    assert_eq!(sandbox.calls().len(), planned, "nothing was run");
+    assert!(!sandbox.read("layer.yaml").contains("apply-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_layer_the_newest_run_with_a_plan_is_applied_after_its_own_sum_was_checked() {
+    let datastore = TestDatastore::temporary().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+    assert_eq!(run(&["plan", "--name", "x", "--run", "older"]).code, 0);
+    assert_eq!(run(&["plan", "--name", "x", "--run", "newer"]).code, 0);
+    assert_eq!(run(&["plan", "--name", "y", "--run", "other-layer"]).code, 0);
+
+    let ended = run(&["apply", "--name", "x", "--run", "a"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let stored = Stored::new(&datastore, "default", "x", "a");
+    assert_eq!(json(&stored.artifact("run.json", 0).await)["plan"]["run"], "newer");
+
+    let ended = run(&["apply", "--name", "x", "--plan", "older"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+
+    Stored::new(&datastore, "default", "x", "older").put_plan_bin(0, b"another plan").await;
+    let ended = run(&["apply", "--name", "x", "--plan", "older/0"]);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
+    assert!(ended.stderr.contains("its run.json says"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_nothing_vouches_for_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    Stored::new(&datastore, "default", "x", "p").put_plan_bin(0, b"a plan").await;
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x"]);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot be checked"), "{}", ended.stderr);
+    assert_eq!(sandbox.calls(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_plan_to_apply_is_a_matter_of_configuration() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for (args, says) in [
+        (&["apply", "--name", "x"][..], "the datastore has no plan of default/x"),
+        (&["apply", "--name", "x", "--plan", "p"], "the datastore has no such plan of default/x"),
+        (&["apply", "--name", "x", "--plan", "p/3"], "the datastore has no such plan of default/x"),
+        (&["apply", "--layer", "layer.yaml"], "the layer has no annotation plan-run"),
+        (&["apply", "--plan-file", "missing"], "the plan cannot be read"),
+    ] {
+        let ended = match says {
+            "the plan cannot be read" => sandbox.run(args),
+            _ => sandbox.run_with(&datastore.url, args),
+        };
+        assert_eq!(ended.code, 8, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_without_a_plan_is_asked_for_by_a_flag_or_by_the_layer() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--no-plan", "--var", "name=x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(
+        sandbox.calls().last().unwrap(),
+        "apply -no-color -input=false -auto-approve -var=name=x"
+    );
+
+    let layer = sandbox.read("layer.yaml");
+    let strategy = "spec:\n  remediationStrategy: {applyWithoutPlanArtifact: true}\n";
+    sandbox.write("layer.yaml", &layer.replace("spec:\n", strategy));
+    assert_eq!(sandbox.run_with(&datastore.url, APPLY).code, 0);
+    assert_eq!(sandbox.calls().last().unwrap(), "apply -no-color -input=false -auto-approve");
+    let stored = Stored::new(&datastore, "default", "hello", "a");
+    assert_eq!(json(&stored.artifact("run.json", 0).await)["applied"], "unplanned");
+}
+
+#[test]
+fn a_plan_goes_from_run_to_run_in_a_file_without_a_datastore() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let ended = sandbox.run(&["plan", "--layer", "layer.yaml", "--plan-file", "the.plan"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(sandbox.work().join("the.plan")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+
+    let ended = sandbox.run(&["apply", "--layer", "layer.yaml", "--plan-file", "the.plan"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("Apply complete!"));
+
+    sandbox.write("the.plan", "another plan");
+    let ended = sandbox.run(&["apply", "--layer", "layer.yaml", "--plan-file", "the.plan"]);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_apply_its_word_goes_out_first_and_a_lost_upload_is_told() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let fault = Fault { method: "PUT", part: "/api/logs", status: 500, times: usize::MAX };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+
+    let ended = sandbox.run_with(&faulty.url, APPLY);
+
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    let puts = faulty.seen().into_iter().filter(|place| place.starts_with("PUT"));
+    assert!(puts.into_iter().next().unwrap().contains("name=run.json"), "the word goes out first");
+    assert!(sandbox.read("layer.yaml").contains("apply-sum: "), "the layer knows all the same");
+    let report = Stored::new(&datastore, "default", "hello", "a").artifact("run.json", 0).await;
+    assert!(json(&report)["applied"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_apply_leaves_its_log_and_no_annotation() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let code = sandbox.read("main.tf").replace("echo \\\"$GREETING\\\"", "exit 7");
+    sandbox.write("main.tf", &code);
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+
+    let ended = sandbox.run_with(&datastore.url, APPLY);
+
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(!sandbox.read("layer.yaml").contains("apply-"));
+    let stored = Stored::new(&datastore, "default", "hello", "a");
+    assert!(stored.log(0).await.contains("local-exec provisioner error"));
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!((&report["outcome"], &report["state_lock"]), (&"failed".into(), &"free".into()));
+    assert!(report["applied"].is_null());
+}

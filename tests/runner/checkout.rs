@@ -1,0 +1,203 @@
+//! Where the code comes from: directories, read-only ones, and real git.
+
+#![expect(clippy::disallowed_types, reason = "tests make repositories with git itself")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Sandbox, TestDatastore};
+
+use crate::stored::Stored;
+use crate::{RUNNER, json};
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args([
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.com",
+            "-c",
+            "init.defaultBranch=main",
+        ])
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository with two commits; the first is tagged v1, a branch `side` has a third.
+struct Repository {
+    dir: PathBuf,
+    commits: [String; 3],
+}
+
+fn repository(sandbox: &Sandbox) -> Repository {
+    let dir = sandbox.path("repository");
+    std::fs::create_dir_all(dir.join("live/vpc")).unwrap();
+    git(&dir, &["init", "--quiet"]);
+    let commit = |text: &str| {
+        std::fs::write(
+            dir.join("live/vpc/main.tf"),
+            format!("output \"x\" {{ value = \"{text}\" }}\n"),
+        )
+        .unwrap();
+        git(&dir, &["add", "."]);
+        git(&dir, &["commit", "--quiet", "-m", text]);
+        git(&dir, &["rev-parse", "HEAD"])
+    };
+    let first = commit("first");
+    git(&dir, &["tag", "v1"]);
+    let second = commit("second");
+    git(&dir, &["checkout", "--quiet", "-b", "feat/side"]);
+    let third = commit("third");
+    git(&dir, &["checkout", "--quiet", "main"]);
+    Repository { dir, commits: [first, second, third] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_git_url_is_planned_at_the_revision_that_is_named() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, commits: [first, second, third] } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let cases = [
+        (None, &second, "second"),
+        (Some("v1"), &first, "first"),
+        (Some("feat/side"), &third, "third"),
+        (Some("refs/heads/feat/side"), &third, "third"),
+        (Some(first.as_str()), &first, "first"),
+        (Some(&first[..9]), &first, "first"),
+    ];
+    for (i, (revision, commit, text)) in cases.into_iter().enumerate() {
+        let run = format!("r{i}");
+        let mut args = vec!["plan", &url, "--path", "live/vpc", "--run", &run];
+        args.extend(revision.iter().flat_map(|revision| ["--revision", revision]));
+        let ended = sandbox.run_with(&datastore.url, &args);
+        assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
+        assert!(
+            ended.stdout.contains(&format!("+ x = \"{text}\"")),
+            "{revision:?}: {}",
+            ended.stdout
+        );
+        let stored = Stored::new(&datastore, "default", "vpc", &run);
+        assert_eq!(json(&stored.artifact("run.json", 0).await)["revision"], **commit);
+    }
+    assert!(sandbox.is_clean(), "the clone is gone");
+}
+
+#[test]
+fn what_git_does_not_have_is_told_by_its_name() {
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, .. } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let missing = format!("file://{}/missing", dir.display());
+    for (args, code, says) in [
+        (vec!["plan", &url, "--revision", "nope"], 8, "has no revision `nope`"),
+        (vec!["plan", &url, "--path", "nope"], 8, "the source has no directory `nope`"),
+        (vec!["plan", &url, "--path", "../.."], 8, "leaves the source"),
+        (vec!["plan", &missing], 8, "is no git repository"),
+        (vec!["plan", "http://127.0.0.1:9/x.git"], 6, "could not be reached"),
+    ] {
+        let ended = sandbox.run(&args);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_password_in_the_url_is_told_nowhere() {
+    let sandbox = Sandbox::new(RUNNER);
+    let url = "http://user:hunter2@127.0.0.1:9/x.git";
+    let output = sandbox
+        .command(&["plan", "--result", "result.json"])
+        .env("PLANCHA_SOURCE", url)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    let all = [&output.stdout[..], &output.stderr, sandbox.read("result.json").as_bytes()].concat();
+    let all = String::from_utf8(all).unwrap();
+    assert!(all.contains("http://127.0.0.1:9/x.git") && !all.contains("hunter2"), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_state_in_a_checkout_that_is_removed_is_refused_before_the_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, .. } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+    assert_eq!(run(&["plan", &url, "--path", "live/vpc"]).code, 0);
+
+    let ended = run(&["apply", &url, "--path", "live/vpc"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the state would be lost"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--work-dir"), "the way out is named: {}", ended.stderr);
+
+    let apply = ["apply", &url, "--path", "live/vpc", "--work-dir", "kept"];
+    let ended = run(&apply);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.work().join("kept/live/vpc/terraform.tfstate").exists());
+
+    // The kept directory is brought up to date, and its state is still there.
+    let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept", "--revision", "v1"];
+    let ended = run(&plan);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("x = \"second\" -> \"first\""), "{}", ended.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_revision_of_a_directory_is_its_work_trees_and_dirty_when_it_differs() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let work = sandbox.work();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "hello"]);
+    let head = git(&work, &["rev-parse", "HEAD"]);
+    let plan = |run: &str| {
+        let args = ["plan", "--layer", "layer.yaml", "--run", run];
+        assert_eq!(sandbox.run_with(&datastore.url, &args).code, 0);
+        let layer = sandbox.read("layer.yaml");
+        layer.lines().find_map(|l| l.trim().split_once("plan-commit: ")).unwrap().1.to_owned()
+    };
+    assert_eq!(plan("clean"), head);
+    // The runner and the tool have written here by now; that is not the user's change.
+    let apply = sandbox.run_with(&datastore.url, &["apply", "--layer", "layer.yaml"]);
+    assert_eq!(apply.code, 0, "{}", apply.stderr);
+    assert_eq!(plan("again"), head);
+    sandbox.write("more.tf", "");
+    assert_eq!(plan("dirty"), format!("{head}-dirty"));
+}
+
+#[test]
+fn a_read_only_directory_is_planned_in_a_copy() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (from, to) = (sandbox.work(), sandbox.path("read-only"));
+    std::fs::create_dir(&to).unwrap();
+    // Root may write anywhere but on a read-only mount, and that takes a namespace of our own.
+    let script = format!(
+        "mount --bind {from} {to} && mount -o remount,bind,ro {to} && exec \"$@\"",
+        from = from.display(),
+        to = to.display()
+    );
+    let mut command = sandbox.command(&[]);
+    let runner = command.get_program().to_owned();
+    let mut inside = Command::new("unshare");
+    inside.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]).arg(runner);
+    inside.arg("plan").arg(&to).env_clear().current_dir(sandbox.work());
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir("/");
+    let output = inside.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("unshare") || stderr.contains("mount:") {
+        eprintln!("not seen here, since no namespace can be made: {stderr}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("is read-only: working in a copy"), "{stderr}");
+    assert!(!from.join(".terraform").exists() && sandbox.is_clean());
+}

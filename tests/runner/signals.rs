@@ -1,0 +1,132 @@
+//! What a signal does: one SIGINT to the tool, and everything stored all the same.
+
+use std::time::{Duration, Instant};
+
+use support::{Sandbox, TestDatastore, eventually};
+
+use crate::stored::Stored;
+use crate::{RUNNER, json};
+
+/// A module whose second resource takes its time.
+const SLOW: &str = r#"
+resource "terraform_data" "first" {}
+resource "terraform_data" "slow" {
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {
+    command = "touch started; sleep 2; touch finished"
+  }
+}
+resource "terraform_data" "after" {
+  depends_on = [terraform_data.slow]
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_during_an_apply_saves_the_state_and_frees_its_lock() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER);
+        sandbox.write("main.tf", SLOW);
+        let args = ["plan", "--name", "slow", "--run", "p"];
+        assert_eq!(sandbox.run_with(&datastore.url, &args).code, 0);
+
+        let args = ["apply", "--name", "slow", "--run", "a", "--result", "result.json"];
+        let runner = sandbox.start(Some(&datastore.url), &args);
+        eventually("the provisioner runs", || sandbox.work().join("started").exists());
+        runner.signal(signal);
+        // Later ones change nothing: a second SIGINT would make terraform leave without saving.
+        for later in ["INT", "TERM", "INT"] {
+            runner.signal(later);
+        }
+        let ended = runner.wait();
+
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        assert_eq!(ended.stdout.matches("Interrupt received.").count(), 1, "{}", ended.stdout);
+        assert!(!ended.stdout.contains("Two interrupts received"), "{}", ended.stdout);
+        let state = json(sandbox.read("terraform.tfstate").as_bytes());
+        let names = state["resources"].as_array().unwrap().iter().map(|r| &r["name"]);
+        assert!(names.clone().any(|name| name == "first"), "{state}");
+        assert!(!names.clone().any(|name| name == "after"), "{state}");
+        assert!(!sandbox.work().join(".terraform.tfstate.lock.info").exists());
+        let stored = Stored::new(&datastore, "default", "slow", "a");
+        assert!(stored.log(0).await.contains("Interrupt received."));
+        for report in [stored.artifact("run.json", 0).await, sandbox.read("result.json").into()] {
+            let report = json(&report);
+            assert_eq!(
+                (&report["outcome"], &report["exit"]),
+                (&"interrupted".into(), &code.into())
+            );
+            assert_eq!(
+                (&report["class"], &report["state_lock"]),
+                (&"interrupted".into(), &"free".into())
+            );
+        }
+        assert!(sandbox.is_clean());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_does_not_end_is_killed_with_all_its_children_when_the_grace_is_over() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, child) = (sandbox.path("started"), sandbox.path("child"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap 'echo ignored' INT TERM\n\
+         if [ $STEP = plan ]; then sh -c 'trap \"\" INT; echo $$ > {}; sleep 60' & touch {}; \
+         while :; do sleep 0.1; done; fi",
+        child.display(),
+        started.display()
+    ));
+    let args = ["plan", "--name", "x", "--run", "r", "--grace", "300ms"];
+    let runner = sandbox.start(Some(&datastore.url), &args);
+    eventually("the plan runs", || started.exists() && child.exists());
+    let asked = Instant::now();
+    runner.signal("TERM");
+    let ended = runner.wait();
+
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(asked.elapsed() >= Duration::from_millis(300));
+    let pid = std::fs::read_to_string(&child).unwrap();
+    let process = format!("/proc/{}/stat", pid.trim());
+    eventually("the child is gone", || {
+        std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
+    });
+    let report = Stored::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["state_lock"], "unknown");
+}
+
+#[test]
+fn a_signal_between_steps_ends_the_run_before_the_next() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, go) = (sandbox.path("started"), sandbox.path("go"));
+    // The step ends well although a signal came: the next one does not begin.
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap '' INT\nif [ $STEP = init ]; then touch {}; while [ ! -e {} ]; do sleep 0.05; done; fi",
+        started.display(),
+        go.display()
+    ));
+    let runner = sandbox.start(None, &["plan"]);
+    eventually("init runs", || started.exists());
+    runner.signal("INT");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(runner.wait().code, 130);
+    assert_eq!(sandbox.calls(), ["init -no-color -input=false"]);
+}
+
+#[test]
+fn an_apply_that_came_to_its_end_is_an_apply_whatever_was_asked_meanwhile() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, go) = (sandbox.path("started"), sandbox.path("go"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap '' INT\nif [ $STEP = apply ]; then touch {}; while [ ! -e {} ]; do sleep 0.05; done; fi",
+        started.display(),
+        go.display()
+    ));
+    let runner = sandbox.start(None, &["apply", "--no-plan", "--layer", "layer.yaml"]);
+    eventually("apply runs", || started.exists());
+    runner.signal("TERM");
+    std::fs::write(go, "").unwrap();
+    let ended = runner.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-date: "));
+}

@@ -1,0 +1,93 @@
+//! A proxy in front of a datastore that answers some requests by itself, as a sick one would.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use url::Url;
+
+/// Requests that are not let through.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Their method.
+    pub method: &'static str,
+    /// A part of their path and query.
+    pub part: &'static str,
+    /// What they are answered instead.
+    pub status: u16,
+    /// How many of them.
+    pub times: usize,
+}
+
+/// A proxy that lets requests through, but for faults.
+pub struct FaultyDatastore {
+    /// Where it listens.
+    pub url: Url,
+    proxy: Arc<Proxy>,
+    _running: DropGuard,
+}
+
+struct Proxy {
+    behind: Url,
+    faults: Mutex<Vec<Fault>>,
+    seen: Mutex<Vec<String>>,
+    http: reqwest::Client,
+}
+
+impl FaultyDatastore {
+    /// One in front of `behind`.
+    pub async fn before(behind: &Url, faults: Vec<Fault>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let proxy = Arc::new(Proxy {
+            behind: behind.clone(),
+            faults: Mutex::new(faults),
+            seen: Mutex::new(Vec::new()),
+            http: reqwest::Client::new(),
+        });
+        let router = Router::new().fallback(forward).with_state(Arc::clone(&proxy));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        tokio::spawn(async { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
+        Self { url, proxy, _running: stop.drop_guard() }
+    }
+
+    /// Method, path and query of every request so far.
+    pub fn seen(&self) -> Vec<String> {
+        self.proxy.seen.lock().unwrap().clone()
+    }
+}
+
+async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
+    let place = request.uri().path_and_query().unwrap().to_string();
+    let method = request.method().clone();
+    proxy.seen.lock().unwrap().push(format!("{method} {place}"));
+    let fault = {
+        let mut faults = proxy.faults.lock().unwrap();
+        let fault = faults.iter_mut().find(|fault| {
+            fault.times > 0 && fault.method == method.as_str() && place.contains(fault.part)
+        });
+        fault.map(|fault| {
+            fault.times -= 1;
+            fault.status
+        })
+    };
+    if let Some(status) = fault {
+        return (StatusCode::from_u16(status).unwrap(), "a fault of the test's").into_response();
+    }
+    let url = proxy.behind.join(&place).unwrap();
+    let (parts, body) = request.into_parts();
+    let mut headers = parts.headers;
+    headers.remove("host");
+    let body = reqwest::Body::wrap_stream(body.into_data_stream());
+    let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
+    let mut response = Response::builder().status(answer.status());
+    *response.headers_mut().unwrap() = answer.headers().clone();
+    response.body(Body::from_stream(answer.bytes_stream())).unwrap()
+}

@@ -1,0 +1,198 @@
+//! A home, a cache and a working directory for one runner, and nothing of the machine's but PATH.
+
+#![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
+#![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use url::Url;
+
+/// A home, a cache and a working directory for one runner.
+pub struct Sandbox {
+    dir: TempDir,
+    runner: &'static str,
+}
+
+/// How a runner ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// What the tool said.
+    pub stdout: String,
+    /// What the runner itself said.
+    pub stderr: String,
+}
+
+impl Sandbox {
+    /// One for the runner at this path (`env!("CARGO_BIN_EXE_runner")`).
+    pub fn new(runner: &'static str) -> Self {
+        let dir = TempDir::new().unwrap();
+        for name in ["home", "cache", "tmp", "bin", "work"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("terraformrc"), "disable_checkpoint = true\n").unwrap();
+        Self { dir, runner }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Its working directory, where the runner starts.
+    pub fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    /// Writes a file into the working directory.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.work().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// A file of the working directory.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.work().join(name)).unwrap()
+    }
+
+    /// Puts a copy of `docs/examples/hello` into the working directory.
+    pub fn hello(self) -> Self {
+        let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/hello");
+        for entry in std::fs::read_dir(hello).unwrap() {
+            let entry = entry.unwrap();
+            if entry.metadata().unwrap().is_file() {
+                std::fs::copy(entry.path(), self.work().join(entry.file_name())).unwrap();
+            }
+        }
+        self
+    }
+
+    /// Puts a script that stands in for terraform 1.9.8 before everything else on PATH. It is called as
+    /// terraform is; `$STEP` is its first word and `$OUT` the value of `-out=`. Every call is a line of
+    /// the file `calls` in the sandbox. Without further words a plan is made, and shown as one creation.
+    pub fn fake_terraform(self, script: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let calls = self.path("calls");
+        let path = self.path("bin/terraform");
+        let script = format!(
+            r#"#!/bin/sh
+STEP=$1
+OUT=
+for arg in "$@"; do case $arg in -out=*) OUT=${{arg#-out=}};; esac; done
+case "$*" in
+  "version -json") echo '{{"terraform_version": "1.9.8", "platform": "linux_amd64"}}'; exit 0;;
+esac
+echo "$*" >> {calls}
+{script}
+case "$*" in
+  plan*) echo "a plan of $$" > "$OUT"; echo "plan is done";;
+  *-json*) echo '{{"format_version":"1.2","resource_changes":[{{"change":{{"actions":["create"]}}}}]}}';;
+  show*) echo "shown";;
+  *) echo "$STEP is done";;
+esac
+"#,
+            calls = calls.display()
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self
+    }
+
+    /// What the fake terraform was called with so far.
+    pub fn calls(&self) -> Vec<String> {
+        let calls = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
+    }
+
+    /// The runner, in the working directory, with tools from PATH only.
+    pub fn command(&self, args: &[&str]) -> Command {
+        self.program(Path::new(self.runner), args)
+    }
+
+    /// Another program, under the same circumstances.
+    pub fn program(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var("PATH").unwrap();
+        command
+            .args(args)
+            .current_dir(self.work())
+            .env_clear()
+            .env("PATH", format!("{}:{path}", self.path("bin").display()))
+            .env("HOME", self.path("home"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("TMPDIR", self.path("tmp"))
+            .env("TF_CLI_CONFIG_FILE", self.path("terraformrc"))
+            .env("PLANCHA_OFFLINE", "true")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the runner to its end.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// The same with artifacts going to a datastore.
+    pub fn run_with(&self, datastore: &Url, args: &[&str]) -> Ended {
+        let mut command = self.command(args);
+        command.env("PLANCHA_DATASTORE_URL", datastore.as_str()).output().unwrap().into()
+    }
+
+    /// Starts the runner.
+    pub fn start(&self, datastore: Option<&Url>, args: &[&str]) -> Started {
+        let mut command = self.command(args);
+        if let Some(url) = datastore {
+            command.env("PLANCHA_DATASTORE_URL", url.as_str());
+        }
+        Started(command.spawn().unwrap())
+    }
+
+    /// Whether the runner left nothing behind in its directory for temporary files.
+    pub fn is_clean(&self) -> bool {
+        std::fs::read_dir(self.path("tmp")).unwrap().count() == 0
+    }
+}
+
+/// A runner under way.
+pub struct Started(Child);
+
+impl Started {
+    /// Sends it a signal, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(self) -> Ended {
+        self.0.wait_with_output().unwrap().into()
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self {
+            // A runner that a signal killed has no code of its own.
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+/// Waits until something is so; panics after a minute.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_mins(1), "still not so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
