@@ -131,7 +131,9 @@ impl Releases {
         let outage = "no newer list of versions can be had";
         match list {
             Ok(list) => match installed().filter(|_| list.is_old) {
-                Some(version) => self.choice(wanted, version, Some(Reason::new(list.source, outage))),
+                Some(version) => {
+                    self.choice(wanted, version, Some(Reason::new(list.source, outage)))
+                }
                 None => self.choice_of(wanted, &list),
             },
             Err(error) if error.is_unreachable() => match installed() {

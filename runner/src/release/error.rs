@@ -102,6 +102,9 @@ pub(crate) enum ReleaseError {
     /// What was fetched as the maker's key is another one.
     #[error("{url} holds another key than {fingerprint}")]
     WrongKey { url: String, fingerprint: &'static str },
+    /// A file that a flag names cannot be read.
+    #[error("a file that is named by a flag")]
+    Unreadable(#[source] io::Error),
     /// A keyring file holds no keys.
     #[error("the keyring {} holds no OpenPGP public key", .path.display())]
     Keyring {
@@ -110,12 +113,8 @@ pub(crate) enum ReleaseError {
         source: SignatureError,
     },
     /// The file of `--ca-file` does not parse.
-    #[error("{} holds no PEM certificates", .path.display())]
-    CaFile {
-        path: PathBuf,
-        #[source]
-        source: reqwest::Error,
-    },
+    #[error("{} holds no PEM certificates", .0.display())]
+    CaFile(PathBuf),
     /// A mirror's address is of a kind that is not spoken.
     #[error("{0}: mirrors are spoken to over http and https")]
     Scheme(String),
@@ -159,9 +158,9 @@ impl ReleaseError {
                 ErrorKind::Integrity
             }
             Self::NoKey { source, .. } => source.kind(),
-            Self::Keyring { .. } | Self::CaFile { .. } | Self::Scheme(_) => ErrorKind::Config,
+            Self::Keyring { .. } | Self::CaFile(_) | Self::Scheme(_) => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
-            Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
+            Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
             Self::Io(_) | Self::Client(_) => ErrorKind::Other,
         }
     }
@@ -197,8 +196,9 @@ impl ReleaseError {
             Self::NoKey { .. } => "supply the key with --keyring",
             Self::NoSignature(..) => "do not use that release; check the mirror",
             Self::WrongKey { .. } => "supply the maker's key with --keyring",
+            Self::Unreadable(_) => "check --keyring and --ca-file",
             Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
-            Self::CaFile { .. } => "name a file of PEM certificates",
+            Self::CaFile(_) => "name a file of PEM certificates",
             Self::Scheme(_) => "name a mirror with an http or https URL",
             Self::Archive { .. } => "do not use that release; check the mirror",
             Self::Changed { .. } => {

@@ -127,8 +127,11 @@ impl Http {
             .read_timeout(READ_TIMEOUT)
             .redirect(Policy::custom(redirect));
         if let Some(path) = &self.ca_file {
-            let broken = |source| ReleaseError::CaFile { path: path.clone(), source };
-            let certificates = Certificate::from_pem_bundle(&fs::read(path)?).map_err(broken)?;
+            let pem = fs::read(path).map_err(ReleaseError::Unreadable)?;
+            let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+            if certificates.is_empty() {
+                return Err(ReleaseError::CaFile(path.clone()));
+            }
             builder = builder.tls_certs_merge(certificates);
         }
         let client = builder.build().map_err(ReleaseError::Client)?;
@@ -152,17 +155,18 @@ async fn retried<T>(once: impl AsyncFn() -> Result<T, ReleaseError>) -> Result<T
         .with_min_delay(Duration::from_millis(200))
         .with_max_times(RETRIES)
         .with_jitter();
-    (|| once()).retry(waits).when(is_transient).await
-}
-
-/// Five seconds without a connection are not tried again: they would be twenty.
-fn is_transient(error: &ReleaseError) -> bool {
-    match error {
+    let mut unreachable = 0;
+    let is_transient = |error: &ReleaseError| match error {
         ReleaseError::Busy { .. } => true,
-        ReleaseError::Unreachable { source, .. } => !source.is_timeout(),
         ReleaseError::Transfer { source, .. } => !is_tls(source),
+        // Something else may stand in, and five seconds of silence are long enough.
+        ReleaseError::Unreachable { source, .. } => {
+            unreachable += 1;
+            unreachable < 2 && !source.is_timeout()
+        }
         _ => false,
-    }
+    };
+    (|| once()).retry(waits).when(is_transient).await
 }
 
 fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {

@@ -74,6 +74,9 @@ impl Releases {
 
     async fn install_now(&self, choice: &Choice, store: &Store) -> Result<Installed, ReleaseError> {
         let Choice { wanted, version, .. } = choice;
+        if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
+            memory::private_dir(cache)?;
+        }
         let _lock = store.lock(version).await?;
         if store.has(version) {
             return self.installed_before(choice, store).await;

@@ -25,16 +25,15 @@ impl Releases {
         error: ReleaseError,
     ) -> Result<Choice, ReleaseError> {
         let Some(path) = find(&self.path, wanted.tool) else { return Err(error) };
-        let version = match self.memory.recall(&path)? {
-            Recollection::Same(known) => known.version,
-            _ => {
-                let Some(version) = probe(&path).await else {
-                    tracing::warn!("{} does not tell its version", path.display());
-                    return Err(error);
-                };
-                self.memory.remember(&path, &version, digest(path.clone()).await?);
-                version
-            }
+        let version = if let Recollection::Same(known) = self.memory.recall(&path)? {
+            known.version
+        } else {
+            let Some(version) = probe(&path).await else {
+                tracing::warn!("{} does not tell its version", path.display());
+                return Err(error);
+            };
+            self.memory.remember(&path, &version, digest(path.clone()).await?);
+            version
         };
         if !wanted.request.allows(&version) {
             let (path, request) = (path.display(), &wanted.request);

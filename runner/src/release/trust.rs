@@ -94,7 +94,9 @@ impl Releases {
         let mut keys = Keys::default();
         for path in &self.args.keyring {
             let broken = |source| ReleaseError::Keyring { path: path.clone(), source };
-            keys.add(Keys::parse(&fs::read(path)?).map_err(broken)?);
+            keys.add(
+                Keys::parse(&fs::read(path).map_err(ReleaseError::Unreadable)?).map_err(broken)?,
+            );
         }
         Ok(keys)
     }

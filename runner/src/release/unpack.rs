@@ -35,8 +35,8 @@ fn refused(reason: impl Into<String>) -> UnpackError {
 /// Writes the entry called `program` into `out` and returns its digest.
 pub(super) fn unpack(archive: &File, program: &str, out: &mut File) -> Result<Sha256, UnpackError> {
     let mut archive = ZipArchive::new(archive).map_err(|error| refused(told(&error)))?;
-    if archive.len() > MAX_ENTRIES {
-        return Err(refused("it has too many entries"));
+    if archive.len() > MAX_ENTRIES || archive.has_duplicate_names() {
+        return Err(refused("it has too many entries, or two of the same name"));
     }
     let index = find(&mut archive, program)?;
     let mut entry = archive.by_index(index).map_err(|error| refused(told(&error)))?;
@@ -84,9 +84,7 @@ fn find(archive: &mut ZipArchive<&File>, program: &str) -> Result<usize, UnpackE
         if !matches!(kind, 0 | S_IFREG) {
             return Err(refused(format!("its {program} is a link or a special file")));
         }
-        if found.replace(index).is_some() {
-            return Err(refused(format!("it holds {program} twice")));
-        }
+        found = Some(index);
     }
     found.ok_or_else(|| refused(format!("it holds no {program}")))
 }

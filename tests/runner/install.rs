@@ -1,0 +1,510 @@
+//! `runner install`: downloads, what is refused, and what a killed one leaves.
+
+#![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
+#![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
+
+use std::io::{Cursor, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use datastore_api::Sha256;
+use support::mirror::{identify, script, zipped};
+use support::{Ended, MirrorFault, MirroredTool, ReleaseMirror};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use crate::resolve::{Case, program};
+use MirroredTool::{Terraform, Tofu};
+
+const V: &str = "1.9.8";
+
+impl Case {
+    fn install(&self, args: &[&str]) -> Ended {
+        self.run(&[&["install"], args].concat())
+    }
+
+    /// The path of the binary that is installed.
+    fn installed(&self, args: &[&str]) -> PathBuf {
+        let ended = self.install(args);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        PathBuf::from(ended.stdout.trim_end())
+    }
+
+    /// Refused with this code and these words; nothing is installed, and nothing else was taken.
+    fn refused(&self, args: &[&str], code: i32, words: &str) {
+        self.on_path(Terraform, V);
+        let ended = self.install(args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (code, ""), "{words}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+        assert_eq!(self.left(), Vec::<String>::new(), "{words}");
+    }
+
+    fn bin_dir(&self) -> PathBuf {
+        self.sandbox.path("cache/plancha/bin")
+    }
+
+    /// What lies in the directories of the tools, without locks and without whole versions.
+    fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for tool in ["Terraform", "OpenTofu"] {
+            for entry in std::fs::read_dir(self.bin_dir().join(tool)).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                let lock = path.extension().is_some_and(|extension| extension == "lock");
+                let whole = ["terraform", "tofu"].iter().any(|name| path.join(name).is_file());
+                if !lock && !whole {
+                    left.push(path.display().to_string());
+                }
+            }
+        }
+        left
+    }
+
+    fn archive(&self) -> String {
+        self.mirror.archive_path(Terraform, V)
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+#[test]
+fn a_release_is_installed_once_and_then_used() {
+    let case = Case::new();
+    let first = case.install(&["terraform@~> 1.9.0"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    let path = case.bin_dir().join("Terraform/1.9.8/terraform");
+    assert_eq!(first.stdout, format!("{}\n", path.display()));
+    assert!(first.stderr.contains("downloading http://127.0.0.1:"), "{first:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), script(V));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert_eq!(case.left(), Vec::<String>::new());
+
+    let requests = case.mirror.all_requests();
+    assert_eq!(requests, 4, "list, archive, sums, signature");
+    let second = case.install(&["terraform@~> 1.9.0"]);
+    assert_eq!(second.stdout, first.stdout);
+    assert!(second.stderr.contains("installed before in "), "{second:?}");
+    assert_eq!(case.mirror.all_requests(), requests);
+}
+
+#[test]
+fn both_tools_lie_where_tenv_looks_for_them() {
+    let case = Case::new();
+    let bin_dir = case.sandbox.path("tools");
+    let arguments = |tool| ["install", tool, "--bin-dir", bin_dir.to_str().unwrap()];
+    for (tool, path) in
+        [("terraform@1.5.7", "Terraform/1.5.7/terraform"), ("tofu@1.6.0", "OpenTofu/1.6.0/tofu")]
+    {
+        let ended = case.run(&arguments(tool));
+        assert_eq!(ended.stdout, format!("{}\n", bin_dir.join(path).display()), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_real_terraform_goes_all_the_way() {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|dir| dir.join("terraform"))
+        .find(|path| path.is_file());
+    let real = found.expect("terraform is on PATH, as scripts/test sees to");
+    let (tool, version) = identify(&real);
+    let case = Case::new();
+    let binary = std::fs::read(&real).unwrap();
+    case.mirror.add(tool, &version, &binary);
+    let path = case.installed(&[&format!("terraform@{version}")]);
+    assert_eq!(Sha256::of(&std::fs::read(&path).unwrap()), Sha256::of(&binary));
+    assert_eq!(identify(&path).1, version);
+}
+
+#[test]
+fn an_archive_that_is_not_the_signed_one_is_refused() {
+    let case = Case::new();
+    case.mirror.put(&case.archive(), zipped(&[("terraform", b"#!/bin/sh\necho evil\n", 0o755)]));
+    case.refused(&["terraform@1.9.8"], 9, "is signed for it");
+    assert_eq!(case.mirror.requests(&case.archive()), 1, "it is not tried again");
+}
+
+#[test]
+fn sums_that_are_not_the_signed_ones_are_refused() {
+    let case = Case::new();
+    let path = case.mirror.sums_path(Terraform, V);
+    let archive = Path::new(&case.archive()).file_name().unwrap().to_str().unwrap().to_owned();
+    let sums = format!("{}  {archive}\n", Sha256::of(b"anything"));
+    case.mirror.put(&path, sums.into_bytes());
+    case.refused(&["terraform@1.9.8"], 9, "others than were signed by the key");
+
+    let sums = format!("{}  other.zip\n", Sha256::of(b"anything"));
+    case.mirror.put_sums(Terraform, V, sums.into_bytes());
+    case.refused(&["terraform@1.9.8"], 9, &format!("has no line for {archive}"));
+}
+
+#[test]
+fn a_signature_by_a_key_that_is_not_trusted_is_refused() {
+    let case = Case::new();
+    let mut command = case.command(&["install", "terraform@1.9.8"]);
+    let ended = Ended::from(command.env_remove("PLANCHA_KEYRING").output().unwrap());
+    assert_eq!(ended.code, 9, "{ended:?}");
+    assert!(ended.stderr.contains("made by the unknown key"), "{ended:?}");
+
+    let stranger = ReleaseMirror::start();
+    let mut command = case.command(&["install", "terraform@1.9.8"]);
+    let ended = Ended::from(command.env("PLANCHA_KEYRING", stranger.keyring()).output().unwrap());
+    assert_eq!(ended.code, 9, "{ended:?}");
+
+    // One of several keys is enough.
+    let mut command = case.command(&["install", "terraform@1.9.8", "--keyring"]);
+    command.arg(stranger.keyring()).arg("--keyring").arg(case.mirror.keyring());
+    let ended = Ended::from(command.env_remove("PLANCHA_KEYRING").output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
+fn a_broken_signature_is_refused() {
+    let case = Case::new();
+    let path = case.mirror.signature_path(Terraform, V);
+    for (signature, words) in
+        [(Vec::new(), "not an OpenPGP signature"), (b"<html>".to_vec(), "not an OpenPGP signature")]
+    {
+        case.mirror.put(&path, signature);
+        case.refused(&["terraform@1.9.8"], 9, words);
+    }
+    case.mirror.remove(&path);
+    case.refused(&["terraform@1.9.8"], 9, "does not exist, and releases of terraform are signed");
+    case.mirror.fault(&path, MirrorFault::Status(403, 99));
+    case.refused(&["terraform@1.9.8"], 5, "answered 403");
+}
+
+#[test]
+fn the_second_signature_of_an_old_release_will_do() {
+    let case = Case::new();
+    let path = case.mirror.signature_path(Terraform, V);
+    let stranger = ReleaseMirror::start();
+    let good = case.mirror.sign(&sums_of(&case, &case.mirror.archive_path(Terraform, V)));
+    case.mirror.put(&path, stranger.sign(b"by a key of then"));
+    case.mirror.put(&path.replace(".sig", ".72D7468F.sig"), good);
+    case.installed(&["terraform@1.9.8"]);
+}
+
+/// Sums that name the archive which the mirror has at this path, put in place of the others.
+fn sums_of(case: &Case, path: &str) -> Vec<u8> {
+    let archive = zipped(&[("terraform", script(V).as_bytes(), 0o755)]);
+    let name = Path::new(path).file_name().unwrap().to_str().unwrap();
+    let sums = format!("{}  {name}\n", Sha256::of(&archive)).into_bytes();
+    case.mirror.put(path, archive);
+    case.mirror.put(&case.mirror.sums_path(Terraform, V), sums.clone());
+    sums
+}
+
+#[test]
+fn an_old_opentofu_without_a_signature_is_a_warning_or_refused() {
+    let case = Case::new();
+    let old = "1.6.0-alpha1";
+    case.mirror.add_script(Tofu, old);
+    case.mirror.remove(&case.mirror.signature_path(Tofu, old));
+    let refused = case.install(&["tofu@1.6.0-alpha1", "--require-signature"]);
+    assert_eq!(refused.code, 9, "{refused:?}");
+    let ended = case.install(&["tofu@1.6.0-alpha1"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("was never signed; only its digest is checked"), "{ended:?}");
+
+    case.mirror.remove(&case.mirror.signature_path(Tofu, "1.6.0"));
+    assert_eq!(case.install(&["tofu@1.6.0"]).code, 9);
+}
+
+/// A zip archive with a symbolic link.
+fn with_link() -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    zip.add_symlink("terraform", "/bin/sh", SimpleFileOptions::default()).unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+/// A zip archive whose binary is said to have so many bytes.
+fn said_to_have(size: u32) -> Vec<u8> {
+    let mut archive = zipped(&[("terraform", &vec![0; 100_000], 0o755)]);
+    for (mark, offset) in [(b"PK\x03\x04", 22), (b"PK\x01\x02", 24)] {
+        let at = archive.windows(4).position(|window| window == mark).unwrap() + offset;
+        archive[at..at + 4].copy_from_slice(&size.to_le_bytes());
+    }
+    archive
+}
+
+#[test]
+fn only_the_plain_binary_is_unpacked() {
+    let binary = script(V).into_bytes();
+    let damaged = {
+        let mut archive = zipped(&[("terraform", &[7; 5000], 0o755)]);
+        let mark = archive.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
+        archive[mark + 16] ^= 1;
+        archive
+    };
+    let mut twice = ZipWriter::new(Cursor::new(Vec::new()));
+    for name in ["terraform", "terrafor_"] {
+        twice.start_file(name, SimpleFileOptions::default()).unwrap();
+        twice.write_all(&binary).unwrap();
+    }
+    let mut twice = twice.finish().unwrap().into_inner();
+    let name = b"terrafor_";
+    let places: Vec<_> =
+        (0..twice.len() - name.len()).filter(|&at| twice[at..].starts_with(name)).collect();
+    for at in places {
+        twice[at + 8] = b'm';
+    }
+
+    for (archive, words) in [
+        (zipped(&[("../terraform", &binary, 0o755)]), "a path"),
+        (zipped(&[("/terraform", &binary, 0o755)]), "a path"),
+        (zipped(&[("bin/terraform", &binary, 0o755)]), "a path"),
+        (zipped(&[("..\\terraform", &binary, 0o755)]), "a path"),
+        (zipped(&[("README", &binary, 0o644)]), "it holds no terraform"),
+        (zipped(&[("terraform.exe", &binary, 0o755)]), "it holds no terraform"),
+        (zipped(&[("terraform", b"", 0o755)]), "has 0 of 0 bytes"),
+        (with_link(), "is a link or a special file"),
+        (said_to_have(99), "larger than"),
+        (said_to_have(100_001), "100000 of 100001 bytes"),
+        (said_to_have(u32::MAX - 1), "is said to have 4294967294 bytes"),
+        (damaged, "is damaged"),
+        (twice, "two of the same name"),
+        (b"not a zip archive".to_vec(), "it is no zip archive"),
+        (Vec::new(), "it is no zip archive"),
+    ] {
+        let case = Case::new();
+        case.mirror.add_archive(Terraform, V, archive);
+        case.refused(&["terraform@1.9.8"], 9, words);
+        let parent = case.bin_dir().parent().unwrap().to_owned();
+        assert!(!parent.join("terraform").exists() && !case.bin_dir().join("terraform").exists());
+    }
+}
+
+#[test]
+fn what_is_beside_the_binary_is_left_where_it_is() {
+    let case = Case::new();
+    let entries: [(&str, &[u8], u32); 3] = [
+        ("../../evil", b"x", 0o755),
+        ("terraform", b"#!/bin/sh\n", 0o4777),
+        ("LICENSE.txt", b"x", 0o644),
+    ];
+    case.mirror.add_archive(Terraform, V, zipped(&entries));
+    let path = case.installed(&["terraform@1.9.8"]);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    assert!(!case.bin_dir().join("evil").exists());
+}
+
+#[test]
+fn a_version_that_does_not_exist_is_told_with_its_neighbours() {
+    let case = Case::new();
+    case.on_path(Terraform, "1.5.8");
+    let words = "no published version of terraform is 1.5.8 (asked for by the command line); \
+                 the nearest are 1.5.7 and 1.9.8";
+    case.refused(&["terraform@1.5.8"], 8, words);
+    case.mirror.remove(&case.archive());
+    case.refused(&["terraform@1.9.8"], 8, "terraform 1.9.8 is published, but http://");
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    let case = Case::new();
+    case.mirror.fault(&case.archive(), MirrorFault::Cut(100, 2));
+    case.mirror.fault(&case.mirror.sums_path(Terraform, V), MirrorFault::Status(500, 1));
+    case.installed(&["terraform@1.9.8"]);
+    assert_eq!(case.mirror.requests(&case.archive()), 3);
+}
+
+#[test]
+fn what_stays_is_not_answered_by_taking_something_else() {
+    for (fault, code) in [
+        (MirrorFault::Cut(100, 99), 6),
+        (MirrorFault::Status(500, 99), 6),
+        (MirrorFault::Status(403, 99), 5),
+        (MirrorFault::Circle, 8),
+    ] {
+        let case = Case::new();
+        case.mirror.fault(&case.archive(), fault);
+        case.refused(&["terraform@1.9.8"], code, "/terraform_1.9.8_");
+    }
+}
+
+#[test]
+fn path_comes_last_and_must_be_what_is_asked_for() {
+    let case = Case::new();
+    let refused = case.run_without_network(&["install", "terraform@1.9.8"]);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    case.on_path(Terraform, "1.9.9");
+    let other = case.run_without_network(&["install", "terraform@1.9.8"]);
+    assert_eq!(other.code, 6, "{other:?}");
+    assert!(other.stderr.contains("is 1.9.9, which will not do: 1.9.8"), "{other:?}");
+    let path = case.run_without_network(&["install", "terraform@1.9.9"]);
+    assert_eq!(
+        path.stdout,
+        format!("{}\n", case.sandbox.path("bin/terraform").display()),
+        "{path:?}"
+    );
+    assert!(path.stderr.contains("(on PATH: no connection for http://127.0.0.1:1/"), "{path:?}");
+    let offline = case.install(&["terraform@1.9.9", "--offline"]);
+    assert!(offline.stderr.contains("(on PATH: the network is not to be touched)"), "{offline:?}");
+    assert_eq!(case.install(&["terraform@1.9.8", "--offline"]).code, 8);
+    // With a connection the release goes before PATH.
+    case.on_path(Terraform, V);
+    assert!(case.installed(&["terraform@1.9.8"]).starts_with(case.bin_dir()));
+}
+
+#[test]
+fn a_program_on_path_is_asked_once() {
+    let case = Case::new();
+    let calls = case.sandbox.path("calls");
+    let text = format!("{}echo x >> {}\n", script("1.9.9"), calls.display());
+    program(&case.sandbox.path("bin/terraform"), &text);
+    for _ in 0..3 {
+        assert_eq!(case.install(&["terraform@1.9.9", "--offline"]).code, 0);
+    }
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "x\n");
+    program(&case.sandbox.path("bin/terraform"), &text.replace("1.9.9", "1.9.10"));
+    assert_eq!(case.install(&["terraform@1.9.9", "--offline"]).code, 8);
+    assert_eq!(case.install(&["terraform@1.9.10", "--offline"]).code, 0);
+}
+
+#[test]
+fn a_changed_binary_is_not_used() {
+    let case = Case::new();
+    let path = case.installed(&["terraform@1.9.8"]);
+    // Touched, but the same: only looked at again.
+    std::fs::copy(&path, path.with_extension("copy")).unwrap();
+    std::fs::rename(path.with_extension("copy"), &path).unwrap();
+    assert_eq!(case.installed(&["terraform@1.9.8"]), path);
+
+    let evil = script(V).replace("echo", "ohce");
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    std::fs::write(&path, evil).unwrap();
+    // Not even with its old size and time.
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let ended = case.install(&["terraform@1.9.8"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (9, ""), "{ended:?}");
+    assert!(ended.stderr.contains("was installed"), "{ended:?}");
+
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(case.installed(&["terraform@1.9.8"]), path);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), script(V));
+}
+
+#[test]
+fn what_is_remembered_is_private_and_may_be_lost() {
+    let case = Case::new();
+    let path = case.installed(&["terraform@1.9.8"]);
+    let memory = case.sandbox.path("cache/plancha/binaries.json");
+    assert_eq!(std::fs::metadata(&memory).unwrap().permissions().mode() & 0o777, 0o600);
+    let cache = case.sandbox.path("cache/plancha");
+    assert_eq!(std::fs::metadata(cache).unwrap().permissions().mode() & 0o777, 0o700);
+    for nonsense in ["", "{", "[]", "{\"binaries\": {\"/x\": 1}}"] {
+        std::fs::write(&memory, nonsense).unwrap();
+        assert_eq!(case.installed(&["terraform@1.9.8"]), path);
+        assert!(
+            std::fs::read_to_string(&memory).unwrap().contains("Terraform/1.9.8"),
+            "{nonsense}"
+        );
+    }
+}
+
+#[test]
+fn leftovers_do_not_count_as_installed_and_are_swept() {
+    let case = Case::new();
+    let tools = case.bin_dir().join("Terraform");
+    std::fs::create_dir_all(tools.join(V)).unwrap();
+    std::fs::write(tools.join(".1.9.8=abc"), "half").unwrap();
+    std::fs::write(tools.join(".1.9.9=abc"), "another version's").unwrap();
+    std::fs::write(tools.join(".1.9.8.lock"), "").unwrap();
+    case.installed(&["terraform@1.9.8"]);
+    assert_eq!(case.left(), [tools.join(".1.9.9=abc").display().to_string()]);
+}
+
+#[test]
+fn several_installers_at_once_cost_one_download() {
+    let case = Case::new();
+    case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_millis(300)));
+    let children: Vec<_> = (0..6).map(|_| case.start(&["install", "terraform@1.9.8"])).collect();
+    for child in children {
+        let ended = Ended::from(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(ended.stdout.ends_with("Terraform/1.9.8/terraform\n"), "{ended:?}");
+    }
+    assert_eq!(case.mirror.requests(&case.archive()), 1);
+    assert_eq!(case.left(), Vec::<String>::new());
+}
+
+/// What no inflater makes small: 4 MiB that look random.
+fn noise() -> Vec<u8> {
+    let mut state = 1_u64;
+    let next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_le_bytes()[7]
+    };
+    [
+        script(V).into_bytes(),
+        b"exit\n".to_vec(),
+        std::iter::repeat_with(next).take(4 << 20).collect(),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_killed_installer_leaves_nothing_in_the_way() {
+    let case = Case::new();
+    let binary = noise();
+    case.mirror.add(Terraform, V, &binary);
+    case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_millis(1)));
+    let path = case.bin_dir().join("Terraform/1.9.8/terraform");
+    let mut killed = 0;
+    for moment in 0..25 {
+        let mut child = case.start(&["install", "terraform@1.9.8"]);
+        std::thread::sleep(Duration::from_millis(moment * 12));
+        child.kill().unwrap();
+        killed += usize::from(!child.wait().unwrap().success());
+        match std::fs::read(&path) {
+            // Whole, or not there.
+            Ok(bytes) => assert_eq!(Sha256::of(&bytes), Sha256::of(&binary)),
+            Err(_) => assert!(!path.exists()),
+        }
+        if path.exists() && moment % 2 == 0 {
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+    assert!(killed > 3, "{killed}");
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap_or_default();
+    assert_eq!(case.installed(&["terraform@1.9.8"]), path);
+    assert_eq!(Sha256::of(&std::fs::read(&path).unwrap()), Sha256::of(&binary));
+    assert_eq!(case.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lock_of_the_dead_is_no_lock() {
+    let case = Case::new();
+    case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_mins(1)));
+    let mut child = case.start(&["install", "terraform@1.9.8"]);
+    support::eventually("the download has begun", || case.mirror.requests(&case.archive()) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    case.mirror.fault(&case.archive(), MirrorFault::Status(500, 0));
+    case.installed(&["terraform@1.9.8"]);
+}
+
+#[test]
+fn a_file_that_a_flag_names_must_be_what_it_is_said_to_be() {
+    let case = Case::new();
+    case.sandbox.write("nonsense", "nonsense");
+    case.refused(&["terraform@1.9.8", "--keyring", "missing"], 8, "missing");
+    case.refused(
+        &["terraform@1.9.8", "--keyring", "nonsense"],
+        8,
+        "nonsense holds no OpenPGP public key",
+    );
+    case.refused(&["terraform@1.9.8", "--ca-file", "missing"], 8, "missing");
+    case.refused(
+        &["terraform@1.9.8", "--ca-file", "nonsense"],
+        8,
+        "nonsense holds no PEM certificates",
+    );
+    case.sandbox.write("file", "");
+    case.refused(&["terraform@1.9.8", "--bin-dir", "file/bin"], 1, "Not a directory");
+}

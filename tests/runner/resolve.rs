@@ -1,0 +1,345 @@
+//! `runner resolve`: which version, and why.
+
+#![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
+
+use std::process::Command;
+
+use support::{Ended, MirrorFault, MirroredTool, ReleaseMirror, Sandbox};
+
+use MirroredTool::{Terraform, Tofu};
+
+/// A sandbox in front of a mirror with some versions of both tools, and no tool on PATH.
+pub(crate) struct Case {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) mirror: ReleaseMirror,
+}
+
+impl Case {
+    pub(crate) fn new() -> Self {
+        let mirror = ReleaseMirror::start();
+        for version in ["1.5.6", "1.5.7", "1.9.8", "1.10.0", "1.11.0-rc1"] {
+            mirror.add_script(Terraform, version);
+        }
+        for version in ["1.6.0", "1.11.0", "1.12.6", "1.13.0-alpha1"] {
+            mirror.add_script(Tofu, version);
+        }
+        Self { sandbox: Sandbox::new(env!("CARGO_BIN_EXE_runner")), mirror }
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.command(args);
+        command
+            .env_remove("PLANCHA_OFFLINE")
+            .env("PATH", self.sandbox.path("bin"))
+            .env("TFENV_REMOTE", self.mirror.url(Terraform))
+            .env("PLANCHA_TOFU_URL", self.mirror.url(Tofu))
+            .env("PLANCHA_KEYRING", self.mirror.keyring());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// The same while nobody listens where the mirrors should be.
+    pub(crate) fn run_without_network(&self, args: &[&str]) -> Ended {
+        let mut command = self.command(args);
+        command
+            .env("TFENV_REMOTE", "http://127.0.0.1:1")
+            .env("PLANCHA_TOFU_URL", "http://127.0.0.1:1");
+        command.output().unwrap().into()
+    }
+
+    /// The version that is resolved.
+    fn resolve(&self, args: &[&str]) -> String {
+        let ended = self.run(&[&["resolve"], args].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout.trim_end().to_owned()
+    }
+
+    /// Puts a tool of this version on PATH.
+    pub(crate) fn on_path(&self, tool: MirroredTool, version: &str) {
+        let path = self.sandbox.path("bin").join(tool.program());
+        program(&path, &support::mirror::script(version));
+    }
+}
+
+pub(crate) fn program(path: &std::path::Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn terraform(constraint: &str) -> String {
+    format!("terraform {{\n  required_version = \"{constraint}\"\n}}\n")
+}
+
+#[test]
+fn an_exact_version_needs_neither_the_network_nor_the_directory() {
+    let case = Case::new();
+    assert_eq!(case.resolve(&["terraform@1.2.3"]), "1.2.3");
+    assert_eq!(case.resolve(&["tofu@v1.9", "no/such/directory"]), "1.9.0");
+    case.sandbox.write(".terraform-version", "1.3.9\n");
+    assert_eq!(case.resolve(&[]), "1.3.9");
+    assert_eq!(case.mirror.all_requests(), 0);
+}
+
+#[test]
+fn the_published_versions_are_chosen_from() {
+    let case = Case::new();
+    for (request, version) in [
+        ("terraform@latest", "1.10.0"),
+        ("terraform@latest-pre", "1.11.0-rc1"),
+        ("terraform@~> 1.5", "1.10.0"),
+        ("terraform@~> 1.5.0, != 1.5.7", "1.5.6"),
+        ("terraform@>= 1.11.0-alpha1", "1.11.0-rc1"),
+        ("tofu@latest", "1.12.6"),
+        ("tofu@< 1.11", "1.6.0"),
+    ] {
+        assert_eq!(case.resolve(&[request]), version, "{request}");
+    }
+}
+
+#[test]
+fn a_directory_says_what_it_needs() {
+    let case = Case::new();
+    case.sandbox.write("vpc/versions.tf", &terraform("~> 1.5.0"));
+    assert_eq!(case.resolve(&["vpc"]), "1.5.7");
+    assert_eq!(case.resolve(&["terraform", "vpc"]), "1.5.7");
+    case.sandbox.write("vpc/versions_override.tf", &terraform(">= 1.9, < 1.10"));
+    assert_eq!(case.resolve(&["vpc"]), "1.9.8");
+    case.sandbox.write(".terraform-version", "1.5.6");
+    assert_eq!(case.resolve(&["vpc"]), "1.5.6", "a file of a parent goes before the configuration");
+    case.sandbox.write("dns/main.tofu", &terraform("~> 1.11.0"));
+    assert_eq!(case.resolve(&["dns"]), "1.11.0", "a file that only OpenTofu reads is nearer");
+    assert_eq!(case.resolve(&["terraform@latest-allowed", "vpc"]), "1.9.8");
+    assert_eq!(case.resolve(&["terraform@min-required", "vpc"]), "1.9.8");
+}
+
+#[test]
+fn nothing_asked_is_the_newest_stable_version() {
+    assert_eq!(Case::new().resolve(&[]), "1.10.0");
+}
+
+#[test]
+fn json_tells_the_whole_why() {
+    let case = Case::new();
+    case.sandbox.write("main.tofu", &terraform("< 1.12"));
+    let ended = case.run(&["resolve", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(told["tool"], "tofu");
+    assert_eq!(told["version"], "1.11.0");
+    assert_eq!(told["request"], "< 1.12");
+    let archive = case.mirror.archive_path(Tofu, "1.11.0");
+    assert!(told["source"].as_str().unwrap().ends_with(&archive), "{told}");
+    let why: Vec<_> =
+        told["why"].as_array().unwrap().iter().map(|why| why["place"].as_str().unwrap()).collect();
+    let [tool, constraint, list] = why.as_slice() else { panic!("{told}") };
+    assert!(tool.ends_with("/main.tofu") && constraint.ends_with("/main.tofu:2"), "{told}");
+    assert!(list.contains("/tofu/api.json (asked now)"), "{told}");
+}
+
+#[test]
+fn a_list_is_kept_for_an_hour_and_then_asked_for_by_its_tag() {
+    let case = Case::new();
+    let list = case.mirror.list_path(Terraform);
+    case.resolve(&["terraform@latest"]);
+    case.mirror.add_script(Terraform, "1.10.1");
+    assert_eq!(case.resolve(&["terraform@latest"]), "1.10.0");
+    assert_eq!(case.mirror.requests(list), 1);
+    assert_eq!(case.resolve(&["terraform@latest", "--refresh"]), "1.10.1");
+    assert_eq!(case.mirror.requests(list), 2);
+
+    let kept = case.sandbox.path("cache/plancha/lists/terraform.json");
+    let text = std::fs::read_to_string(&kept).unwrap();
+    let mut hour_old: serde_json::Value = serde_json::from_str(&text).unwrap();
+    hour_old["fetched"] = (hour_old["fetched"].as_u64().unwrap() - 3600).into();
+    std::fs::write(&kept, hour_old.to_string()).unwrap();
+    let told = case.run(&["resolve", "terraform@latest", "--json"]).stdout;
+    assert!(told.contains("(asked now, unchanged)"), "{told}");
+    assert_eq!(case.mirror.requests(list), 3);
+    assert_eq!(case.resolve(&["terraform@latest"]), "1.10.1");
+    assert_eq!(case.mirror.requests(list), 3, "an unchanged list is fresh again");
+
+    for nonsense in ["", "{", "{\"url\": 1}", "\0"] {
+        std::fs::write(&kept, nonsense).unwrap();
+        assert_eq!(case.resolve(&["terraform@latest"]), "1.10.1");
+    }
+}
+
+#[test]
+fn a_constraint_takes_what_is_installed_and_latest_does_not() {
+    let case = Case::new();
+    program(&case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"), "#!/bin/sh\n");
+    assert_eq!(case.resolve(&["terraform@~> 1.5"]), "1.5.6");
+    assert_eq!(case.resolve(&[]), "1.5.6");
+    assert_eq!(case.mirror.all_requests(), 0);
+    assert_eq!(case.resolve(&["terraform@~> 1.5", "--refresh"]), "1.10.0");
+    assert_eq!(case.resolve(&["terraform@latest"]), "1.10.0");
+    assert_eq!(case.resolve(&["terraform@~> 1.9"]), "1.10.0");
+}
+
+#[test]
+fn what_is_not_whole_is_not_installed() {
+    let case = Case::new();
+    let bin = case.sandbox.path("cache/plancha/bin/Terraform");
+    std::fs::create_dir_all(bin.join("1.5.5")).unwrap();
+    program(&bin.join("1.5.4/terraform"), "");
+    std::fs::create_dir_all(bin.join("1.5.3/terraform")).unwrap();
+    std::fs::create_dir_all(bin.join("1.5.2")).unwrap();
+    std::fs::write(bin.join("1.5.2/terraform"), "not executable").unwrap();
+    program(&bin.join("v1.5.1/terraform"), "not the name of a version");
+    let ended = case.run(&["resolve", "terraform@< 1.5.6", "--offline"]);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    program(&bin.join("1.5.0/terraform"), "#!/bin/sh\n");
+    assert_eq!(case.resolve(&["terraform@< 1.5.6", "--offline"]), "1.5.0");
+}
+
+#[test]
+fn without_a_connection_an_installed_version_stands_in_then_the_old_list_then_path() {
+    let mut case = Case::new();
+    let resolve = |case: &Case, args: &[&str]| case.run(&[&["resolve"], args].concat());
+    assert_eq!(resolve(&case, &["terraform@latest"]).stdout, "1.10.0\n");
+    // The same address, where nobody listens any more.
+    let url = case.mirror.url(Terraform);
+    case.mirror = ReleaseMirror::start();
+    let gone = |args: &[&str]| {
+        let mut command = case.command(&[&["resolve"], args].concat());
+        Ended::from(command.env("TFENV_REMOTE", &url).output().unwrap())
+    };
+    case.on_path(Terraform, "1.9.9");
+    let old = gone(&["terraform@latest", "--refresh"]);
+    assert_eq!((old.code, old.stdout.as_str()), (0, "1.10.0\n"), "{old:?}");
+    assert!(old.stderr.contains("kept from before"), "{old:?}");
+
+    std::fs::remove_dir_all(case.sandbox.path("cache/plancha")).unwrap();
+    let path = gone(&["terraform@latest"]);
+    assert_eq!((path.code, path.stdout.as_str()), (0, "1.9.9\n"), "{path:?}");
+    assert!(path.stderr.contains("on PATH: no connection for http://127.0.0.1:"), "{path:?}");
+    let other = gone(&["terraform@~> 1.10"]);
+    assert_eq!(other.code, 6, "{other:?}");
+    assert!(
+        other.stderr.contains("is 1.9.9, which will not do: ~> 1.10 is asked for"),
+        "{other:?}"
+    );
+
+    program(&case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"), "#!/bin/sh\n");
+    assert_eq!(gone(&["terraform@latest"]).stdout, "1.5.6\n");
+}
+
+#[test]
+fn offline_nobody_is_asked() {
+    let case = Case::new();
+    let refused = case.run(&["resolve", "terraform@latest", "--offline"]);
+    assert_eq!(refused.code, 8, "{refused:?}");
+    assert!(refused.stderr.contains("the network is not to be touched"), "{refused:?}");
+    case.on_path(Terraform, "1.9.9");
+    assert_eq!(case.resolve(&["terraform@latest", "--offline"]), "1.9.9");
+    assert_eq!(case.run(&["resolve", "tofu@latest", "--offline"]).code, 8);
+    assert_eq!(case.mirror.all_requests(), 0);
+}
+
+#[test]
+fn a_refusal_is_not_answered_by_taking_something_else() {
+    for (status, code, tries) in
+        [(404, 8, 1), (403, 5, 1), (401, 5, 1), (418, 8, 1), (500, 6, 4), (429, 6, 4)]
+    {
+        let case = Case::new();
+        case.on_path(Terraform, "1.9.9");
+        let list = case.mirror.list_path(Terraform);
+        case.mirror.fault(list, MirrorFault::Status(status, 99));
+        let ended = case.run(&["resolve", "terraform@latest"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (code, ""), "{status}: {ended:?}");
+        assert!(ended.stderr.contains("/terraform/index.json"), "{ended:?}");
+        assert_eq!(case.mirror.requests(list), tries, "{status}");
+    }
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    let case = Case::new();
+    let list = case.mirror.list_path(Terraform);
+    case.mirror.fault(list, MirrorFault::Status(503, 2));
+    assert_eq!(case.resolve(&["terraform@latest"]), "1.10.0");
+    let list = case.mirror.list_path(Tofu);
+    case.mirror.fault(list, MirrorFault::Cut(20, 1));
+    assert_eq!(case.resolve(&["tofu@latest"]), "1.12.6");
+}
+
+#[test]
+fn nonsense_from_a_mirror_is_refused() {
+    let case = Case::new();
+    case.mirror.put(case.mirror.list_path(Terraform), b"<html>index of</html>".to_vec());
+    let ended = case.run(&["resolve", "terraform@latest"]);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert!(ended.stderr.contains("index.json is no list of versions"), "{ended:?}");
+
+    case.mirror.fault(case.mirror.list_path(Tofu), MirrorFault::Circle);
+    let ended = case.run(&["resolve", "tofu@latest"]);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert!(ended.stderr.contains("redirects"), "{ended:?}");
+
+    let weird = r#"{"versions": {"1.2.3": null, "nonsense": {}, "../../x": {}, "1.2.4-": {}}}"#;
+    case.mirror.put(case.mirror.list_path(Terraform), weird.into());
+    assert_eq!(case.resolve(&["terraform@latest"]), "1.2.3");
+}
+
+#[test]
+fn a_version_that_does_not_exist_is_told_with_the_newest() {
+    let case = Case::new();
+    let ended = case.run(&["resolve", "terraform@> 2"]);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    let told = "no published version of terraform is > 2 (asked for by the command line); the newest is 1.10.0";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+}
+
+#[test]
+fn a_broken_file_is_named_with_its_line_and_column() {
+    let case = Case::new();
+    case.sandbox.write("main.tf", "terraform {\n  required_version = \"1.5\n}\n");
+    let ended = case.run(&["resolve"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+    assert!(ended.stderr.contains("/main.tf:2:"), "{ended:?}");
+    std::fs::remove_file(case.sandbox.work().join("main.tf")).unwrap();
+    case.sandbox.write(".terraform-version", "one\n");
+    let ended = case.run(&["resolve"]);
+    assert_eq!(ended.code, 8);
+    assert!(
+        ended.stderr.contains("/.terraform-version: not a version request: `one`"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn wrong_words_are_usage_errors() {
+    let case = Case::new();
+    for args in [
+        &["tofu@"][..],
+        &["nomad", "."],
+        &["--nonsense"],
+        &["a", "b", "c"],
+        &["--offline", "--refresh"],
+    ] {
+        let ended = case.run(&[&["resolve"], args].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{args:?}: {ended:?}");
+    }
+    assert_eq!(case.run(&["resolve", "no/such/directory"]).code, 8);
+    assert_eq!(case.run(&["resolve", "terraform@one"]).code, 8);
+}
+
+#[test]
+fn mirrors_are_spoken_to_over_http_only_and_their_passwords_are_not_shown() {
+    let case = Case::new();
+    let with = |url: &str| {
+        let mut command = case.command(&["resolve", "terraform@latest"]);
+        Ended::from(command.env("TFENV_REMOTE", url).output().unwrap())
+    };
+    let ended = with("file:///srv/mirror");
+    assert_eq!(ended.code, 8, "{ended:?}");
+    let secret = case.mirror.url(Terraform).replace("://", "://user:hunter2@");
+    assert_eq!(with(&secret).stdout, "1.10.0\n");
+    case.mirror.fault(case.mirror.list_path(Terraform), MirrorFault::Status(403, 9));
+    let ended = with(&(secret + "/"));
+    assert!(ended.stderr.contains("user:***@") && !ended.stderr.contains("hunter2"), "{ended:?}");
+}
