@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use datastore::config::{Command, Serve};
 use datastore::telemetry;
 use tokio::net::TcpListener;
@@ -12,9 +13,7 @@ use tokio_util::sync::CancellationToken;
 fn main() -> ExitCode {
     let done = match Command::parse() {
         Ok(Command::Serve(settings)) => serve(settings),
-        Ok(Command::Version(version)) => {
-            writeln!(std::io::stdout(), "{version}").map_err(Into::into)
-        }
+        Ok(Command::Version(text)) => writeln!(std::io::stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };
     match done {
@@ -29,14 +28,12 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn serve(settings: Serve) -> anyhow::Result<()> {
     telemetry::init(settings.log_format);
-    let listener = TcpListener::bind(&*settings.listen).await?;
+    let listener = TcpListener::bind(&*settings.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", settings.listen[0]))?;
     let shutdown = CancellationToken::new();
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
-        stop.cancel();
-    });
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signal, stop) = (signal(kind)?, shutdown.clone());
+        tokio::spawn(async move { signal.recv().await.inspect(|()| stop.cancel()) });
+    }
     datastore::serve(listener, settings.config, shutdown).await
 }

@@ -81,6 +81,8 @@ async fn serve(socket: TcpStream, router: Router, end: End) {
     let service = router.map_request(|request: Request<Incoming>| request.map(Body::new));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
+    // A caller that has said all it has to say may still want the answer.
+    http.half_close(true);
     let connection = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let served = tokio::select! {

@@ -2,7 +2,8 @@
 //!
 //! The first PUT of an attempt leaves an empty object whose name sorts by time, newest first:
 //! `<u64::MAX - unix milliseconds, 16 hex digits>-<run>`. A run whose name does not fit there is
-//! `...~<sha256 of its name>`, with the name as content.
+//! `...~<sha256 of its name>`, with the name as content. It comes before the object, so that no run
+//! can be missed; one whose first upload broke off is listed, too, without attempts.
 
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,15 +1,11 @@
 //! Writing: an object becomes visible whole, or not at all.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use futures::{Stream, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{
-    Attributes, MultipartUpload, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutPayloadMut,
-};
-use tokio::task::JoinHandle;
+use object_store::{Attributes, MultipartUpload, PutMode, PutMultipartOptions, PutOptions};
 
 use super::record::METADATA;
 use super::{BoxError, Key, Store, StoreError, backend};
@@ -50,11 +46,11 @@ impl Store {
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
     ) -> Result<Sha256, StoreError> {
-        let mut head = PutPayloadMut::new();
+        let mut head = BytesMut::new();
         while let Some(piece) = incoming.next().await? {
             // Copied, since a piece may be a byte in a large buffer that it keeps alive.
             head.extend_from_slice(&piece);
-            if head.content_length() > self.traits.whole {
+            if head.len() > self.traits.whole {
                 let mut parts = self.start_parts(path, terms, head).await?;
                 return match parts.receive(incoming, terms).await {
                     Ok(received) => self.commit_parts(path, terms, parts, received).await,
@@ -74,7 +70,7 @@ impl Store {
         &self,
         path: &Path,
         terms: Terms,
-        bytes: PutPayload,
+        bytes: Bytes,
         (size, sha256): (u64, Sha256),
     ) -> Result<Sha256, StoreError> {
         let _turn = self.turn(path).await;
@@ -82,7 +78,7 @@ impl Store {
         let attributes = self.attributes(Some(sha256));
         let carried = !attributes.is_empty();
         let options = PutOptions { mode, attributes, ..PutOptions::default() };
-        let put = match self.objects.put_opts(path, bytes, options).await {
+        let put = match self.objects.put_opts(path, bytes.into(), options).await {
             Err(object_store::Error::AlreadyExists { .. }) => {
                 let there = self.content(path).await?;
                 return if there == Some(sha256) { Ok(sha256) } else { Err(StoreError::Exists) };
@@ -99,12 +95,12 @@ impl Store {
         &self,
         path: &Path,
         terms: Terms,
-        head: PutPayloadMut,
+        head: BytesMut,
     ) -> Result<Parts, StoreError> {
         let attributes = self.attributes(terms.sha256);
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let upload = self.objects.put_multipart_opts(path, options).await?;
-        Ok(Parts { upload, next: head, size: self.traits.part, under_way: None })
+        Ok(Parts { upload, size: self.traits.part, filling: head })
     }
 
     /// A large object, all of whose parts are there.
@@ -165,12 +161,12 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
     }
 }
 
-/// A multipart upload: one part is sent while the next one fills.
+/// A multipart upload, whose one part in memory is written once it is full, and then filled again:
+/// a disk gains nothing by a second.
 struct Parts {
     upload: Box<dyn MultipartUpload>,
-    next: PutPayloadMut,
     size: usize,
-    under_way: Option<JoinHandle<object_store::Result<()>>>,
+    filling: BytesMut,
 }
 
 impl Parts {
@@ -182,19 +178,20 @@ impl Parts {
         while let Some(piece) = incoming.next().await? {
             self.write(&piece).await?;
         }
-        if !self.next.is_empty() {
+        if !self.filling.is_empty() {
             self.send().await?;
         }
-        self.settle().await?;
         incoming.finish(terms)
     }
 
     async fn write(&mut self, mut piece: &[u8]) -> Result<(), StoreError> {
         while !piece.is_empty() {
-            let room = self.size.saturating_sub(self.next.content_length()).min(piece.len());
-            self.next.extend_from_slice(&piece[..room]);
-            piece = &piece[room..];
-            if self.next.content_length() >= self.size {
+            let room = self.size.saturating_sub(self.filling.len());
+            self.filling.reserve(room);
+            let (now, later) = piece.split_at(room.min(piece.len()));
+            self.filling.extend_from_slice(now);
+            piece = later;
+            if self.filling.len() >= self.size {
                 self.send().await?;
             }
         }
@@ -202,22 +199,12 @@ impl Parts {
     }
 
     async fn send(&mut self) -> Result<(), StoreError> {
-        self.settle().await?;
-        let part = std::mem::take(&mut self.next).freeze();
-        self.under_way = Some(tokio::spawn(self.upload.put_part(part)));
-        Ok(())
-    }
-
-    async fn settle(&mut self) -> Result<(), StoreError> {
-        match self.under_way.take() {
-            Some(part) => Ok(part.await.map_err(backend)??),
-            None => Ok(()),
-        }
+        let part = self.filling.split().freeze();
+        Ok(self.upload.put_part(part.into()).await?)
     }
 
     /// What is not removed here is invisible all the same, so that it failed is only worth a line.
     async fn abort(&mut self) {
-        let _settled = self.settle().await;
         if let Err(error) = self.upload.abort().await {
             tracing::warn!(%error, "an upload that broke off could not be removed");
         }

@@ -1,0 +1,14 @@
+//! The datastore over HTTP, in this process and as a program.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
+
+mod artifacts;
+mod bundles;
+mod cut;
+mod http;
+mod logs;
+mod plans;
+mod process;
+mod runs;
+mod service;
+mod transfer;

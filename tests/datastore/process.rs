@@ -1,0 +1,305 @@
+//! The datastore as a program: start, refusals, signals, sudden death.
+
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use datastore_api::Sha256;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::http::{RUN, files, noise};
+
+const MIB: usize = 1 << 20;
+const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
+
+fn program(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_datastore"));
+    command.env_clear().args(flags);
+    command
+}
+
+/// A datastore of its own process, killed when dropped.
+struct Running {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Running {
+    fn start(root: &Path, flags: &[&str]) -> Self {
+        let storage = format!("file://{}", root.display());
+        let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", &storage]);
+        let child = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        let (_, rest) = first.split_once("http://").unwrap();
+        let address = rest.split([' ', '"']).next().unwrap().to_owned();
+        let log = Arc::new(Mutex::new(first + "\n"));
+        let tail = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                tail.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        Self { child, address, log }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+    }
+
+    /// Begins to put a plan: the head, and as much of the body as is given.
+    fn begin(&self, length: usize, part: &[u8]) -> TcpStream {
+        let mut socket = self.connect();
+        write!(
+            socket,
+            "PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        )
+        .unwrap();
+        write!(socket, "content-length: {length}\r\n\r\n").unwrap();
+        socket.write_all(part).unwrap();
+        socket
+    }
+
+    /// Status and body of a GET.
+    fn get(&self, path: &str) -> (u16, Vec<u8>) {
+        let mut socket = self.connect();
+        write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
+        (status, answer.split_off(end + 4))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(since.elapsed() < Duration::from_secs(20), "still running");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn sigterm_during_an_upload_finishes_it_and_exits_0() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let directory = TempDir::new().unwrap();
+        let mut datastore = Running::start(directory.path(), &[]);
+        let body = noise(3 * MIB, 1);
+        let mut upload = datastore.begin(body.len(), &body[..MIB]);
+        until("the upload has begun", || {
+            files(directory.path()).iter().any(|path| path.ends_with("plan.json#1"))
+        });
+        datastore.signal(signal);
+        until("no more is accepted", || TcpStream::connect(&datastore.address).is_err());
+        upload.write_all(&body[MIB..]).unwrap();
+        let mut answer = String::new();
+        upload.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert_eq!(datastore.wait().code(), Some(0));
+        assert_eq!(std::fs::read(directory.path().join(FILE)).unwrap(), body);
+    }
+}
+
+#[test]
+fn while_it_drains_it_serves_but_is_not_ready() {
+    let directory = TempDir::new().unwrap();
+    let datastore = Running::start(directory.path(), &["--drain-delay", "1h"]);
+    assert_eq!(datastore.get("/readyz").0, 200);
+    datastore.signal(Signal::SIGTERM);
+    until("not ready", || datastore.get("/readyz").0 == 503);
+    assert_eq!(datastore.get("/healthz"), (200, b"OK".to_vec()));
+}
+
+#[test]
+fn what_does_not_finish_in_time_is_broken_off_without_a_trace() {
+    let directory = TempDir::new().unwrap();
+    let mut datastore = Running::start(directory.path(), &["--drain-timeout", "100ms"]);
+    let _upload = datastore.begin(3 * MIB, &noise(2 * MIB, 1));
+    until("the upload has begun", || {
+        files(directory.path()).iter().any(|path| path.ends_with("plan.json#1"))
+    });
+    datastore.signal(Signal::SIGTERM);
+    assert_eq!(datastore.wait().code(), Some(0));
+    let left = files(directory.path());
+    assert!(left.iter().all(|path| path.starts_with(".plancha/runs")), "{left:?}");
+}
+
+#[test]
+fn after_sudden_death_there_is_the_old_plan_or_the_new_one_but_never_half() {
+    let directory = TempDir::new().unwrap();
+    let (old, new) = (noise(2 * MIB, 1), noise(4 * MIB, 2));
+    let mut seen = Vec::new();
+    // Bytes that were sent, and the time from then to the kill.
+    let moments = [(0, 0), (1, 0), (MIB, 1), (2 * MIB, 0), (4 * MIB - 1, 2), (4 * MIB, 0)]
+        .into_iter()
+        .chain((1..8).map(|wait| (4 * MIB, wait * 1500)));
+    for (sent, wait) in moments {
+        let mut datastore = Running::start(directory.path(), &[]);
+        let mut answer = String::new();
+        datastore.begin(old.len(), &old).read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let _upload = datastore.begin(new.len(), &new[..sent]);
+        std::thread::sleep(Duration::from_micros(wait));
+        datastore.child.kill().unwrap();
+        datastore.wait();
+
+        let datastore = Running::start(directory.path(), &[]);
+        let (status, body) = datastore.get(&format!("/api/plans?{RUN}"));
+        assert_eq!(status, 200);
+        assert!(body == old || body == new, "{} bytes after {sent} sent", body.len());
+        seen.push(body == new);
+    }
+    assert!(seen.contains(&false), "every upload had ended before the kill: no test of anything");
+}
+
+#[test]
+fn a_place_to_store_is_made_for_its_owner_alone() {
+    let home = TempDir::new().unwrap();
+    let mut command = program(&["serve", "--listen", "127.0.0.1:0"]);
+    let child = command.env("HOME", home.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut datastore = Running { child, address: String::new(), log: Arc::default() };
+    let mut lines = BufReader::new(datastore.child.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let root = home.path().join(".local/share/plancha/datastore");
+    assert!(first.contains(&format!("storage=file://{} auth=none", root.display())), "{first}");
+    assert_eq!(std::fs::metadata(root).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn the_log_names_requests_but_no_token_and_no_query() {
+    for format in ["text", "json"] {
+        let directory = TempDir::new().unwrap();
+        let mut datastore = Running::start(directory.path(), &["--log-format", format]);
+        let mut socket = datastore.connect();
+        write!(socket, "PUT /api/plans?{RUN}&attempt=0&secret=s3cr3t HTTP/1.1\r\nhost: x\r\n")
+            .unwrap();
+        write!(socket, "authorization: Bearer t0k3n\r\nconnection: close\r\n").unwrap();
+        write!(socket, "content-length: 4\r\n\r\nb0dy").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (_, id) = answer.split_once("x-request-id: ").unwrap();
+        let id = id.lines().next().unwrap();
+        until("a line for the request", || datastore.log.lock().unwrap().contains(id));
+        datastore.signal(Signal::SIGTERM);
+        datastore.wait();
+        let log = datastore.log.lock().unwrap().clone();
+        let line = log.lines().find(|line| line.contains(id)).unwrap();
+        for part in ["PUT", "/api/plans", "team-a", "network", "plan-1", "200"] {
+            assert!(line.contains(part), "{line}");
+        }
+        for secret in ["s3cr3t", "t0k3n", "b0dy", "secret", "Bearer"] {
+            assert!(!log.contains(secret), "{log}");
+        }
+        if format == "json" {
+            for line in log.lines() {
+                serde_json::from_str::<serde_json::Value>(line).unwrap();
+            }
+        }
+        let mut stdout = String::new();
+        datastore.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        assert_eq!(stdout, "");
+    }
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    let text = String::from_utf8_lossy(&output.stderr);
+    format!("{}: {}", output.status.code().unwrap(), text.lines().next().unwrap())
+}
+
+#[test]
+fn it_does_not_start_on_what_it_cannot_do() {
+    let serve = |flags: &str| {
+        let flags = flags.split_whitespace().collect::<Vec<_>>();
+        let mut command = program(&["serve"]);
+        refusal(&command.args(flags).env("HOME", "/nowhere").output().unwrap())
+    };
+    insta::assert_snapshot!(serve("--listen 0.0.0.0:0"), @"64: error: --listen: 0.0.0.0:0 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: listen on a loopback address (--listen 127.0.0.1:0), behind a proxy that authenticates if others are to use it; or, where nobody else can reach it, --insecure-no-auth");
+    insta::assert_snapshot!(serve("--storage s3://bucket"), @"64: error: --storage: `s3://bucket` cannot be used: s3:// is not supported by this version yet, only file:///directory and memory:// are");
+    insta::assert_snapshot!(serve("--auth kubernetes"), @"64: error: --auth: `kubernetes` cannot be had: this version supports only `none` yet");
+    insta::assert_snapshot!(serve("--lisen 127.0.0.1:0"), @"64: error: unexpected argument '--lisen' found");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = program(&["serve", "--storage", "memory://", "--listen", &address]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).replace(&address, "[address]");
+    let (_, text) = text.split_once("ERROR ").unwrap();
+    insta::assert_snapshot!(text, @"cannot listen on [address]: Address already in use (os error 98)");
+    let mut command =
+        program(&["serve", "--listen", "127.0.0.1:0", "--storage", "file:///dev/null/x"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let (_, text) = text.split_once("ERROR ").unwrap();
+    insta::assert_snapshot!(text, @"cannot use the storage file:///dev/null/x: failed to create directory `/dev/null`: File exists (os error 17)");
+}
+
+#[test]
+fn it_also_goes_by_the_name_burrito() {
+    let directory = TempDir::new().unwrap();
+    let burrito = directory.path().join("burrito");
+    symlink(env!("CARGO_BIN_EXE_datastore"), &burrito).unwrap();
+    let run = |words: &[&str]| Command::new(&burrito).env_clear().args(words).output().unwrap();
+    let version = run(&["version"]);
+    assert_eq!(version.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(&["datastore", "nope"]).status.code(), Some(2));
+    assert_eq!(run(&["datastore", "serve", "--nope"]).status.code(), Some(1));
+    assert_eq!(run(&["datastore", "serve", "--help"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_it_acknowledged_is_there_after_sudden_death() {
+    let directory = TempDir::new().unwrap();
+    for size in [0, 10, 3 * MIB] {
+        let body = noise(size, 1);
+        let mut datastore = Running::start(directory.path(), &[]);
+        let mut answer = String::new();
+        datastore.begin(size, &body).read_to_string(&mut answer).unwrap();
+        datastore.child.kill().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        datastore.wait();
+
+        let datastore = Running::start(directory.path(), &[]);
+        assert_eq!(datastore.get(&format!("/api/plans?{RUN}&attempt=0")), (200, body.clone()));
+        let record = directory.path().join(".plancha/sha256").join(FILE);
+        let record = std::fs::read_to_string(record).unwrap();
+        assert!(record.contains(&Sha256::of(&body).to_string()), "{record}");
+    }
+}

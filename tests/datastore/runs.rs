@@ -1,0 +1,129 @@
+//! `/api/attempts` and `/api/runs`
+
+use serde_json::{Value, json};
+use support::TestDatastore;
+
+use crate::http::{RUN, files, get, refusals, stored};
+
+fn names(runs: &Value) -> Vec<&str> {
+    runs["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn attempts_are_listed_oldest_first_with_their_files() {
+    for datastore in TestDatastore::each().await {
+        for attempt in [10, 2] {
+            stored(&datastore, &format!("plans?{RUN}&attempt={attempt}&format=short"), "12345")
+                .await;
+        }
+        stored(&datastore, &format!("artifacts?{RUN}&attempt=2&name=run.json"), "{}").await;
+        let mut listed = get(&datastore, &format!("attempts?{RUN}")).await.json();
+        for attempt in listed["attempts"].as_array_mut().unwrap() {
+            for file in attempt["artifacts"].as_array_mut().unwrap() {
+                let modified = file.as_object_mut().unwrap().remove("modified").unwrap();
+                let modified: jiff::Timestamp = modified.as_str().unwrap().parse().unwrap();
+                assert!(jiff::Timestamp::now().duration_since(modified).abs().as_secs() < 60);
+            }
+        }
+        let short = json!({"name": "short.diff", "size": 5});
+        let run = json!({"name": "run.json", "size": 2});
+        assert_eq!(
+            listed,
+            json!({"attempts": [
+                {"attempt": 2, "artifacts": [run, short]}, {"attempt": 10, "artifacts": [short]},
+            ]})
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_run_has_no_attempts_and_an_unknown_layer_no_runs() {
+    for datastore in TestDatastore::each().await {
+        let attempts = get(&datastore, &format!("attempts?{RUN}")).await;
+        assert_eq!((attempts.status, attempts.json()), (200, json!({"attempts": []})));
+        let runs = get(&datastore, &format!("runs?{RUN}")).await;
+        assert_eq!((runs.status, runs.json()), (200, json!({"runs": [], "next": null})));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_of_an_attempt_is_not_listed() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &format!("plans?{RUN}&attempt=1"), "{}").await;
+    let run = datastore.root().join("layers/team-a/network/plan-1");
+    std::fs::create_dir_all(run.join("7")).unwrap();
+    std::fs::create_dir_all(run.join("latest")).unwrap();
+    std::fs::write(run.join("latest/plan.json"), "other").unwrap();
+    std::fs::write(run.join("9"), "a file").unwrap();
+    let listed = get(&datastore, &format!("attempts?{RUN}")).await.json();
+    assert_eq!(listed["attempts"].as_array().unwrap().len(), 1);
+    assert_eq!(get(&datastore, &format!("plans?{RUN}")).await.text(), "{}");
+}
+
+#[tokio::test]
+async fn runs_are_listed_newest_first_page_by_page_each_once() {
+    for datastore in TestDatastore::each().await {
+        let put = async |run: &str, attempt: u32| {
+            let url = format!("plans?namespace=a&layer=b&run={run}&attempt={attempt}");
+            stored(&datastore, &url, "{}").await;
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        };
+        for run in ["r1", "r2", "Run+7", "r3"] {
+            put(run, 0).await;
+        }
+        put("r1", 1).await;
+        let all = get(&datastore, "runs?namespace=a&layer=b").await.json();
+        assert_eq!(names(&all), ["r1", "r3", "Run 7", "r2"]);
+        assert_eq!(all["next"], Value::Null);
+
+        let mut paged = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let url = format!("runs?namespace=a&layer=b&limit=1&cursor={cursor}");
+            let page = get(&datastore, &url).await.json();
+            paged.extend(names(&page).into_iter().map(str::to_owned));
+            match page["next"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(paged, ["r1", "r3", "Run 7", "r2"]);
+        let other = get(&datastore, "runs?namespace=a&layer=b2").await.json();
+        assert_eq!(names(&other), Vec::<&str>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_written_down_once_for_each_attempt() {
+    let datastore = TestDatastore::temporary().await;
+    let formats = ["json", "pretty", "short", "bin"];
+    let url = |attempt, format| format!("plans?{RUN}&attempt={attempt}&format={format}");
+    for attempt in [0, 1] {
+        let urls = formats.map(|format| url(attempt, format));
+        futures::future::join_all(urls.iter().map(|url| stored(&datastore, url, "x"))).await;
+    }
+    let entries = files(&datastore.root().join(".plancha/runs/team-a/network"));
+    assert_eq!(entries.len(), 2);
+
+    // One that another process has begun is known from its files.
+    let again = TestDatastore::file(&datastore.root()).await;
+    stored(&again, &url(1, "json"), "y").await;
+    assert_eq!(files(&datastore.root().join(".plancha/runs/team-a/network")), entries);
+}
+
+#[tokio::test]
+async fn a_page_has_its_limits() {
+    for datastore in TestDatastore::each().await {
+        for limit in ["0", "1001", "-1", "x"] {
+            let answer = get(&datastore, &format!("runs?{RUN}&limit={limit}")).await;
+            assert_eq!(answer.status, 400, "{limit}");
+        }
+    }
+    let requests = ["GET runs?namespace=a&layer=b&limit=1001", "GET runs?namespace=a"];
+    insta::assert_snapshot!(refusals(&requests).await, @r#"
+    GET runs?namespace=a&layer=b&limit=1001
+        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `limit`: is not a number from 1 to 1000"}
+    GET runs?namespace=a
+        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"missing query parameter `layer`"}
+    "#);
+}

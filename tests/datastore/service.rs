@@ -1,0 +1,76 @@
+//! What is not about artifacts.
+
+use reqwest::Method;
+use support::TestDatastore;
+
+use crate::http::{CLIENT, RUN, request, send};
+
+async fn outside(datastore: &TestDatastore, path: &str) -> crate::http::Answer {
+    send(CLIENT.get(datastore.url.join(path).unwrap())).await
+}
+
+#[tokio::test]
+async fn health_and_readiness_are_told_to_anybody() {
+    for datastore in TestDatastore::each().await {
+        for path in ["healthz", "readyz"] {
+            let answer = outside(&datastore, path).await;
+            assert_eq!((answer.status, answer.text().as_str()), (200, "OK"));
+            assert_eq!(answer.header("content-type"), Some("text/plain; charset=UTF-8"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_its_directory_it_is_healthy_but_not_ready() {
+    let datastore = TestDatastore::temporary().await;
+    assert_eq!(outside(&datastore, "readyz").await.status, 200);
+    std::fs::remove_dir_all(datastore.root()).unwrap();
+    let answer = outside(&datastore, "readyz").await;
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage backend does not answer"}"#);
+    assert_eq!(outside(&datastore, "healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn unknown_paths_and_wrong_methods_are_not_found() {
+    for datastore in TestDatastore::each().await {
+        let wrong = [
+            (Method::DELETE, format!("plans?{RUN}&attempt=0")),
+            (Method::POST, format!("logs?{RUN}&attempt=0")),
+            (Method::PUT, format!("attempts?{RUN}")),
+            (Method::POST, "encrypt".to_owned()),
+            (Method::GET, "x".to_owned()),
+            (Method::GET, String::new()),
+        ];
+        for (method, rest) in wrong {
+            let answer = send(request(&datastore, method, &rest)).await;
+            assert_eq!(
+                (answer.status, &*answer.text()),
+                (404, "{\"message\":\"Not Found\"}\n"),
+                "{rest}"
+            );
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+        }
+        assert_eq!(outside(&datastore, "x").await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_fails_is_told_in_upstreams_words() {
+    let datastore = TestDatastore::temporary().await;
+    // A file where a directory must be: no request can make sense of it.
+    std::fs::create_dir_all(datastore.root().join("layers")).unwrap();
+    std::fs::write(datastore.root().join("layers/team-a"), "").unwrap();
+    std::fs::write(datastore.root().join("repositories"), "").unwrap();
+    let bundle = "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d";
+    let refusal = async |method, rest: &str| {
+        let text = send(request(&datastore, method, rest).body("x")).await.refusal();
+        text.replace(&*datastore.root().to_string_lossy(), "[root]")
+    };
+    insta::assert_snapshot!(refusal(Method::GET, &format!("plans?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not get plan, there's an issue with the storage backend");
+    insta::assert_snapshot!(refusal(Method::PUT, &format!("plans?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not put plan, there's an issue with the storage backend: the storage backend failed: Generic LocalFileSystem error: Unable to walk dir: IO error for operation on [root]/layers/team-a/network/plan-1/0: Not a directory (os error 20)");
+    insta::assert_snapshot!(refusal(Method::GET, &format!("logs?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not get logs, there's an issue with the storage backend");
+    insta::assert_snapshot!(refusal(Method::PUT, &format!("logs?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not put logs, there's an issue with the storage backend");
+    insta::assert_snapshot!(refusal(Method::GET, bundle).await, @"500 text/plain; charset=UTF-8 could not get bundle for revision, there's an issue with the storage backend");
+    insta::assert_snapshot!(refusal(Method::PUT, bundle).await, @"500 text/plain; charset=UTF-8 could not store revision, there's an issue with the storage backend");
+    insta::assert_snapshot!(refusal(Method::GET, &format!("attempts?{RUN}")).await, @r#"500 application/problem+json {"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the storage backend failed"}"#);
+}

@@ -1,0 +1,347 @@
+//! Digests, conditions, ranges, and what may never happen to the bytes of an artifact.
+
+use std::fs::{File, FileTimes};
+use std::io::Write as _;
+
+use datastore_api::Sha256;
+use futures::future::join_all;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use reqwest::Method;
+use support::TestDatastore;
+
+use crate::http::{Answer, RUN, etag, files, get, noise, put, request, send, stored};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const URL: &str = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
+const FILE: &str = "layers/team-a/network/plan-1/0/plan.bin";
+
+async fn with(
+    datastore: &TestDatastore,
+    method: Method,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let request = request(datastore, method, URL).body(body.to_vec());
+    send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+}
+
+#[tokio::test]
+async fn every_answer_names_the_digest_of_the_whole() {
+    for datastore in TestDatastore::each().await {
+        for size in [0, 1, MIB, 9 * MIB] {
+            let body = noise(size, 7);
+            let put = put(&datastore, URL, body.clone()).await;
+            assert_eq!((put.status, put.header("etag")), (200, Some(&*etag(&body))));
+            let repr_digest = Sha256::of(&body).to_repr_digest();
+            for (method, range) in
+                [(Method::GET, ""), (Method::HEAD, ""), (Method::GET, "bytes=0-0")]
+            {
+                let answer = with(&datastore, method, &[("range", range)], b"").await;
+                if size == 0 && !range.is_empty() {
+                    assert_eq!(answer.status, 416);
+                    continue;
+                }
+                assert_eq!(answer.header("etag"), Some(&*etag(&body)));
+                assert_eq!(answer.header("repr-digest"), Some(&*repr_digest));
+                assert_eq!(answer.header("accept-ranges"), Some("bytes"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_what_was_announced_is_refused_and_not_kept() {
+    for datastore in TestDatastore::each().await {
+        for (attempt, size) in [10, 3 * MIB, 9 * MIB].into_iter().enumerate() {
+            let url = format!("plans?{RUN}&attempt={attempt}");
+            let put = async |digest: &str, body: &[u8]| {
+                let put = request(&datastore, Method::PUT, &url).header("repr-digest", digest);
+                send(put.body(body.to_vec())).await
+            };
+            let body = noise(size, 1);
+            let wrong = Sha256::of(b"other").to_repr_digest();
+            let answer = put(&wrong, &body).await;
+            assert_eq!(answer.status, 400);
+            assert!(answer.text().contains(&Sha256::of(&body).to_string()), "{}", answer.text());
+            assert_eq!(get(&datastore, &url).await.status, 404);
+
+            let right = format!("sha-512=:AAAA:, {}", Sha256::of(&body).to_repr_digest());
+            let answer = put(&right, &body).await;
+            assert_eq!(answer.status, 200);
+            let answer = put(&wrong, &body).await;
+            assert_eq!(answer.status, 400);
+            assert_eq!(get(&datastore, &url).await.body, body, "the one before is still there");
+        }
+        for nonsense in ["x", "sha-256=x", "sha-256=:AAAA:"] {
+            let answer = with(&datastore, Method::PUT, &[("repr-digest", nonsense)], b"x").await;
+            assert_eq!(answer.status, 400, "{nonsense}");
+        }
+        let mut told = String::new();
+        for announced in ["x", &Sha256::of(b"other").to_repr_digest()] {
+            let answer = with(&datastore, Method::PUT, &[("repr-digest", announced)], b"x").await;
+            told += &(answer.refusal() + "\n");
+        }
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(told, @r#"
+400 text/plain; charset=UTF-8 header `Repr-Digest`: not a SHA-256 in Repr-Digest (sha-256=:<base64>:)
+400 text/plain; charset=UTF-8 the body has the sha256 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881, announced was d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa
+"#);
+        }
+    }
+}
+
+#[tokio::test]
+async fn to_create_succeeds_for_the_same_bytes_and_no_others() {
+    for datastore in TestDatastore::each().await {
+        for (attempt, size) in [10, 3 * MIB, 9 * MIB].into_iter().enumerate() {
+            let url = format!("plans?{RUN}&attempt={attempt}");
+            let create = async |body: &[u8]| {
+                let put = request(&datastore, Method::PUT, &url).header("if-none-match", "*");
+                send(put.body(body.to_vec())).await
+            };
+            let (body, other) = (noise(size, 1), noise(size, 2));
+            assert_eq!(create(&body).await.status, 200);
+            assert_eq!(create(&body).await.status, 200);
+            let refused = create(&other).await;
+            insta::allow_duplicates! {
+                insta::assert_snapshot!(refused.refusal(), @"412 text/plain; charset=UTF-8 it is already stored, with other content");
+            }
+            assert_eq!(get(&datastore, &url).await.body, body);
+            stored(&datastore, &url, other.clone()).await;
+            assert_eq!(get(&datastore, &url).await.body, other, "without a condition it replaces");
+        }
+    }
+}
+
+#[tokio::test]
+async fn to_create_where_another_program_has_stored_compares_the_bytes() {
+    let datastore = TestDatastore::temporary().await;
+    let path = datastore.root().join(FILE);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, "theirs").unwrap();
+    let create = async |body| with(&datastore, Method::PUT, &[("if-none-match", "*")], body).await;
+    assert_eq!(create(b"theirs").await.status, 200);
+    assert_eq!(create(b"ours").await.status, 412);
+}
+
+#[tokio::test]
+async fn a_put_on_terms_that_cannot_be_kept_is_refused() {
+    for datastore in TestDatastore::each().await {
+        for (name, value) in
+            [("if-match", "*"), ("if-none-match", "\"x\""), ("content-range", "bytes 0-0/2")]
+        {
+            let answer = with(&datastore, Method::PUT, &[(name, value)], b"x").await;
+            assert_eq!(answer.status, 400, "{name}");
+        }
+        assert_eq!(get(&datastore, URL).await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn what_the_caller_knows_is_not_sent_again() {
+    for datastore in TestDatastore::each().await {
+        stored(&datastore, URL, "body").await;
+        let tag = etag(b"body");
+        for method in [Method::GET, Method::HEAD] {
+            for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".to_owned()]
+            {
+                let answer =
+                    with(&datastore, method.clone(), &[("if-none-match", &known)], b"").await;
+                assert_eq!((answer.status, answer.body.len()), (304, 0), "{known}");
+                assert_eq!(answer.header("etag"), Some(&*tag));
+            }
+            let answer = with(&datastore, method.clone(), &[("if-none-match", "\"x\"")], b"").await;
+            assert_eq!(answer.status, 200);
+            let answer = with(&datastore, method.clone(), &[("if-match", &tag)], b"").await;
+            assert_eq!(answer.status, 200);
+            let answer = with(&datastore, method, &[("if-match", "\"x\"")], b"").await;
+            assert_eq!(answer.status, 412);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_range_is_sent_alone_and_several_are_the_whole() {
+    for datastore in TestDatastore::each().await {
+        stored(&datastore, URL, "0123456789").await;
+        let tag = etag(b"0123456789");
+        let range = async |range: &str, if_range: Option<&str>| {
+            let mut headers = vec![("range", range)];
+            headers.extend(if_range.map(|tag| ("if-range", tag)));
+            let answer = with(&datastore, Method::GET, &headers, b"").await;
+            let place = answer.header("content-range").unwrap_or("-").to_owned();
+            format!("{} {place} {}", answer.status, answer.text())
+        };
+        assert_eq!(range("bytes=2-4", None).await, "206 bytes 2-4/10 234");
+        assert_eq!(range("bytes=8-", None).await, "206 bytes 8-9/10 89");
+        assert_eq!(range("bytes=-3", None).await, "206 bytes 7-9/10 789");
+        assert_eq!(range("bytes=0-99", None).await, "206 bytes 0-9/10 0123456789");
+        assert_eq!(range("bytes=0-1,4-5", None).await, "200 - 0123456789");
+        assert_eq!(range("bytes=x", None).await, "200 - 0123456789");
+        assert_eq!(range("bytes=2-4", Some(&tag)).await, "206 bytes 2-4/10 234");
+        assert_eq!(range("bytes=2-4", Some("\"x\"")).await, "200 - 0123456789");
+        assert!(range("bytes=10-", None).await.starts_with("416 bytes */10 "));
+        let head = with(&datastore, Method::HEAD, &[("range", "bytes=2-4")], b"").await;
+        assert_eq!((head.status, head.header("content-length")), (200, Some("10")));
+    }
+}
+
+#[test]
+fn any_range_of_any_size_is_what_was_put() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let datastores = runtime.block_on(TestDatastore::each());
+    let borders = vec![0, 64 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 8 * MIB];
+    let size = (proptest::sample::select(borders), 0_usize..3)
+        .prop_map(|(border, off)| (border + off).saturating_sub(1));
+    let case = (size, any::<u64>(), 0.0..1.0_f64, 0.0..1.0_f64);
+    let mut runner =
+        TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
+    let checked = runner.run(&case, |(size, seed, from, to)| {
+        runtime.block_on(async {
+            for datastore in &datastores {
+                let body = noise(size, seed);
+                stored(datastore, URL, body.clone()).await;
+                assert!(get(datastore, URL).await.body == body, "whole");
+                let (first, last) = (at(size, from.min(to)), at(size, from.max(to)));
+                let range = format!("bytes={first}-{last}");
+                let answer = with(datastore, Method::GET, &[("range", &range)], b"").await;
+                if size == 0 {
+                    assert_eq!(answer.status, 416);
+                } else {
+                    assert!(answer.body == body[first..=last], "{range} of {size}");
+                }
+            }
+        });
+        Ok(())
+    });
+    checked.unwrap();
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "any place will do"
+)]
+fn at(size: usize, place: f64) -> usize {
+    (size.saturating_sub(1) as f64 * place) as usize
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_puts_at_once_one_wins_whole() {
+    for datastore in TestDatastore::each().await {
+        for size in [100 * KIB, 3 * MIB, 9 * MIB] {
+            let bodies = (0..8).map(|seed| noise(size, seed)).collect::<Vec<_>>();
+            let puts = join_all(bodies.iter().map(|body| stored(&datastore, URL, body.clone())));
+            let gets = join_all((0..8).map(|_| get(&datastore, URL)));
+            let ((), reads) = tokio::join!(
+                async {
+                    puts.await;
+                },
+                gets
+            );
+            for read in reads.into_iter().chain([get(&datastore, URL).await]) {
+                if read.status == 200 {
+                    assert_eq!(read.header("etag"), Some(&*etag(&read.body)));
+                    let before = read.body.len() != size;
+                    assert!(before || bodies.contains(&read.body), "a mix of several");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_creations_at_once_one_wins_and_the_others_are_told() {
+    for datastore in TestDatastore::each().await {
+        for (attempt, size) in [100 * KIB, 3 * MIB, 9 * MIB].into_iter().enumerate() {
+            let url = format!("plans?{RUN}&attempt={attempt}");
+            let create = async |seed| {
+                let put = request(&datastore, Method::PUT, &url).header("if-none-match", "*");
+                send(put.body(noise(size, seed))).await.status
+            };
+            let mut statuses = join_all((0..8).map(create)).await;
+            statuses.sort_unstable();
+            assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
+            assert_eq!(get(&datastore, &url).await.body.len(), size);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_another_program_stored_is_served_without_a_digest() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, URL, "ours").await;
+    std::fs::write(datastore.root().join(FILE), "theirs").unwrap();
+    let answer = get(&datastore, URL).await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "theirs"));
+    assert_eq!(answer.header("repr-digest"), None);
+    let tag = answer.header("etag").unwrap().to_owned();
+    assert!(tag.starts_with("\"be-"), "{tag}");
+    assert_eq!(with(&datastore, Method::GET, &[("if-none-match", &tag)], b"").await.status, 304);
+    assert_eq!(with(&datastore, Method::GET, &[("range", "bytes=0-1")], b"").await.text(), "th");
+}
+
+#[tokio::test]
+async fn a_record_that_was_cut_off_is_as_good_as_none() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, URL, "body").await;
+    std::fs::write(datastore.root().join(".plancha/sha256").join(FILE), "{\"etag\":").unwrap();
+    let answer = get(&datastore, URL).await;
+    assert_eq!((answer.status, answer.header("repr-digest")), (200, None));
+}
+
+#[tokio::test]
+async fn stored_bytes_that_have_changed_never_end_cleanly() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 256 * KIB, 3 * MIB] {
+        for at in [0, size / 2, size - 1] {
+            let body = noise(size, 3);
+            stored(&datastore, URL, body.clone()).await;
+            rot(&datastore, at, body[at] ^ 1);
+            assert!(is_broken_off(&datastore, URL).await, "{at} of {size}");
+        }
+    }
+    let log = format!("logs?{RUN}&attempt=0");
+    stored(&datastore, &log, "a log").await;
+    rot_file(&datastore.root().join(FILE).with_file_name("run.log"), 0, b'A');
+    assert!(is_broken_off(&datastore, &log).await, "a log in JSON");
+}
+
+async fn is_broken_off(datastore: &TestDatastore, url: &str) -> bool {
+    match request(datastore, Method::GET, url).send().await {
+        Ok(response) => response.bytes().await.is_err(),
+        Err(error) => error.is_request(),
+    }
+}
+
+fn rot(datastore: &TestDatastore, at: usize, byte: u8) {
+    rot_file(&datastore.root().join(FILE), at, byte);
+}
+
+/// Changes a byte as a dying disk does: without a trace in the file's times.
+fn rot_file(path: &std::path::Path, at: usize, byte: u8) {
+    use std::io::{Seek as _, SeekFrom};
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(at as u64)).unwrap();
+    file.write_all(&[byte]).unwrap();
+    file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+}
+
+#[tokio::test]
+async fn an_upload_leaves_nothing_but_the_object_its_record_and_the_run() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [10, 3 * MIB] {
+        stored(&datastore, URL, noise(size, 1)).await;
+        let create =
+            with(&datastore, Method::PUT, &[("if-none-match", "*")], &noise(size, 2)).await;
+        assert_eq!(create.status, 412);
+        let files = files(&datastore.root());
+        assert_eq!(files.len(), 3, "{files:?}");
+        assert_eq!(files[1], std::path::Path::new(".plancha/sha256").join(FILE));
+        assert_eq!(files[2], std::path::Path::new(FILE));
+    }
+}
