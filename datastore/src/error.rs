@@ -43,11 +43,11 @@ pub(crate) enum Cause {
     Parameter { parameter: &'static str, reason: String },
     #[error("header `Repr-Digest`: {0}")]
     ReprDigest(#[from] InvalidSha256),
-    #[error("header `{0}` is not supported here")]
+    #[error("a PUT with {0} is not supported")]
     Header(&'static str),
     #[error("it is not what `If-Match` names")]
     NoMatch,
-    #[error("the range begins past the end, at {size} bytes")]
+    #[error("the range begins past the end: there are {size} bytes")]
     Range { size: u64 },
     #[error("shutting down")]
     Draining,
@@ -61,6 +61,31 @@ impl Route {
     /// For `map_err`: the error, in the words of this route.
     pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
         move |cause| ApiError { route: self, cause: cause.into() }
+    }
+
+    fn not_found(self) -> Option<&'static str> {
+        match self {
+            Self::GetPlan | Self::PutPlan => Some("No plan for this attempt"),
+            Self::GetLogs | Self::PutLogs => Some("No logs for this attempt"),
+            Self::GetBundle | Self::PutBundle => Some("No bundle found for this revision"),
+            Self::Own => None,
+        }
+    }
+
+    fn backend(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GetPlan => "could not get plan, there's an issue with the storage backend",
+            Self::PutPlan => "could not put plan, there's an issue with the storage backend",
+            Self::GetLogs => "could not get logs, there's an issue with the storage backend",
+            Self::PutLogs => "could not put logs, there's an issue with the storage backend",
+            Self::GetBundle => {
+                "could not get bundle for revision, there's an issue with the storage backend"
+            }
+            Self::PutBundle => {
+                "could not store revision, there's an issue with the storage backend"
+            }
+            Self::Own => return None,
+        })
     }
 }
 
@@ -112,33 +137,6 @@ impl ApiError {
 
     fn is_backend(&self) -> bool {
         self.status().is_server_error() && matches!(self.cause, Cause::Store(_))
-    }
-}
-
-impl Route {
-    fn not_found(self) -> Option<&'static str> {
-        match self {
-            Self::GetPlan | Self::PutPlan => Some("No plan for this attempt"),
-            Self::GetLogs | Self::PutLogs => Some("No logs for this attempt"),
-            Self::GetBundle | Self::PutBundle => Some("No bundle found for this revision"),
-            Self::Own => None,
-        }
-    }
-
-    fn backend(self) -> Option<&'static str> {
-        Some(match self {
-            Self::GetPlan => "could not get plan, there's an issue with the storage backend",
-            Self::PutPlan => "could not put plan, there's an issue with the storage backend",
-            Self::GetLogs => "could not get logs, there's an issue with the storage backend",
-            Self::PutLogs => "could not put logs, there's an issue with the storage backend",
-            Self::GetBundle => {
-                "could not get bundle for revision, there's an issue with the storage backend"
-            }
-            Self::PutBundle => {
-                "could not store revision, there's an issue with the storage backend"
-            }
-            Self::Own => return None,
-        })
     }
 }
 

@@ -16,6 +16,7 @@ mod record;
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::fmt;
+use std::fs::DirBuilder;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -168,8 +169,7 @@ impl Store {
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
         let (objects, traits): (Arc<dyn ObjectStore>, _) = match storage {
             Storage::File(root) => {
-                fs_err::create_dir_all(root.parent().unwrap_or(root))?;
-                make_private(root)?;
+                DirBuilder::new().recursive(true).mode(0o700).create(root)?;
                 let objects = LocalFileSystem::new_with_prefix(root)?.with_fsync(true);
                 let root = Some(root.clone());
                 (Arc::new(objects), Traits { root, metadata: false, whole: 256 * KIB, part: MIB })
@@ -191,7 +191,7 @@ impl Store {
     /// Whether the backend answers.
     pub async fn probe(&self) -> Result<(), StoreError> {
         if let Some(root) = &self.traits.root {
-            fs_err::tokio::metadata(root).await.map_err(backend)?;
+            tokio::fs::metadata(root).await.map_err(backend)?;
         }
         self.objects.list(Some(&parse(".plancha/probe")?)).try_next().await?;
         Ok(())
@@ -281,14 +281,6 @@ fn backend(error: impl Into<BoxError>) -> StoreError {
         cause = error_now.source();
     }
     StoreError::Backend(error)
-}
-
-fn make_private(root: &std::path::Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(root) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", root.display()))),
-        Ok(()) => Ok(()),
-    }
 }
 
 fn rfc3339(meta: &ObjectMeta) -> String {

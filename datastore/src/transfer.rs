@@ -111,15 +111,15 @@ fn moving(body: Body) -> BoxStream<'static, Result<Bytes, BoxError>> {
 fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
     // Each of these would change what the PUT means; to pass it over would be to lie.
     if headers.contains_key(CONTENT_RANGE) {
-        return Err(Cause::Header("Content-Range"));
+        return Err(Cause::Header("`Content-Range`"));
     }
     if headers.contains_key(IF_MATCH) {
-        return Err(Cause::Header("If-Match"));
+        return Err(Cause::Header("`If-Match`"));
     }
     let create = match headers.get(IF_NONE_MATCH).map(HeaderValue::as_bytes) {
         None => false,
         Some(b"*") => true,
-        Some(_) => return Err(Cause::Header("If-None-Match, other than `*`,")),
+        Some(_) => return Err(Cause::Header("`If-None-Match` other than `*`")),
     };
     let mut sha256 = None;
     for header in headers.get_all(REPR_DIGEST) {

@@ -72,7 +72,10 @@ async fn a_body_that_is_not_what_was_announced_is_refused_and_not_kept() {
             assert_eq!(answer.status, 200);
             let answer = put(&wrong, &body).await;
             assert_eq!(answer.status, 400);
-            assert_eq!(get(&datastore, &url).await.body, body, "the one before is still there");
+            let answer = get(&datastore, &url).await;
+            assert_eq!(answer.body, body, "the one before is still there");
+            let repr_digest = Sha256::of(&body).to_repr_digest();
+            assert_eq!(answer.header("repr-digest"), Some(&*repr_digest));
         }
         for nonsense in ["x", "sha-256=x", "sha-256=:AAAA:"] {
             let answer = with(&datastore, Method::PUT, &[("repr-digest", nonsense)], b"x").await;

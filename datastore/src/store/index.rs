@@ -6,6 +6,7 @@
 //! can be missed; one whose first upload broke off is listed, too, without attempts.
 
 use std::collections::HashSet;
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datastore_api::key::{RunInfo, Runs};
@@ -34,7 +35,7 @@ impl Store {
         if self.objects.list(Some(&path)).try_next().await?.is_none() {
             self.index_now(run).await?;
         }
-        let mut indexed = self.indexed.lock().map_err(|_| poisoned())?;
+        let mut indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         if indexed.len() >= REMEMBERED {
             indexed.clear();
         }
@@ -43,7 +44,7 @@ impl Store {
     }
 
     fn is_indexed(&self, path: &Path) -> bool {
-        self.indexed.lock().is_ok_and(|indexed| indexed.contains(path))
+        self.indexed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
     }
 
     async fn index_now(&self, run: &RunKey) -> Result<(), StoreError> {
@@ -97,10 +98,6 @@ impl Store {
         let run = String::from_utf8(content.bytes().await?.into()).map_err(backend)?;
         Ok(Some(RunInfo { run, started }))
     }
-}
-
-fn poisoned() -> StoreError {
-    backend("the index of runs is out of order")
 }
 
 /// The name of a run's entry, and what it holds.
