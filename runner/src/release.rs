@@ -166,7 +166,7 @@ impl Releases {
         let Some(version) = wanted.request.best(&list.versions) else {
             return Err(no_such_version(wanted, list));
         };
-        let says = format!("{version} is the one of its {} versions to take", list.versions.len());
+        let says = format!("{version} is the best match of {} versions", list.versions.len());
         self.choice(wanted, version.clone(), Some(Reason::new(&list.source, says)))
     }
 

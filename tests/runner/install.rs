@@ -1,6 +1,5 @@
 //! `runner install`: downloads, what is refused, and what a killed one leaves.
 
-#![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
 #![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
 
 use std::io::{Cursor, Write as _};
@@ -296,7 +295,7 @@ fn what_is_beside_the_binary_is_left_where_it_is() {
 fn a_version_that_does_not_exist_is_told_with_its_neighbours() {
     let case = Case::new();
     case.on_path(Terraform, "1.5.8");
-    let words = "no published version of terraform is 1.5.8 (asked for by the command line); \
+    let words = "no published version of terraform matches `1.5.8` (asked for by the command line); \
                  the nearest are 1.5.7 and 1.9.8";
     case.refused(&["terraform@1.5.8"], 8, words);
     case.mirror.remove(&case.archive());
@@ -334,7 +333,7 @@ fn path_comes_last_and_must_be_what_is_asked_for() {
     case.on_path(Terraform, "1.9.9");
     let other = case.run_without_network(&["install", "terraform@1.9.8"]);
     assert_eq!(other.code, 6, "{other:?}");
-    assert!(other.stderr.contains("is 1.9.9, which will not do: 1.9.8"), "{other:?}");
+    assert!(other.stderr.contains("is 1.9.9, which does not match `1.9.8`"), "{other:?}");
     let path = case.run_without_network(&["install", "terraform@1.9.9"]);
     assert_eq!(
         path.stdout,

@@ -219,10 +219,7 @@ fn without_a_connection_an_installed_version_stands_in_then_the_old_list_then_pa
     assert!(path.stderr.contains("on PATH: no connection for http://127.0.0.1:"), "{path:?}");
     let other = gone(&["terraform@~> 1.10"]);
     assert_eq!(other.code, 6, "{other:?}");
-    assert!(
-        other.stderr.contains("is 1.9.9, which will not do: ~> 1.10 is asked for"),
-        "{other:?}"
-    );
+    assert!(other.stderr.contains("is 1.9.9, which does not match `~> 1.10`"), "{other:?}");
 
     program(&case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"), "#!/bin/sh\n");
     assert_eq!(gone(&["terraform@latest"]).stdout, "1.5.6\n");
@@ -254,6 +251,28 @@ fn a_refusal_is_not_answered_by_taking_something_else() {
         assert!(ended.stderr.contains("/terraform/index.json"), "{ended:?}");
         assert_eq!(case.mirror.requests(list), tries, "{status}");
     }
+}
+
+#[test]
+fn a_server_that_is_not_understood_is_no_missing_connection() {
+    let case = Case::new();
+    case.on_path(Terraform, "1.9.9");
+    let mut command = case.command(&["resolve", "terraform@latest"]);
+    let url = case.mirror.url(Terraform).replace("http://", "https://");
+    let ended = Ended::from(command.env("TFENV_REMOTE", url).output().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (6, ""), "{ended:?}");
+    assert!(ended.stderr.contains("/index.json failed"), "{ended:?}");
+}
+
+#[test]
+fn a_proxy_is_taken_from_the_environment() {
+    let case = Case::new();
+    let with = |variables: &[(&str, &str)]| {
+        let mut command = case.command(&["resolve", "terraform@latest"]);
+        Ended::from(command.envs(variables.iter().copied()).output().unwrap()).code
+    };
+    assert_eq!(with(&[("http_proxy", "http://127.0.0.1:1")]), 6);
+    assert_eq!(with(&[("http_proxy", "http://127.0.0.1:1"), ("no_proxy", "127.0.0.1")]), 0);
 }
 
 #[test]
@@ -290,7 +309,7 @@ fn a_version_that_does_not_exist_is_told_with_the_newest() {
     let case = Case::new();
     let ended = case.run(&["resolve", "terraform@> 2"]);
     assert_eq!(ended.code, 8, "{ended:?}");
-    let told = "no published version of terraform is > 2 (asked for by the command line); the newest is 1.10.0";
+    let told = "no published version of terraform matches `> 2` (asked for by the command line); the newest is 1.10.0";
     assert!(ended.stderr.contains(told), "{ended:?}");
 }
 

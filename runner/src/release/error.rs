@@ -27,7 +27,9 @@ pub(crate) enum ErrorKind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReleaseError {
     /// No published version will do.
-    #[error("no published version of {tool} is {request} (asked for by {origin}); {nearest}")]
+    #[error(
+        "no published version of {tool} matches `{request}` (asked for by {origin}); {nearest}"
+    )]
     NoSuchVersion { tool: ToolName, request: String, origin: String, nearest: String },
     /// The version exists, but one of its files does not.
     #[error(
@@ -126,7 +128,7 @@ pub(crate) enum ReleaseError {
     Changed { path: PathBuf, recorded: Sha256, actual: Sha256 },
     /// Nothing on this machine will do, and the network is not to be touched.
     #[error(
-        "no installed {tool} is {request} (asked for by {origin}), and the network is not to be touched"
+        "no {tool} at hand matches `{request}` (asked for by {origin}), and the network is not to be touched"
     )]
     Offline { tool: ToolName, request: String, origin: String },
     /// There is nowhere to install to.

@@ -93,7 +93,7 @@ impl Http {
                 size += piece.len() as u64;
                 within(url, size, limit)?;
                 hasher.update(&piece);
-                out.write_all(&piece)?;
+                out.write_all(&piece).map_err(|error| told("writing the archive", &error))?;
             }
             Ok(hasher.finish())
         };
@@ -158,7 +158,7 @@ async fn retried<T>(once: impl AsyncFn() -> Result<T, ReleaseError>) -> Result<T
     let mut unreachable = 0;
     let is_transient = |error: &ReleaseError| match error {
         ReleaseError::Busy { .. } => true,
-        ReleaseError::Transfer { source, .. } => !is_tls(source),
+        ReleaseError::Transfer { source, .. } => !is_misunderstanding(source),
         // Something else may stand in, and five seconds of silence are long enough.
         ReleaseError::Unreachable { source, .. } => {
             unreachable += 1;
@@ -214,8 +214,17 @@ fn is_no_connection(error: &reqwest::Error) -> bool {
     error.is_dns() || error.is_timeout() || io_kind(error).is_some_and(unreachable)
 }
 
-fn is_tls(error: &reqwest::Error) -> bool {
-    error.is_connect() && io_kind(error) == Some(ErrorKind::InvalidData)
+/// Whether both sides never came to an understanding: an unknown certificate, no TLS at all, a proxy
+/// that refuses. The same will happen again.
+fn is_misunderstanding(error: &reqwest::Error) -> bool {
+    let broken =
+        [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::UnexpectedEof];
+    error.is_connect() && !io_kind(error).is_some_and(|kind| broken.contains(&kind))
+}
+
+/// The same error with what was being done: a file without a name cannot tell.
+fn told(doing: &str, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{doing}: {error}"))
 }
 
 /// The URL without a password.

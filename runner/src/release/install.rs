@@ -9,7 +9,7 @@ use super::error::ReleaseError;
 use super::http::shown;
 use super::memory::{self, Recollection};
 use super::site::{Files, Site};
-use super::store::Store;
+use super::store::{Lock, Store};
 use super::unpack::{UnpackError, unpack};
 use super::{Choice, Installed, Releases, Source, no_such_version, offline};
 use crate::version::{ToolName, Version};
@@ -31,7 +31,7 @@ impl Releases {
         let outcome = if self.args.offline {
             Err(offline(&choice.wanted))
         } else {
-            self.install_now(choice, &store).await
+            Box::pin(self.install_now(choice, &store)).await
         };
         match outcome {
             Err(error) if error.is_unreachable() => {
@@ -77,7 +77,7 @@ impl Releases {
         if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
             memory::private_dir(cache)?;
         }
-        let _lock = store.lock(version).await?;
+        let lock = store.lock(version).await?;
         if store.has(version) {
             return self.installed_before(choice, store).await;
         }
@@ -100,7 +100,7 @@ impl Releases {
             return Err(ReleaseError::WrongDigest { url, expected, actual });
         }
         let (path, sha256) =
-            unpacked(store.clone(), archive, wanted.tool, version, url.clone()).await?;
+            unpacked(lock, store.clone(), archive, wanted.tool, version, url.clone()).await?;
         self.memory.remember(&path, version, sha256);
         Ok(Installed::new(choice, path, sha256, url))
     }
@@ -153,8 +153,10 @@ fn listed(sums: &[u8], files: &Files) -> Result<Sha256, ReleaseError> {
     digest.and_then(|digest| digest.parse().ok()).ok_or_else(missing)
 }
 
-/// The binary under its name, and its digest. The caller has the lock, and has checked the archive.
+/// The binary under its name, and its digest. The archive was checked. The lock goes along: this goes
+/// on even when nobody waits for it any more.
 async fn unpacked(
+    lock: Lock,
     store: Store,
     archive: File,
     tool: ToolName,
@@ -163,6 +165,7 @@ async fn unpacked(
 ) -> Result<(PathBuf, Sha256), ReleaseError> {
     let version = version.clone();
     blocking(move || {
+        let _lock = lock;
         let mut binary = store.unfinished(&version)?;
         let program = tool.program();
         let sha256 = match unpack(&archive, program, binary.as_file_mut()) {

@@ -37,7 +37,7 @@ impl Releases {
         };
         if !wanted.request.allows(&version) {
             let (path, request) = (path.display(), &wanted.request);
-            tracing::info!("{path} is {version}, which will not do: {request} is asked for");
+            tracing::info!("{path} is {version}, which does not match `{request}`");
             return Err(error);
         }
         let reason = match &error {

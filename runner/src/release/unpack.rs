@@ -5,7 +5,7 @@
 //! believed.
 
 use std::fs::File;
-use std::io::{Read, Write as _};
+use std::io::{self, Read, Write as _};
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
@@ -24,8 +24,8 @@ const S_IFREG: u32 = 0o100_000;
 pub(super) enum UnpackError {
     #[error("{0}")]
     Refused(String),
-    #[error("writing the binary")]
-    Write(#[source] std::io::Error),
+    #[error(transparent)]
+    Write(io::Error),
 }
 
 fn refused(reason: impl Into<String>) -> UnpackError {
@@ -60,7 +60,9 @@ pub(super) fn unpack(archive: &File, program: &str, out: &mut File) -> Result<Sh
             )));
         }
         hasher.update(&piece[..count]);
-        out.write_all(&piece[..count]).map_err(UnpackError::Write)?;
+        out.write_all(&piece[..count]).map_err(|error| {
+            UnpackError::Write(io::Error::new(error.kind(), format!("writing {program}: {error}")))
+        })?;
     }
     if written != size || size == 0 {
         return Err(refused(format!("{program} has {written} of {size} bytes")));
