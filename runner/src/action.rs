@@ -7,12 +7,13 @@ use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 
-use crate::artifacts::{Artifacts, Entry, StoredPlan};
+use crate::artifacts::{Artifacts, Entry};
 use crate::checkout::{self, CheckoutError, Site, Workspace};
 use crate::config::Environment;
-use crate::job::{Action, Apply, Job};
+use crate::job::{Action, Job};
 use crate::layer::{self, Annotations, LayerError, LayerFile};
 use crate::plan::{PlanError, Summary};
+use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
@@ -33,16 +34,8 @@ pub(crate) enum RunError {
     Tool { tool: String, step: &'static str, code: i32, said: Option<String> },
     #[error(transparent)]
     Plan(#[from] PlanError),
-    #[error("{0}")]
-    NoPlan(String),
-    #[error(
-        "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
-    )]
-    OtherPlan { plan: String, place: &'static str, expected: String, actual: String },
-    #[error(
-        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
-    )]
-    UncheckedPlan(String),
+    #[error(transparent)]
+    Planned(#[from] PlannedError),
     #[error("the state would be lost: the backend is local, and {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
     #[error("the datastore")]
@@ -71,37 +64,30 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Does what was ordered. What was found out on the way stays in `self`, however it ends.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
-        let (workspace, installed) = self.prepare().await?;
-        let color = std::io::IsTerminal::is_terminal(&std::io::stdout());
-        let tool = Tool::new(&installed, &workspace.dir, color, self.environment);
-        match &self.job.action {
-            Action::Plan { .. } => self.plan(&tool, &workspace).await,
-            Action::Apply(Apply::Unplanned) => self.apply(&tool, &workspace, None).await,
-            Action::Apply(from) => {
-                let plan = self.signals.or(self.fetch_plan(from)).await;
-                let plan = plan.map_err(RunError::Stopped)??;
-                self.report.plan = Some(plan);
-                self.apply(&tool, &workspace, Some(self.scratch.join(PLAN_FILE))).await
-            }
+        let (job, scratch) = (self.job, self.scratch);
+        let (stored, ready) = tokio::join!(self.signals.or(stored(job, scratch)), self.prepare());
+        let (artifacts, plan) = stored.map_err(RunError::Stopped)?;
+        // The datastore first: with it, whatever else failed can be stored.
+        self.artifacts = artifacts;
+        self.report.plan = plan?;
+        let (workspace, installed) = ready?;
+        let tool = self.tool(&installed, &workspace);
+        match self.job.action {
+            Action::Plan { .. } => self.plan(&tool).await,
+            Action::Apply(_) => self.apply(&tool, &workspace).await,
         }
     }
 
-    /// Code, tool and datastore, side by side.
+    /// Code and tool, initialized. Meanwhile the datastore is asked; if that fails, nothing but an
+    /// init was for nothing.
     async fn prepare(&mut self) -> Result<(Workspace, Installed), RunError> {
         let job = self.job;
-        let open = async {
-            let Some(settings) = job.datastore.clone() else { return Ok(None) };
-            Artifacts::open(settings, job.run.clone(), job.attempt).await.map(Some)
-        };
         let site =
             Site { environment: self.environment, scratch: self.scratch, signals: self.signals };
         let manifest = job.layer.as_ref().map(LayerFile::path);
-        let code =
+        let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), manifest, site);
-        let (artifacts, workspace) = tokio::join!(self.signals.or(open), code);
-        // The datastore first: with it, the other's failure can be stored.
-        self.artifacts = artifacts.map_err(RunError::Stopped)??;
-        let workspace = workspace?;
+        let workspace = workspace.await?;
         self.report.revision.clone_from(&workspace.revision);
         let installed = self.signals.or(self.install(&workspace.dir)).await;
         let installed = installed.map_err(RunError::Stopped)??;
@@ -109,7 +95,18 @@ impl Run<'_> {
         let line = format!("{} {} ({})", installed.tool, installed.version, installed.source);
         tracing::info!("{line}");
         self.log.line(&line)?;
+        let init = self.tool(&installed, &workspace).init();
+        self.step("init", &init).await?;
+        let lock_file = workspace.dir.join(".terraform.lock.hcl");
+        if fs::exists(&lock_file)? {
+            self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
+        }
         Ok((workspace, installed))
+    }
+
+    fn tool<'t>(&self, installed: &'t Installed, workspace: &'t Workspace) -> Tool<'t> {
+        let color = std::io::IsTerminal::is_terminal(&std::io::stdout());
+        Tool::new(installed, &workspace.dir, color, self.environment)
     }
 
     async fn install(&self, dir: &Path) -> Result<Installed, RunError> {
@@ -122,10 +119,9 @@ impl Run<'_> {
         Ok(releases.install(&choice).await?)
     }
 
-    async fn plan(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
+    async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, "plan.json", "plan.txt"].map(|name| self.scratch.join(name));
-        self.init(tool, workspace).await?;
         drop(private_file(&bin)?);
         self.step("plan", &tool.plan(&bin, &self.job.options)).await?;
 
@@ -207,63 +203,12 @@ impl Run<'_> {
         }
     }
 
-    /// Fetches the plan to apply into a private file and checks that it is the one that was made.
-    async fn fetch_plan(&self, from: &Apply) -> Result<PlanReport, RunError> {
-        let file = self.scratch.join(PLAN_FILE);
-        if let Apply::File(path) = from {
-            let name = path.display().to_string();
-            let missing = |error| RunError::NoPlan(format!("the plan cannot be read: {error}"));
-            let mut source = fs::File::open(path).map_err(missing)?;
-            std::io::copy(&mut source, &mut private_file(&file)?)?;
-            let sha256 = Upload::file(&file).await?.sha256();
-            self.check_annotated(&name, sha256)?;
-            return Ok(PlanReport { sha256, run: None, attempt: None, counts: None });
-        }
-        let named = match from {
-            Apply::Run(name) => Some(name),
-            _ => None,
-        };
-        // A job without a datastore has no such plan to name.
-        let artifacts =
-            self.artifacts.as_ref().ok_or_else(|| no_plan(self.job, named.is_some()))?;
-        let plan = artifacts.find_plan(named).await?;
-        let plan = plan.ok_or_else(|| no_plan(self.job, named.is_some()))?;
-        let StoredPlan { run, attempt } = &plan;
-        let name = format!("{run}/{attempt}");
-        let sha256 = artifacts.fetch_plan(&plan, &file).await?;
-        let sha256 = sha256.ok_or_else(|| no_plan(self.job, true))?;
-        let own = artifacts.report_of(&plan).await?.and_then(|report| report.plan);
-        if !self.check_annotated(&name, sha256)? {
-            let expected = own.as_ref().map(|plan| plan.sha256);
-            let expected = expected.ok_or_else(|| RunError::UncheckedPlan(name.clone()))?;
-            check_sum(&name, "its run.json", &expected.to_string(), &sha256.to_string())?;
-        }
-        let counts = own.and_then(|plan| plan.counts);
-        Ok(PlanReport { sha256, run: Some(run.to_string()), attempt: Some(*attempt), counts })
-    }
-
-    /// Whether the layer has a `plan-sum`; an error if it is another plan's.
-    fn check_annotated(&self, plan: &str, sha256: Sha256) -> Result<bool, RunError> {
-        let layer = self.job.layer.as_ref().map(LayerFile::layer);
-        let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
-            return Ok(false);
-        };
-        check_sum(plan, "the annotation plan-sum", expected, &sha256.to_base64())?;
-        Ok(true)
-    }
-
-    async fn apply(
-        &mut self,
-        tool: &Tool<'_>,
-        workspace: &Workspace,
-        plan: Option<PathBuf>,
-    ) -> Result<(), RunError> {
-        self.init(tool, workspace).await?;
+    async fn apply(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
         if !workspace.kept && is_local(&workspace.dir, self.environment)? {
             return Err(RunError::LocalState(workspace.dir.clone()));
         }
-        let program = match &plan {
-            Some(plan) => tool.apply(plan),
+        let program = match &self.report.plan {
+            Some(_) => tool.apply(&self.scratch.join(PLAN_FILE)),
             None => tool.apply_unplanned(&self.job.options),
         };
         self.step("apply", &program).await?;
@@ -297,15 +242,6 @@ impl Run<'_> {
             return Ok(stored.0.and(stored.1)?);
         }
         written
-    }
-
-    async fn init(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
-        self.step("init", &tool.init()).await?;
-        let lock_file = workspace.dir.join(".terraform.lock.hcl");
-        if fs::exists(&lock_file)? {
-            self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
-        }
-        Ok(())
     }
 
     /// Runs one step of the tool with its output shown.
@@ -365,30 +301,22 @@ fn exit_code(action: &Action, outcome: Outcome) -> u8 {
 /// Inside the private directory only.
 const PLAN_FILE: &str = "plan.bin";
 
-fn no_plan(job: &Job, named: bool) -> RunError {
-    let datastore_api::RunKey { namespace, layer, .. } = &job.run;
-    RunError::NoPlan(if named {
-        format!("the datastore has no such plan of {namespace}/{layer}")
-    } else {
-        format!("the datastore has no plan of {namespace}/{layer}")
-    })
-}
-
-fn check_sum(
-    plan: &str,
-    place: &'static str,
-    expected: &str,
-    actual: &str,
-) -> Result<(), RunError> {
-    if expected == actual {
-        return Ok(());
-    }
-    Err(RunError::OtherPlan {
-        plan: plan.to_owned(),
-        place,
-        expected: expected.to_owned(),
-        actual: actual.to_owned(),
-    })
+/// The place in the datastore, and the plan to apply, if one is: both are known, and checked, before
+/// the tool does anything that counts.
+async fn stored(
+    job: &Job,
+    scratch: &Scratch,
+) -> (Option<Artifacts>, Result<Option<PlanReport>, RunError>) {
+    let artifacts = match job.datastore.clone() {
+        None => None,
+        Some(settings) => match Artifacts::open(settings, job.run.clone(), job.attempt).await {
+            Ok(artifacts) => Some(artifacts),
+            Err(error) => return (None, Err(error.into())),
+        },
+    };
+    let Action::Apply(from) = &job.action else { return (artifacts, Ok(None)) };
+    let plan = planned::fetch(job, from, artifacts.as_ref(), &scratch.join(PLAN_FILE)).await;
+    (artifacts, plan.map_err(RunError::Planned))
 }
 
 /// The first error that the tool reports, in its own words: `Error: ...`, alone or in a box.

@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use crate::action::RunError;
 use crate::checkout::CheckoutError;
 use crate::job::JobError;
+use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
 use crate::report::Outcome;
@@ -107,19 +108,29 @@ impl From<&RunError> for Failure {
             RunError::Plan(_) | RunError::Io(_) => Self::new(Kind::Unclassified, error),
             RunError::Annotate(_) => Self::new(Kind::Unclassified, error)
                 .next_step("all else was done and stored; the annotations can be written by hand"),
-            RunError::NoPlan(_) => {
-                Self::new(Kind::Config, error).next_step("plan first, or name another by --plan")
-            }
-            RunError::OtherPlan { .. } => Self::new(Kind::Integrity, error)
-                .next_step("nothing was applied; plan again, and find out who wrote the other one"),
-            RunError::UncheckedPlan(_) => {
-                Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
-            }
+            RunError::Planned(cause) => cause.into(),
             RunError::LocalState(_) => Self::new(Kind::Config, error).next_step(
                 "nothing was applied; give the code a backend block, or a directory that stays \
                  by --work-dir",
             ),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
+        }
+    }
+}
+
+impl From<&PlannedError> for Failure {
+    fn from(error: &PlannedError) -> Self {
+        match error {
+            PlannedError::Missing { .. } | PlannedError::Unreadable(_) => {
+                Self::new(Kind::Config, error).next_step("plan first, or name another plan")
+            }
+            PlannedError::Other { .. } => Self::new(Kind::Integrity, error)
+                .next_step("nothing was applied; plan again, and find out who wrote the other one"),
+            PlannedError::Unchecked(_) => {
+                Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
+            }
+            PlannedError::Datastore(cause) => Self::new(datastore_kind(cause), error),
+            PlannedError::Io(_) => Self::new(Kind::Unclassified, error),
         }
     }
 }

@@ -126,7 +126,10 @@ mod tests {
         let run = "r".parse().unwrap();
         let plan = plan_annotations(now, &run, Attempt(2), sum, Some("abc"));
         let lines = |annotations: Annotations| {
-            annotations.iter().map(|(key, value)| format!("{key}={value}\n")).collect::<String>()
+            annotations
+                .into_iter()
+                .map(|(key, value)| key + "=" + &value + "\n")
+                .collect::<String>()
         };
         insta::assert_snapshot!(lines(plan), @r"
         runner.terraform.padok.cloud/plan-date=Sat Aug  1 09:05:03 UTC 2026

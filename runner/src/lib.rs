@@ -10,6 +10,7 @@ mod failure;
 mod job;
 mod layer;
 mod plan;
+mod planned;
 mod process;
 mod release;
 mod report;
@@ -83,7 +84,7 @@ async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) ->
     tracing::info!("{job}");
     let (scratch, log, signals) = (&scratch, &log, &signals);
     let mut run = Run { job, environment, signals, scratch, log, report, artifacts: None };
-    let outcome = run.execute().await;
+    let outcome = Box::pin(run.execute()).await;
     let failure = outcome.err().map(|error| Failure::from(&error));
     if let Some(failure) = &failure {
         run.report.failed(failure);

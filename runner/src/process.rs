@@ -202,7 +202,7 @@ pub(crate) async fn run(
     };
     let started = Instant::now();
     let peak_before = children_peak();
-    let mut child = spawn(program, stdout, stderr).await?;
+    let mut child = start(program, command(program).stdout(stdout).stderr(stderr)).await?;
     let output_ended = tee(reader, shown, log);
     let mut sampled = None;
     let (status, stop, killed) = wait(&mut child, signals, grace, &mut sampled).await?;
@@ -245,9 +245,7 @@ async fn wait(
 
 /// Starts the program. A binary that was installed a moment ago may still be held open for writing by
 /// another thread's fork: ETXTBSY passes.
-async fn spawn(program: &Program, stdout: Stdio, stderr: PipeWriter) -> io::Result<Child> {
-    let mut command = command(program);
-    command.stdout(stdout).stderr(stderr);
+async fn start(program: &Program, command: &mut Command) -> io::Result<Child> {
     let mut tries = 20;
     loop {
         match command.spawn() {
@@ -351,10 +349,11 @@ fn children_peak() -> Option<u64> {
 
 /// Runs a short question to its end and returns what it wrote; killed after ten seconds.
 pub(crate) async fn output(program: &Program) -> io::Result<Output> {
-    let mut command = command(program);
-    command.kill_on_drop(true);
     let limit = Duration::from_secs(10);
-    match tokio::time::timeout(limit, command.output()).await {
+    let mut command = command(program);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let child = start(program, &mut command).await?;
+    match tokio::time::timeout(limit, child.wait_with_output()).await {
         Ok(output) => output,
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,

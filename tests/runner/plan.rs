@@ -137,10 +137,10 @@ async fn a_datastore_that_is_sick_for_a_moment_is_asked_again() {
         let method = if part == "/api/attempts" { "GET" } else { "PUT" };
         Fault { method, part, status: 503, times: 1 }
     });
-    let faulty = FaultyDatastore::before(&datastore.url, faults.to_vec()).await;
+    let sick = FaultyDatastore::before(&datastore.url, faults.to_vec()).await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
 
-    assert_eq!(sandbox.run_with(&faulty.url, LAYER).code, 0);
+    assert_eq!(sandbox.run_with(&sick.url, LAYER).code, 0);
 
     let stored = Stored::new(&datastore, "default", "hello", "r");
     assert!(!stored.plan("bin", 0).await.is_empty());
@@ -148,12 +148,12 @@ async fn a_datastore_that_is_sick_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_datastore_that_is_not_there_is_known_before_the_tool_runs() {
+async fn a_datastore_that_is_not_there_is_known_before_anything_is_planned() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     let ended = sandbox.run_with(&"http://127.0.0.1:9".parse().unwrap(), LAYER);
     assert_eq!(ended.code, 10);
     assert!(ended.stderr.contains("the datastore could not be reached"), "{}", ended.stderr);
-    assert_eq!(sandbox.calls(), Vec::<String>::new());
+    assert_eq!(sandbox.calls(), ["init -no-color -input=false"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

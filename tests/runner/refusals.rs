@@ -1,5 +1,7 @@
 //! Wrong input: every refusal names the thing, the cause and the way out.
 
+use std::fmt::Write as _;
+
 use support::Sandbox;
 
 use crate::RUNNER;
@@ -16,7 +18,7 @@ fn refused(code: i32, lines: &[&[&str]]) -> String {
         let said = ended.stderr.lines().filter(|line| !line.is_empty() && !line.contains("INFO"));
         let said =
             said.collect::<Vec<_>>().join("\n").replace(&*sandbox.work().to_string_lossy(), "WORK");
-        all += &format!("$ runner {}\n{said}\n\n", args.join(" "));
+        writeln!(all, "$ runner {}\n{said}\n", args.join(" ")).unwrap();
     }
     all
 }
@@ -121,7 +123,7 @@ fn what_is_not_there_is_exit_code_8() {
     ERROR the source has no directory `missing`
 
     $ runner plan --tool-version ~> 99.0
-    ERROR no installed terraform is ~> 99.0 (asked for by --tool-version), and the network is not to be touched
+    ERROR no terraform at hand matches `~> 99.0` (asked for by --tool-version), and the network is not to be touched
       next: install it once with network, or leave out --offline
 
     $ runner apply

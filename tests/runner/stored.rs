@@ -26,7 +26,7 @@ impl Stored {
     pub(crate) async fn log(&self, attempt: u32) -> String {
         let json = self.get("logs", &format!("attempt={attempt}")).await.unwrap();
         let lines = crate::json(&json)["results"].as_array().unwrap().clone();
-        lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect()
+        lines.iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
     }
 
     /// The names of an attempt's files.

@@ -202,6 +202,10 @@ impl Client {
                 http = http.add_root_certificate(certificate);
             }
         }
+        if settings.url.scheme() == "http" {
+            // Reading the system's certificates takes longer than a request on loopback.
+            http = http.tls_certs_only([]).redirect(reqwest::redirect::Policy::none());
+        }
         let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
         Ok(Self(Arc::new(Inner { http, settings })))
     }

@@ -1,0 +1,120 @@
+//! The plan that an apply is given: found, fetched into a private file, and checked to be the very one
+//! that was made. The tool sees it only after that.
+
+use std::path::Path;
+
+use datastore_api::client::Upload;
+use datastore_api::{ClientError, RunKey, Sha256};
+use fs_err as fs;
+
+use crate::artifacts::{Artifacts, StoredPlan};
+use crate::config::PlanName;
+use crate::job::{Apply, Job};
+use crate::layer::LayerFile;
+use crate::process::private_file;
+use crate::report::PlanReport;
+
+/// There is no plan that may be applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlannedError {
+    #[error("the datastore has no {} of {layer}", if *.named { "such plan" } else { "plan" })]
+    Missing { named: bool, layer: String },
+    #[error("the plan cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    #[error(
+        "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
+    )]
+    Other { plan: String, place: &'static str, expected: String, actual: String },
+    #[error(
+        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
+    )]
+    Unchecked(String),
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Puts the plan into the private file `to`. `None`: the tool is to plan and apply in one.
+pub(crate) async fn fetch(
+    job: &Job,
+    from: &Apply,
+    artifacts: Option<&Artifacts>,
+    to: &Path,
+) -> Result<Option<PlanReport>, PlannedError> {
+    match (from, artifacts) {
+        (Apply::Unplanned, _) => Ok(None),
+        (Apply::File(path), _) => from_file(job, path, to).await.map(Some),
+        (Apply::Run(name), Some(artifacts)) => {
+            from_datastore(job, Some(name), artifacts, to).await.map(Some)
+        }
+        (Apply::Newest, Some(artifacts)) => {
+            from_datastore(job, None, artifacts, to).await.map(Some)
+        }
+        // Without a datastore no job names one of its plans.
+        (Apply::Run(_) | Apply::Newest, None) => Err(missing(job, true)),
+    }
+}
+
+async fn from_file(job: &Job, path: &Path, to: &Path) -> Result<PlanReport, PlannedError> {
+    let mut source = fs::File::open(path).map_err(PlannedError::Unreadable)?;
+    std::io::copy(&mut source, &mut private_file(to)?)?;
+    let sha256 = Upload::file(to).await?.sha256();
+    is_annotated(job, &path.display().to_string(), sha256)?;
+    Ok(PlanReport { sha256, run: None, attempt: None, counts: None })
+}
+
+async fn from_datastore(
+    job: &Job,
+    name: Option<&PlanName>,
+    artifacts: &Artifacts,
+    to: &Path,
+) -> Result<PlanReport, PlannedError> {
+    let plan = artifacts.find_plan(name).await?;
+    let plan = plan.ok_or_else(|| missing(job, name.is_some()))?;
+    let (sha256, report) =
+        tokio::try_join!(artifacts.fetch_plan(&plan, to), artifacts.report_of(&plan))?;
+    let sha256 = sha256.ok_or_else(|| missing(job, true))?;
+    let StoredPlan { run, attempt } = plan;
+    let name = format!("{run}/{attempt}");
+    let own = report.and_then(|report| report.plan);
+    if !is_annotated(job, &name, sha256)? {
+        let expected = own.as_ref().map(|plan| plan.sha256.to_string());
+        let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
+        check(&name, "its run.json", &expected, &sha256.to_string())?;
+    }
+    let counts = own.and_then(|plan| plan.counts);
+    Ok(PlanReport { sha256, run: Some(run.to_string()), attempt: Some(attempt), counts })
+}
+
+/// Whether the layer has a `plan-sum`; an error if it is another plan's.
+fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedError> {
+    let layer = job.layer.as_ref().map(LayerFile::layer);
+    let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
+        return Ok(false);
+    };
+    check(plan, "the annotation plan-sum", expected, &sha256.to_base64())?;
+    Ok(true)
+}
+
+fn check(
+    plan: &str,
+    place: &'static str,
+    expected: &str,
+    actual: &str,
+) -> Result<(), PlannedError> {
+    if expected == actual {
+        return Ok(());
+    }
+    Err(PlannedError::Other {
+        plan: plan.to_owned(),
+        place,
+        expected: expected.to_owned(),
+        actual: actual.to_owned(),
+    })
+}
+
+fn missing(job: &Job, named: bool) -> PlannedError {
+    let RunKey { namespace, layer, .. } = &job.run;
+    PlannedError::Missing { named, layer: format!("{namespace}/{layer}") }
+}
