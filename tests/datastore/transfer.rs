@@ -257,6 +257,25 @@ async fn of_puts_at_once_one_wins_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_reads_during_a_put_has_the_digest_of_what_he_reads() {
+    for datastore in TestDatastore::each().await {
+        stored(&datastore, URL, "0").await;
+        let writing = async {
+            for body in 1..60 {
+                stored(&datastore, URL, body.to_string()).await;
+            }
+        };
+        let reading = async {
+            loop {
+                let answer = get(&datastore, URL).await;
+                assert_eq!(answer.header("etag"), Some(&*etag(&answer.body)));
+            }
+        };
+        tokio::select! { () = writing => {} () = reading => {} }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_creations_at_once_one_wins_and_the_others_are_told() {
     for datastore in TestDatastore::each().await {
         for (attempt, size) in [100 * KIB, 3 * MIB, 9 * MIB].into_iter().enumerate() {
