@@ -205,7 +205,11 @@ impl Run<'_> {
 
     async fn apply(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
         if !workspace.kept && is_local(&workspace.dir, self.environment)? {
-            return Err(RunError::LocalState(workspace.dir.clone()));
+            let lost = RunError::LocalState(workspace.dir.clone());
+            if !self.job.burrito {
+                return Err(lost);
+            }
+            tracing::warn!("{lost}");
         }
         let program = match &self.report.plan {
             Some(_) => tool.apply(&self.scratch.join(PLAN_FILE)),

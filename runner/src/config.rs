@@ -36,6 +36,10 @@ pub struct Cli {
         default_value = "text"
     )]
     pub log_format: LogFormat,
+    /// Whether the program goes by the name `burrito`, which Burrito's pods execute: then an exit code
+    /// is 0 or 1, or 2 for an unknown subcommand, as upstream's program has it.
+    #[arg(skip)]
+    pub burrito: bool,
 }
 
 const EXIT_CODES: &str = "\
@@ -51,8 +55,7 @@ impl Cli {
     /// Reads the command line. `Err` is the exit code when there is nothing more to do: help was
     /// shown, or the usage was wrong (64).
     ///
-    /// Under the name `burrito`, which Burrito's pods execute, the first word is `runner` (or
-    /// `version`), and an unknown one is exit code 2, as upstream's program has it.
+    /// Under the name `burrito` the first word is `runner` (or `version`).
     pub fn from_arguments(args: impl Iterator<Item = OsString>) -> Result<Self, ExitCode> {
         let mut args = args.collect::<Vec<_>>();
         let program = args.first().map(PathBuf::from).unwrap_or_default();
@@ -60,15 +63,23 @@ impl Cli {
         if burrito && args.get(1).is_some_and(|word| word == "runner") {
             args.remove(1);
         }
-        Self::try_parse_from(args).map_err(|error| {
+        let refused = |error: clap::Error| {
             // Nothing can be done about a closed stream.
             drop(error.print());
             match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                ErrorKind::InvalidSubcommand if burrito => ExitCode::from(2),
+                ErrorKind::DisplayHelp => ExitCode::SUCCESS,
+                ErrorKind::InvalidSubcommand
+                | ErrorKind::MissingSubcommand
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    if burrito =>
+                {
+                    ExitCode::from(2)
+                }
+                _ if burrito => ExitCode::FAILURE,
                 _ => ExitCode::from(64),
             }
-        })
+        };
+        Ok(Self { burrito, ..Self::try_parse_from(args).map_err(refused)? })
     }
 }
 

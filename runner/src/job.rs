@@ -42,6 +42,8 @@ pub(crate) struct Job {
     /// Without a datastore: where the plan goes to, or comes from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,
+    /// Whether we go by the name `burrito`, and bear what upstream's runner bears.
+    pub(crate) burrito: bool,
 }
 
 /// Plan or apply.
@@ -91,12 +93,20 @@ pub(crate) enum JobError {
 }
 
 impl Job {
-    pub(crate) fn plan(args: PlanArgs, environment: &Environment) -> Result<Self, JobError> {
+    pub(crate) fn plan(
+        args: PlanArgs,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
         let action = Action::Plan { detailed_exitcode: args.detailed_exitcode };
-        Self::new(args.run, environment, |_| Ok(action))
+        Self::new(args.run, burrito, environment, |_| Ok(action))
     }
 
-    pub(crate) fn apply(args: ApplyArgs, environment: &Environment) -> Result<Self, JobError> {
+    pub(crate) fn apply(
+        args: ApplyArgs,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
         let ApplyArgs { run, plan, no_plan } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
@@ -125,11 +135,12 @@ impl Job {
             }
             Ok(Action::Apply(from))
         };
-        Self::new(run, environment, action)
+        Self::new(run, burrito, environment, action)
     }
 
     fn new(
         args: RunArgs,
+        burrito: bool,
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
@@ -174,6 +185,7 @@ impl Job {
             datastore,
             plan_file: args.plan_file,
             grace: args.grace,
+            burrito,
         })
     }
 }

@@ -28,7 +28,7 @@ use jiff::Timestamp;
 use crate::action::{Run, RunError};
 use crate::config::{Cli, Command, Environment};
 use crate::failure::Failure;
-use crate::job::Job;
+use crate::job::{Job, JobError};
 use crate::process::{Log, Signals};
 use crate::report::Report;
 use crate::scratch::Scratch;
@@ -41,30 +41,36 @@ const LAST_WORDS: Duration = Duration::from_secs(15);
 /// Does what the command line says.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     telemetry::start(cli.log_format);
-    let result = match cli.command {
+    let burrito = cli.burrito;
+    let code = match cli.command {
         Command::Plan(args) => {
             let result = args.run.result.clone();
-            match Job::plan(*args, &environment) {
-                Ok(job) => return execute(&job, &environment, result.as_deref()).await,
-                Err(error) => Err((&error).into()),
-            }
+            order(Job::plan(*args, burrito, &environment), &environment, result.as_deref()).await
         }
         Command::Apply(args) => {
             let result = args.run.result.clone();
-            match Job::apply(*args, &environment) {
-                Ok(job) => return execute(&job, &environment, result.as_deref()).await,
-                Err(error) => Err((&error).into()),
-            }
+            order(Job::apply(*args, burrito, &environment), &environment, result.as_deref()).await
         }
-        Command::Resolve(args) => release::resolve(&args, &environment).await,
-        Command::Install(args) => release::install(&args, &environment).await,
-        Command::Version => release::print(env!("CARGO_PKG_VERSION")),
+        Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
+        Command::Install(args) => ended(release::install(&args, &environment).await),
+        Command::Version => ended(release::print(env!("CARGO_PKG_VERSION"))),
     };
-    result.map_or_else(|failure: Failure| tell(&failure), |()| ExitCode::SUCCESS)
+    ExitCode::from(if burrito { code.min(1) } else { code })
+}
+
+fn ended(result: Result<(), Failure>) -> u8 {
+    result.map_or_else(|failure| tell(&failure), |()| 0)
+}
+
+async fn order(job: Result<Job, JobError>, environment: &Environment, result: Option<&Path>) -> u8 {
+    match job {
+        Ok(job) => execute(&job, environment, result).await,
+        Err(error) => tell(&(&error).into()),
+    }
 }
 
 /// One run, from its order to what becomes of it.
-async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) -> ExitCode {
+async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) -> u8 {
     let mut report = Report::new(job.action.as_str(), Timestamp::now());
     let set_up = || -> Result<_, std::io::Error> {
         process::forbid_core_dumps()?;
@@ -91,7 +97,7 @@ async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) ->
         last_words(&run, failure).await;
     }
     publish(&run.report, result);
-    failure.map_or_else(|| ExitCode::from(run.report.exit), |failure| tell(&failure))
+    failure.map_or(run.report.exit, |failure| tell(&failure))
 }
 
 /// Stores what a failed run leaves: its log and its report. Another failure here is only told: the
@@ -122,10 +128,10 @@ fn publish(report: &Report, result: Option<&Path>) {
     }
 }
 
-fn tell(failure: &Failure) -> ExitCode {
+fn tell(failure: &Failure) -> u8 {
     match failure.next() {
         None => tracing::error!("{}", failure.message()),
         Some(next) => tracing::error!("{}\n  next: {next}", failure.message()),
     }
-    ExitCode::from(failure.exit_code())
+    failure.exit_code()
 }

@@ -140,5 +140,7 @@ fn burrito_is_a_name_of_the_same_program() {
     assert_eq!(run(&["runner", "plan"]), Some(0));
     assert_eq!(run(&["version"]), Some(0));
     assert_eq!(run(&["runner", "frobnicate"]), Some(2));
-    assert_eq!(run(&["runner", "plan", "--frobnicate"]), Some(64));
+    assert_eq!(run(&["runner"]), Some(2));
+    assert_eq!(run(&["runner", "plan", "--frobnicate"]), Some(1));
+    assert_eq!(run(&["runner", "plan", "missing"]), Some(1), "upstream knows no other code");
 }

@@ -189,7 +189,12 @@ impl Git<'_> {
             "error: 403",
         ]) {
             CheckoutError::Credentials { url, reason }
-        } else if says(&["not found", "does not appear to be a git repository", "error: 404"]) {
+        } else if says(&[
+            "not found",
+            "does not appear to be a git repository",
+            "dubious ownership",
+            "error: 404",
+        ]) {
             CheckoutError::NoSuchRepository { url, reason }
         } else if says(&[
             "Could not resolve",
@@ -225,10 +230,10 @@ impl Git<'_> {
     }
 }
 
-/// The last line of substance, which is git's own conclusion.
+/// The first line of substance: what follows it is advice.
 fn reason(stderr: &str) -> String {
-    let told = |line: &&str| line.starts_with("fatal:") || line.starts_with("error:");
-    let line = stderr.lines().rev().find(told).or_else(|| stderr.lines().next_back());
+    let first = |prefix: &str| stderr.lines().find(|line| line.starts_with(prefix));
+    let line = first("fatal:").or_else(|| first("error:")).or_else(|| stderr.lines().next());
     line.unwrap_or("it said nothing").trim().to_owned()
 }
 
