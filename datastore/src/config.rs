@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use url::Url;
 
 use crate::auth::Auth;
@@ -190,21 +190,19 @@ impl Command {
     }
 
     fn read(args: &[OsString], env: Env) -> Result<Self, clap::Error> {
-        let (word, mut usage) = if is_burrito(args) {
-            let word = match Burrito::try_parse_from(args)?.word {
+        let word = if is_burrito(args) {
+            match Burrito::try_parse_from(args)?.word {
                 BurritoWord::Datastore(word) => word,
                 BurritoWord::Version => Word::Version,
-            };
-            (word, Burrito::command())
+            }
         } else {
-            (Datastore::try_parse_from(args)?.word, Datastore::command())
+            Datastore::try_parse_from(args)?.word
         };
         match word {
             Word::Version => Ok(Self::Version(VERSION)),
-            Word::Serve(flags) => match Serve::read(flags, env) {
-                Ok(serve) => Ok(Self::Serve(serve)),
-                Err(message) => Err(usage.error(ErrorKind::ValueValidation, message)),
-            },
+            Word::Serve(flags) => Serve::read(flags, env).map(Self::Serve).map_err(|message| {
+                clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
+            }),
         }
     }
 }
