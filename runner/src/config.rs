@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use datastore_api::{Attempt, Name};
 use secrecy::SecretString;
 use url::Url;
@@ -79,7 +79,14 @@ impl Cli {
                 _ => ExitCode::from(64),
             }
         };
-        Ok(Self { burrito, ..Self::try_parse_from(args).map_err(refused)? })
+        // A variable may hold a URL with a password: help names it and does not show it.
+        let command = Self::command()
+            .mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)));
+        let cli = command
+            .try_get_matches_from(args)
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .map_err(refused)?;
+        Ok(Self { burrito, ..cli })
     }
 }
 

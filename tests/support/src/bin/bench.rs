@@ -266,11 +266,13 @@ async fn transfer(programs: &Programs) {
         println!("  {name}, {rounds} each");
         print_load("PUT", &put, &bare_put, size, put_cpu / gigabytes);
         print_load("GET", &got, &bare_get, size, get_cpu / gigabytes);
-        println!(
-            "    a bare file, written and fsynced: p50 {:.2} ms, PUT is {:.2} x",
-            ms(bare_file),
-            ms(put.p50) / ms(bare_file)
-        );
+        if connections == 1 {
+            println!(
+                "    a bare file, written and fsynced: p50 {:.2} ms, PUT is {:.2} x",
+                ms(bare_file),
+                ms(put.p50) / ms(bare_file)
+            );
+        }
     }
     println!("  datastore's memory at most                     {:8.1} MiB", server.rss_peak());
 }
