@@ -6,19 +6,27 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
 
+mod values;
+mod words;
+
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
-use url::Url;
 
+use self::values::{Listen, Of, Time};
+use self::words::{Cat, Flags, Gc, Ls, VERSION, Word};
 use crate::auth::Auth;
+use crate::gc::Rules;
+use crate::kind::Kind;
+use crate::limits::{Limits, Size, Sizes};
 use crate::store::Storage;
 
 /// What the program was told to do.
@@ -26,8 +34,25 @@ use crate::store::Storage;
 pub enum Command {
     /// To serve.
     Serve(Serve),
+    /// To say what it would serve, and whether it could.
+    Check(Serve),
+    /// To work on a storage.
+    Tool(Storage, Tool),
     /// To tell its version: this one.
     Version(&'static str),
+}
+
+/// What is to be done with a storage.
+#[derive(Debug)]
+pub enum Tool {
+    /// To list the keys that begin so.
+    Ls(String),
+    /// To write out the object at this key.
+    Cat(String),
+    /// To delete what is past its time.
+    Gc(Rules),
+    /// To write the index of runs anew.
+    Reindex,
 }
 
 /// What `serve` was told.
@@ -39,6 +64,19 @@ pub struct Serve {
     pub log_format: LogFormat,
     /// How the service behaves.
     pub config: Config,
+    /// All of that, as `check` shows it.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting as it came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its flag.
+    pub name: &'static str,
+    /// Its value; of a secret only that it is set.
+    pub value: String,
+    /// The flag or variable that it came from, or `default`.
+    pub source: &'static str,
 }
 
 /// How the service behaves, wherever it listens.
@@ -50,6 +88,8 @@ pub struct Config {
     pub auth: Auth,
     /// How it ends.
     pub drain: Drain,
+    /// How much of anything a caller may have.
+    pub limits: Limits,
 }
 
 /// How the service ends.
@@ -70,89 +110,9 @@ pub enum LogFormat {
     Json,
 }
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 const USAGE: u8 = 64;
-
-/// Keeps plans, logs, git bundles and the other files of Terraform, OpenTofu and Terragrunt runs, and
-/// hands them out over HTTP.
-#[derive(Debug, Parser)]
-#[command(name = "datastore", version = VERSION, max_term_width = 100)]
-struct Datastore {
-    #[command(subcommand)]
-    word: Word,
-}
-
-/// The datastore under its other name, for Burrito's charts.
-#[derive(Debug, Parser)]
-#[command(name = "burrito", version = VERSION, max_term_width = 100)]
-struct Burrito {
-    #[command(subcommand)]
-    word: BurritoWord,
-}
-
-#[derive(Debug, Subcommand)]
-enum BurritoWord {
-    /// Keep the files of runs, and hand them out over HTTP
-    #[command(subcommand)]
-    Datastore(Word),
-    /// Print the version
-    Version,
-}
-
-#[derive(Debug, Subcommand)]
-enum Word {
-    /// Serve until SIGTERM or SIGINT
-    #[command(alias = "start", after_help = EXAMPLES)]
-    Serve(Flags),
-    /// Print the version
-    Version,
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  datastore serve
-  datastore serve --storage file:///srv/plancha --listen 127.0.0.1:9000
-  datastore serve --storage memory:// --listen 127.0.0.1:0    # a free port; the log names it
-
-  run='namespace=default&layer=network&run=r1'
-  curl -T plan.bin \"http://127.0.0.1:8080/api/plans?$run&attempt=0&format=bin\"
-  curl \"http://127.0.0.1:8080/api/attempts?$run\"";
-
-#[derive(Debug, Args)]
-#[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
-struct Flags {
-    /// Where to listen; `:8080` is any address, port 0 a free one
-    /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", alias = "addr")]
-    listen: Option<String>,
-
-    /// Where artifacts lie: file:///directory (made if missing) or memory:// (gone at the end)
-    /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
-    #[arg(long, value_name = "URL")]
-    storage: Option<String>,
-
-    /// How callers are told apart; so far only `none`: not at all
-    /// [env: PLANCHA_AUTH] [default: none, on a loopback address only]
-    #[arg(long, value_name = "WAY")]
-    auth: Vec<String>,
-
-    /// Listen without authentication on an address that others can reach
-    #[arg(long)]
-    insecure_no_auth: bool,
-
-    /// On SIGTERM, still accept connections for so long, while /readyz says no
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    drain_delay: Duration,
-
-    /// After that, wait so long for what still runs
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    drain_timeout: Duration,
-
-    /// How the log on standard error is written: text or json
-    /// [env: PLANCHA_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
-}
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
 /// Variables that name a storage this version cannot use. To pass them over would be to keep
 /// everything in the wrong place.
@@ -190,21 +150,47 @@ impl Command {
     }
 
     fn read(args: &[OsString], env: Env) -> Result<Self, clap::Error> {
-        let word = if is_burrito(args) {
-            match Burrito::try_parse_from(args)?.word {
-                BurritoWord::Datastore(word) => word,
-                BurritoWord::Version => Word::Version,
-            }
-        } else {
-            Datastore::try_parse_from(args)?.word
-        };
-        match word {
-            Word::Version => Ok(Self::Version(VERSION)),
-            Word::Serve(flags) => Serve::read(flags, env).map(Self::Serve).map_err(|message| {
-                clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
-            }),
-        }
+        let word = Word::parse(args, is_burrito(args))?;
+        Self::of(word, env)
+            .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
     }
+
+    fn of(word: Word, env: Env) -> Result<Self, String> {
+        let (at, tool) = match word {
+            Word::Version => return Ok(Self::Version(VERSION)),
+            Word::Serve(flags) => return Serve::read(flags, env).map(Self::Serve),
+            Word::Check(flags) => return Serve::read(flags, env).map(Self::Check),
+            Word::Ls(Ls { prefix, at }) => (at, Tool::Ls(prefix)),
+            Word::Cat(Cat { key, at }) => (at, Tool::Cat(key)),
+            Word::Reindex(at) => (at, Tool::Reindex),
+            Word::Gc(gc) => {
+                let rules = rules(&gc)?;
+                (gc.at, Tool::Gc(rules))
+            }
+        };
+        Ok(Self::Tool(Settings::new(env).storage(at.storage)?, tool))
+    }
+}
+
+fn rules(gc: &Gc) -> Result<Rules, String> {
+    let Gc { keep_runs, max_age, min_age, dry_run, at: _ } = gc;
+    let mut rules = Rules {
+        keep_runs: *keep_runs,
+        max_age: BTreeMap::new(),
+        min_age: parse::<Time>("--min-age", min_age)?.0,
+        dry_run: *dry_run,
+    };
+    for text in max_age {
+        let Of(kind, Time(age)) = parse("--max-age", text)?;
+        rules.max_age.insert(kind, age);
+    }
+    if rules.keep_runs.is_none() && rules.max_age.is_empty() {
+        return Err(
+            "gc: nothing says what may go: use --keep-runs N, --max-age KIND=DURATION, or both"
+                .to_owned(),
+        );
+    }
+    Ok(rules)
 }
 
 fn is_burrito(args: &[OsString]) -> bool {
@@ -224,34 +210,31 @@ fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
 
 impl Serve {
     fn read(flags: Flags, env: Env) -> Result<Self, String> {
-        let given = |text: Option<String>, flag, variables| Given::find(text, flag, variables, env);
-        let listen = given(flags.listen, "--listen", &["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"]);
-        let place = listen.as_ref().map_or("--listen", |listen| listen.place);
-        let Listen(listen) = match &listen {
-            Some(listen) => listen.parse()?,
-            None => Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]),
-        };
+        let mut settings = Settings::new(env);
+        let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
+            Ok(Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]))
+        })?;
         if let Some(variable) = set(&PROTECTIONS, env) {
             return Err(format!(
                 "{variable} is set, and this version cannot do that yet: unset it to serve without"
             ));
         }
-        let storage = match given(flags.storage, "--storage", &["PLANCHA_STORAGE"]) {
-            Some(storage) => storage.parse()?,
-            None => default_storage(env)?,
-        };
+        let storage = settings.storage(flags.storage)?;
         let auth = (!flags.auth.is_empty()).then(|| flags.auth.join(","));
-        let auth = match given(auth, "--auth", &["PLANCHA_AUTH"]) {
-            Some(auth) => auth.parse()?,
-            None => Auth::None,
-        };
+        let auth = settings.take(auth, "--auth", &["PLANCHA_AUTH"], || Ok(Auth::None))?;
         if auth == Auth::None && !flags.insecure_no_auth {
-            loopback_only(place, &listen)?;
+            loopback_only(settings.source("--listen"), &listen.0)?;
         }
-        let log_format = given(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"]);
-        let log_format = log_format.map_or(Ok(LogFormat::Text), |format| format.parse())?;
-        let drain = Drain { delay: flags.drain_delay, timeout: flags.drain_timeout };
-        Ok(Self { listen, log_format, config: Config { storage, auth, drain } })
+        let limits = Limits { sizes: settings.sizes(&flags.max_size)?, ..Limits::default() };
+        let drain = Drain {
+            delay: settings.time(flags.drain_delay, "--drain-delay", Duration::ZERO)?,
+            timeout: settings.time(flags.drain_timeout, "--drain-timeout", DRAIN_TIMEOUT)?,
+        };
+        let text = || Ok(LogFormat::Text);
+        let log_format =
+            settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
+        let config = Config { storage, auth, drain, limits };
+        Ok(Self { listen: listen.0, log_format, config, settings: settings.all })
     }
 }
 
@@ -291,121 +274,79 @@ fn set<'a>(variables: &[&'a str], env: Env) -> Option<&'a str> {
     variables.iter().find(|name| is_set(name)).copied()
 }
 
-/// A value, and the flag or variable that it came from.
-struct Given {
-    place: &'static str,
-    text: String,
+/// Reads settings, and notes where each came from.
+struct Settings<'a> {
+    env: Env<'a>,
+    all: Vec<Setting>,
 }
 
-impl Given {
-    fn find(
-        text: Option<String>,
-        flag: &'static str,
+impl<'a> Settings<'a> {
+    fn new(env: Env<'a>) -> Self {
+        Self { env, all: Vec::new() }
+    }
+
+    /// The flag, else the first of these variables, else the default.
+    fn take<T: FromStr<Err = String> + Display>(
+        &mut self,
+        flag: Option<String>,
+        name: &'static str,
         variables: &[&'static str],
-        env: Env,
-    ) -> Option<Self> {
-        if let Some(text) = text {
-            return Some(Self { place: flag, text });
-        }
-        variables.iter().find_map(|&place| {
-            let text = env(place).filter(|text| !text.is_empty())?;
-            Some(Self { place, text })
-        })
-    }
-
-    fn parse<T: FromStr<Err = String>>(&self) -> Result<T, String> {
-        let Self { place, text } = self;
-        text.parse().map_err(|reason| format!("{place}: `{text}` {reason}"))
-    }
-}
-
-struct Listen(Vec<SocketAddr>);
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (v4, v6): (IpAddr, IpAddr) = match text.rsplit_once(':') {
-            // That is how Go writes any address: both kinds where there are both.
-            Some(("", _)) => (Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()),
-            Some(("localhost", _)) => (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
-            _ => {
-                let address = text.parse().map_err(|_| NO_ADDRESS.to_owned())?;
-                return Ok(Self(vec![address]));
-            }
+        default: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let variable =
+            |name: &&'static str| Some((*name, (self.env)(name).filter(|v| !v.is_empty())?));
+        let given = flag.map(|text| (name, text)).or_else(|| variables.iter().find_map(variable));
+        let (source, value) = match given {
+            Some((source, text)) => (source, parse(source, &text)?),
+            None => ("default", default()?),
         };
-        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-        let port = port.ok_or(NO_ADDRESS)?;
-        Ok(Self(vec![(v4, port).into(), (v6, port).into()]))
+        self.note(name, &value, source);
+        Ok(value)
     }
-}
 
-const NO_ADDRESS: &str = "is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080";
+    fn time(
+        &mut self,
+        flag: Option<String>,
+        name: &'static str,
+        default: Duration,
+    ) -> Result<Duration, String> {
+        self.take(flag, name, &[], || Ok(Time(default))).map(|Time(time)| time)
+    }
 
-impl FromStr for Storage {
-    type Err = String;
+    fn storage(&mut self, flag: Option<String>) -> Result<Storage, String> {
+        let env = self.env;
+        self.take(flag, "--storage", &["PLANCHA_STORAGE"], || default_storage(env))
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((scheme, rest)) = text.split_once("://") else {
-            let path = if text.starts_with('/') { text } else { "/directory" };
-            return Err(format!("is no URL: for a directory write file://{path}"));
-        };
-        match scheme {
-            "file" => {
-                let url = Url::parse(text).ok();
-                let path = url.and_then(|url| url.to_file_path().ok());
-                path.map(Self::File).ok_or(
-                    "names no absolute directory: it takes three slashes, as in file:///directory"
-                        .to_owned(),
-                )
-            }
-            "memory" if rest.is_empty() => Ok(Self::Memory),
-            "memory" => Err("has something after memory://, which takes nothing".to_owned()),
-            "s3" | "gs" | "az" => Err(format!(
-                "cannot be used: {scheme}:// is not supported by this version yet, only \
-                 file:///directory and memory:// are"
-            )),
-            _ => Err("is of no known kind: use file:///directory or memory://".to_owned()),
+    fn sizes(&mut self, given: &[String]) -> Result<Sizes, String> {
+        let mut sizes = Sizes::default();
+        let mut changed = Vec::new();
+        for text in given {
+            let Of(kind, Size(bytes)) = parse("--max-size", text)?;
+            sizes.set(kind, bytes);
+            changed.push(kind);
         }
-    }
-}
-
-impl FromStr for Auth {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        for way in text.split(',') {
-            match way.split('=').next() {
-                Some("none") if way == "none" => {}
-                Some("kubernetes" | "oidc" | "tokens") => {
-                    return Err("cannot be had: this version supports only `none` yet".to_owned());
-                }
-                _ => {
-                    return Err("is no way to authenticate: so far there is only `none`".to_owned());
-                }
-            }
+        for kind in Kind::ALL {
+            let source = if changed.contains(&kind) { "--max-size" } else { "default" };
+            self.note("--max-size", &format_args!("{kind}={}", Size(sizes.of(kind))), source);
         }
-        Ok(Self::None)
+        Ok(sizes)
+    }
+
+    fn note(&mut self, name: &'static str, value: &dyn Display, source: &'static str) {
+        self.all.push(Setting { name, value: value.to_string(), source });
+    }
+
+    /// Where a setting came from; to be named in a refusal.
+    fn source(&self, name: &'static str) -> &'static str {
+        let setting = self.all.iter().find(|setting| setting.name == name);
+        setting
+            .map_or(name, |setting| if setting.source == "default" { name } else { setting.source })
     }
 }
 
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err("is neither `text` nor `json`".to_owned()),
-        }
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration = text.parse::<jiff::SignedDuration>().ok();
-    duration
-        .and_then(|duration| duration.try_into().ok())
-        .ok_or_else(|| "not a duration like 500ms, 30s or 5m".to_owned())
+fn parse<T: FromStr<Err = String>>(source: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|reason| format!("{source}: `{text}` {reason}"))
 }
 
 #[cfg(test)]
@@ -420,7 +361,7 @@ mod tests {
         };
         match Command::read(&args, &env) {
             Ok(Command::Serve(serve)) => Ok(serve),
-            Ok(Command::Version(version)) => panic!("{version}"),
+            Ok(other) => panic!("{other:?}"),
             Err(error) => Err((exit_code(&error, is_burrito(&args)), error.to_string())),
         }
     }
@@ -484,7 +425,7 @@ mod tests {
         insta::assert_snapshot!(serve("--auth kubernetes"), @"error: --auth: `kubernetes` cannot be had: this version supports only `none` yet");
         insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: `none,tokens=/x` cannot be had: this version supports only `none` yet");
         insta::assert_snapshot!(serve("--auth password"), @"error: --auth: `password` is no way to authenticate: so far there is only `none`");
-        insta::assert_snapshot!(serve("--drain-delay 5"), @"error: invalid value '5' for '--drain-delay <DURATION>': not a duration like 500ms, 30s or 5m");
+        insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: `5` is no duration like 500ms, 30s, 5m or 14d");
         insta::assert_snapshot!(serve("--log-format xml"), @"error: --log-format: `xml` is neither `text` nor `json`");
     }
 

@@ -6,6 +6,9 @@ mod auth;
 mod bundles;
 pub mod config;
 mod error;
+pub mod gc;
+pub mod kind;
+pub mod limits;
 mod logs;
 mod params;
 mod plans;
@@ -34,7 +37,7 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Config { storage, auth, drain } = config;
+    let Config { storage, auth, drain, limits } = config;
     let store = Store::open(&storage).map_err(anyhow::Error::from_boxed);
     let store = store.with_context(|| format!("cannot use the storage {storage}"))?;
     let address = listener.local_addr()?;

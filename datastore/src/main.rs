@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let done = match Command::parse() {
         Ok(Command::Serve(settings)) => serve(settings),
         Ok(Command::Version(text)) => writeln!(std::io::stdout(), "{text}").map_err(Into::into),
+        Ok(Command::Check(_) | Command::Tool(..)) => Err(anyhow::anyhow!("not built yet")),
         Err(code) => return code,
     };
     match done {

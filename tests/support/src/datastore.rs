@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::datastore::Auth;
 use ::datastore::config::{Config, Drain};
+use ::datastore::limits::Limits;
 use ::datastore::store::Storage;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -54,7 +55,8 @@ impl TestDatastore {
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let stop = CancellationToken::new();
         let drain = Drain { delay: Duration::ZERO, timeout: Duration::from_secs(5) };
-        let config = Config { storage, auth: Auth::None, drain };
+        let limits = Limits::default();
+        let config = Config { storage, auth: Auth::None, drain, limits };
         tokio::spawn(::datastore::serve(listener, config, stop.clone()));
         Self { url, _running: stop.drop_guard(), directory }
     }

@@ -1,0 +1,201 @@
+//! Command words and flags, as `--help` shows them.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Keeps plans, logs, git bundles and the other files of Terraform, OpenTofu and Terragrunt runs, and
+/// hands them out over HTTP.
+#[derive(Debug, Parser)]
+#[command(name = "datastore", version = VERSION, max_term_width = 100)]
+struct Datastore {
+    #[command(subcommand)]
+    word: Word,
+}
+
+/// The datastore under its other name, for Burrito's charts.
+#[derive(Debug, Parser)]
+#[command(name = "burrito", version = VERSION, max_term_width = 100)]
+struct Burrito {
+    #[command(subcommand)]
+    word: BurritoWord,
+}
+
+#[derive(Debug, Subcommand)]
+enum BurritoWord {
+    /// Keep the files of runs, and hand them out over HTTP
+    #[command(subcommand)]
+    Datastore(Word),
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Word {
+    /// Serve until SIGTERM or SIGINT
+    #[command(alias = "start", after_help = SERVE)]
+    Serve(Flags),
+    /// Say what `serve` would do with the same flags and environment, and try the storage
+    #[command(after_help = CHECK)]
+    Check(Flags),
+    /// List what is stored: key, size and time, in the order of the keys
+    #[command(after_help = LS)]
+    Ls(Ls),
+    /// Write one stored object to standard output, verified
+    #[command(after_help = CAT)]
+    Cat(Cat),
+    /// Delete what is past its time
+    #[command(after_help = GC)]
+    Gc(Gc),
+    /// Write the index of runs anew, for what other programs have stored or a backup has brought back
+    Reindex(At),
+    /// Print the version
+    Version,
+}
+
+impl Word {
+    pub(super) fn parse(args: &[OsString], as_burrito: bool) -> Result<Self, clap::Error> {
+        if !as_burrito {
+            return Ok(Datastore::try_parse_from(args)?.word);
+        }
+        match Burrito::try_parse_from(args)?.word {
+            BurritoWord::Datastore(word) => Ok(word),
+            BurritoWord::Version => Ok(Self::Version),
+        }
+    }
+}
+
+const SERVE: &str = "\
+Examples:
+  datastore serve
+  datastore serve --storage file:///srv/plancha --listen 127.0.0.1:9000
+  datastore serve --storage memory:// --listen 127.0.0.1:0    # a free port; the log names it
+  datastore serve --max-size bin=1GiB --max-size log=64MiB
+
+  run='namespace=default&layer=network&run=r1'
+  curl -T plan.bin \"http://127.0.0.1:8080/api/plans?$run&attempt=0&format=bin\"
+  curl \"http://127.0.0.1:8080/api/attempts?$run\"";
+
+const CHECK: &str = "\
+Every setting is a line: its name, its value, and where that comes from. Secrets are shown as `set`.
+The exit code is 0 if the storage does what is needed of it, 10 if not.";
+
+const LS: &str = "\
+Examples:
+  datastore ls
+  datastore ls layers/default/network/
+  datastore ls .plancha/              # what the datastore keeps for itself: digests, the index of runs
+
+A line has the size in bytes, the time of the last change (UTC) and the key, with a tab between.";
+
+const CAT: &str = "\
+Examples:
+  datastore cat layers/default/network/r1/0/run.log
+  datastore cat layers/default/network/r1/0/plan.bin > plan.bin && terraform show plan.bin
+
+The exit code is 8 if there is no such key, and 9 if the bytes are not those that were stored: then what
+was written so far must not be used.";
+
+const GC: &str = "\
+Each rule deletes by itself: with both, a log is gone once its run is past the last 20 or it is older than
+30 days.
+
+Examples:
+  datastore gc --keep-runs 20 --dry-run
+  datastore gc --keep-runs 20 --max-age log=30d --max-age bundle=14d
+
+Never deleted: the newest plan.bin of each layer and the run.json beside it, since apply needs both; the
+newest bundle of each ref; whatever is younger than --min-age, by the clock of the storage, and every
+other file of its run. It may run while the datastore serves.";
+
+/// Where the storage is: for every word that needs nothing else of it.
+#[derive(Debug, Args)]
+#[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
+pub(super) struct At {
+    /// Where artifacts lie: file:///directory or memory://
+    /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
+    #[arg(long, value_name = "URL")]
+    pub(super) storage: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Ls {
+    /// Only keys that begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(super) prefix: String,
+    #[command(flatten)]
+    pub(super) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Cat {
+    /// The key, as `ls` shows it
+    pub(super) key: String,
+    #[command(flatten)]
+    pub(super) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Gc {
+    /// Of each layer, keep the last N runs, and delete those before
+    #[arg(long, value_name = "N")]
+    pub(super) keep_runs: Option<usize>,
+
+    /// Delete what is older, by kind: bin, json, pretty, short, log, bundle, artifact; may be repeated
+    #[arg(long, value_name = "KIND=DURATION")]
+    pub(super) max_age: Vec<String>,
+
+    /// Delete nothing of a run, and no bundle, that has changed within this time
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    pub(super) min_age: String,
+
+    /// Only say what would be deleted
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    #[command(flatten)]
+    pub(super) at: At,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
+pub(super) struct Flags {
+    /// Where to listen; `:8080` is any address, port 0 a free one
+    /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", alias = "addr")]
+    pub(super) listen: Option<String>,
+
+    /// Where artifacts lie: file:///directory (made if missing) or memory:// (gone at the end)
+    /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
+    #[arg(long, value_name = "URL")]
+    pub(super) storage: Option<String>,
+
+    /// How callers are told apart; so far only `none`: not at all
+    /// [env: PLANCHA_AUTH] [default: none, on a loopback address only]
+    #[arg(long, value_name = "WAY")]
+    pub(super) auth: Vec<String>,
+
+    /// Listen without authentication on an address that others can reach
+    #[arg(long)]
+    pub(super) insecure_no_auth: bool,
+
+    /// How large an upload may be, by kind; may be repeated
+    /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB]
+    #[arg(long, value_name = "KIND=SIZE")]
+    pub(super) max_size: Vec<String>,
+
+    /// On SIGTERM, still accept connections for so long, while /readyz says no [default: 0s]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) drain_delay: Option<String>,
+
+    /// After that, wait so long for what still runs [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) drain_timeout: Option<String>,
+
+    /// How the log on standard error is written: text or json
+    /// [env: PLANCHA_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) log_format: Option<String>,
+}

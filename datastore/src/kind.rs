@@ -1,0 +1,77 @@
+//! The kinds of artifact: what a limit, an age or a figure is about.
+
+use std::fmt;
+use std::str::FromStr;
+
+use datastore_api::{File, PlanFormat};
+
+use crate::store::Key;
+
+/// A kind of artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `plan.bin`.
+    Bin,
+    /// `plan.json`.
+    Json,
+    /// `pretty.plan`.
+    Pretty,
+    /// `short.diff`.
+    Short,
+    /// `run.log`.
+    Log,
+    /// The git bundle of a commit.
+    Bundle,
+    /// Any other file of an attempt.
+    Artifact,
+}
+
+impl Kind {
+    /// All of them, in the order of their values as numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Bin, Self::Json, Self::Pretty, Self::Short, Self::Log, Self::Bundle, Self::Artifact];
+
+    /// Its name, in flags and in figures.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bin => "bin",
+            Self::Json => "json",
+            Self::Pretty => "pretty",
+            Self::Short => "short",
+            Self::Log => "log",
+            Self::Bundle => "bundle",
+            Self::Artifact => "artifact",
+        }
+    }
+}
+
+impl From<&Key> for Kind {
+    fn from(key: &Key) -> Self {
+        match key {
+            Key::File(_, _, File::Plan(PlanFormat::Bin)) => Self::Bin,
+            Key::File(_, _, File::Plan(PlanFormat::Json)) => Self::Json,
+            Key::File(_, _, File::Plan(PlanFormat::Pretty)) => Self::Pretty,
+            Key::File(_, _, File::Plan(PlanFormat::Short)) => Self::Short,
+            Key::File(_, _, File::Log) => Self::Log,
+            Key::File(_, _, File::Other(_)) => Self::Artifact,
+            Key::Bundle(_) => Self::Bundle,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| {
+            format!("`{text}` is no kind: use {}", Self::ALL.map(Self::as_str).join(", "))
+        })
+    }
+}
