@@ -27,7 +27,7 @@ use crate::auth::Auth;
 use crate::gc::Rules;
 use crate::kind::Kind;
 use crate::limits::{Limits, Size, Sizes};
-use crate::store::Storage;
+use crate::store::{Cloud, Storage, Variables};
 
 /// What the program was told to do.
 #[derive(Debug)]
@@ -315,7 +315,15 @@ impl<'a> Settings<'a> {
 
     fn storage(&mut self, flag: Option<String>) -> Result<Storage, String> {
         let env = self.env;
-        self.take(flag, "--storage", &["PLANCHA_STORAGE"], || default_storage(env))
+        let storage =
+            self.take(flag, "--storage", &["PLANCHA_STORAGE"], || default_storage(env))?;
+        let Storage::Cloud(cloud) = storage else { return Ok(storage) };
+        // A cloud is reached as its own variables say; most of them are secret.
+        let variables = Variables::read(cloud.provider, env);
+        for name in variables.names() {
+            self.note(name, &"set", name);
+        }
+        Ok(Storage::Cloud(Cloud { variables, ..cloud }))
     }
 
     fn sizes(&mut self, given: &[String]) -> Result<Sizes, String> {
@@ -405,6 +413,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cloud_is_reached_as_its_own_variables_say_which_are_secret() {
+        let env = [("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_REGION", "eu"), ("GOOGLE_X", "y")];
+        let serve = read("datastore serve --storage s3://bucket/a/b/", &env).unwrap();
+        let Storage::Cloud(cloud) = &serve.config.storage else { panic!("{serve:?}") };
+        assert_eq!(cloud.to_string(), "s3://bucket/a/b");
+        let names = cloud.variables.names().collect::<Vec<_>>();
+        assert_eq!(names, ["AWS_REGION", "AWS_SECRET_ACCESS_KEY"]);
+        assert!(!format!("{serve:?}").contains("hush"));
+    }
+
+    #[test]
     fn go_writes_any_address_as_a_port() {
         let serve = read("burrito datastore start --addr :8080 --insecure-no-auth", &[HOME]);
         let any: [SocketAddr; 2] = ["[::]:8080".parse().unwrap(), "0.0.0.0:8080".parse().unwrap()];
@@ -414,8 +433,9 @@ mod tests {
     #[test]
     fn a_refusal_names_the_place_and_the_way_out() {
         let serve = |flags: &str| refusal(&format!("datastore serve {flags}"), &[HOME]);
-        insta::assert_snapshot!(serve("--storage s3://b"), @"error: --storage: `s3://b` cannot be used: s3:// is not supported by this version yet, only file:///directory and memory:// are");
-        insta::assert_snapshot!(serve("--storage ftp://b"), @"error: --storage: `ftp://b` is of no known kind: use file:///directory or memory://");
+        insta::assert_snapshot!(serve("--storage s3://"), @"error: --storage: `s3://` names no bucket: write s3://bucket or s3://bucket/prefix");
+        insta::assert_snapshot!(serve("--storage gs://b/a/../c"), @"error: --storage: `gs://b/a/../c` has a prefix that is no path of letters, digits, `-`, `.` and `_`, of at most 60 bytes");
+        insta::assert_snapshot!(serve("--storage ftp://b"), @"error: --storage: `ftp://b` is of no known kind: use file:///directory, s3://bucket, gs://bucket, az://container or memory://");
         insta::assert_snapshot!(serve("--storage /srv/x"), @"error: --storage: `/srv/x` is no URL: for a directory write file:///srv/x");
         insta::assert_snapshot!(serve("--storage file://srv/x"), @"error: --storage: `file://srv/x` names no absolute directory: it takes three slashes, as in file:///directory");
         insta::assert_snapshot!(serve("--storage memory://x"), @"error: --storage: `memory://x` has something after memory://, which takes nothing");
@@ -432,7 +452,7 @@ mod tests {
     #[test]
     fn a_variable_that_cannot_be_honoured_is_refused_by_its_name() {
         let with = |name, value| refusal("datastore serve", &[HOME, (name, value)]);
-        insta::assert_snapshot!(with("PLANCHA_STORAGE", "gs://b"), @"error: PLANCHA_STORAGE: `gs://b` cannot be used: gs:// is not supported by this version yet, only file:///directory and memory:// are");
+        insta::assert_snapshot!(with("PLANCHA_STORAGE", "gs://a b"), @"error: PLANCHA_STORAGE: `gs://a b` names no bucket: write gs://bucket or gs://bucket/prefix");
         insta::assert_snapshot!(with("BURRITO_DATASTORE_ADDR", ":8080"), @"error: BURRITO_DATASTORE_ADDR: [::]:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: listen on a loopback address (--listen 127.0.0.1:8080), behind a proxy that authenticates if others are to use it; or, where nobody else can reach it, --insecure-no-auth");
         insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "b"), @"error: BURRITO_DATASTORE_STORAGE_S3_BUCKET is set, and this version cannot store there yet: name another place with --storage or PLANCHA_STORAGE (file:///directory or memory://)");
         insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "k"), @"error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is set, and this version cannot do that yet: unset it to serve without");
@@ -446,7 +466,7 @@ mod tests {
         assert_eq!(code("datastore"), 64);
         assert_eq!(code("datastore sevre"), 64);
         assert_eq!(code("datastore serve --nope"), 64);
-        assert_eq!(code("datastore serve --storage s3://b"), 64);
+        assert_eq!(code("datastore serve --storage s3://"), 64);
         assert_eq!(code("datastore serve --help"), 0);
         assert_eq!(code("/usr/bin/burrito datastore sevre"), 2);
         assert_eq!(code("burrito runner"), 2);

@@ -8,8 +8,10 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
+mod cloud;
 mod get;
 mod index;
+mod objects;
 mod put;
 mod record;
 
@@ -17,15 +19,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::fmt;
 use std::fs::DirBuilder;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
 use datastore_api::{Attempt, BundleKey, File, RunKey, Sha256};
 use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -33,7 +37,9 @@ use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::task::TaskTracker;
 
+pub use self::cloud::{Cloud, Provider, Variables};
 pub use self::get::{ByteStream, Meta};
+pub use self::objects::Object;
 pub use self::put::Terms;
 
 /// What went wrong in something that was handed to us, or that we use.
@@ -46,6 +52,8 @@ pub enum Storage {
     File(PathBuf),
     /// This process, until it ends.
     Memory,
+    /// A bucket.
+    Cloud(Cloud),
 }
 
 /// One stored object.
@@ -58,9 +66,11 @@ pub enum Key {
 }
 
 /// A place to keep artifacts. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
+    /// Listings page by page, where the backend has them; without our prefix.
+    pages: Option<Arc<dyn PaginatedListStore>>,
     traits: Traits,
     turns: Arc<[Mutex<()>; TURNS]>,
     /// Attempts that are known to be in the index of runs.
@@ -167,10 +177,13 @@ fn parse(text: &str) -> Result<Path, StoreError> {
 impl Store {
     /// Opens a backend; a missing directory is made.
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
+        let mut pages = None;
         let (objects, traits): (Arc<dyn ObjectStore>, _) = match storage {
             Storage::File(root) => {
                 DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-                let objects = LocalFileSystem::new_with_prefix(root)?.with_fsync(true);
+                let objects = LocalFileSystem::new_with_prefix(root)?
+                    .with_fsync(true)
+                    .with_automatic_cleanup(true);
                 let root = Some(root.clone());
                 (Arc::new(objects), Traits { root, metadata: false, whole: 256 * KIB, part: MIB })
             }
@@ -178,9 +191,16 @@ impl Store {
                 let (whole, part) = (8 * MIB, 8 * MIB);
                 (Arc::new(InMemory::new()), Traits { root: None, metadata: true, whole, part })
             }
+            Storage::Cloud(cloud) => {
+                let opened = cloud.open()?;
+                pages = Some(opened.pages);
+                let (whole, part) = (8 * MIB, 5 * MIB);
+                (opened.objects, Traits { root: None, metadata: true, whole, part })
+            }
         };
         Ok(Self {
             objects,
+            pages,
             traits,
             turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
             indexed: Arc::default(),
@@ -202,7 +222,7 @@ impl Store {
         let mut attempts = BTreeMap::<Attempt, Vec<FileInfo>>::new();
         for (attempt, name, meta) in self.files(run).await? {
             let files = attempts.entry(attempt).or_default();
-            files.push(FileInfo { name, size: meta.size, modified: rfc3339(&meta) });
+            files.push(FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() });
         }
         let attempts = attempts.into_iter().map(|(attempt, mut artifacts)| {
             artifacts.sort_by(|a, b| a.name.cmp(&b.name));
@@ -255,6 +275,7 @@ impl fmt::Display for Storage {
         match self {
             Self::File(root) => write!(f, "file://{}", root.display()),
             Self::Memory => f.write_str("memory://"),
+            Self::Cloud(cloud) => cloud.fmt(f),
         }
     }
 }
@@ -283,9 +304,21 @@ fn backend(error: impl Into<BoxError>) -> StoreError {
     StoreError::Backend(error)
 }
 
-fn rfc3339(meta: &ObjectMeta) -> String {
+fn timestamp(meta: &ObjectMeta) -> jiff::Timestamp {
     let millisecond = meta.last_modified.timestamp_millis();
-    jiff::Timestamp::from_millisecond(millisecond).unwrap_or_default().to_string()
+    jiff::Timestamp::from_millisecond(millisecond).unwrap_or_default()
+}
+
+/// A number that nobody else has thought of.
+fn random() -> u64 {
+    // Every `RandomState` has keys of its own, made of the system's random numbers.
+    RandomState::new().hash_one(Instant::now())
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("traits", &self.traits).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

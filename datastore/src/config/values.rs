@@ -11,7 +11,7 @@ use url::Url;
 use super::LogFormat;
 use crate::auth::Auth;
 use crate::kind::Kind;
-use crate::store::Storage;
+use crate::store::{Cloud, Provider, Storage};
 
 /// Where to listen: the first of these that can be had.
 #[derive(Debug)]
@@ -57,11 +57,12 @@ impl FromStr for Storage {
             }
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => Err("has something after memory://, which takes nothing".to_owned()),
-            "s3" | "gs" | "az" => Err(format!(
-                "cannot be used: {scheme}:// is not supported by this version yet, only \
-                 file:///directory and memory:// are"
-            )),
-            _ => Err("is of no known kind: use file:///directory or memory://".to_owned()),
+            _ => match Provider::of_scheme(scheme) {
+                Some(provider) => Cloud::parse(provider, rest).map(Self::Cloud),
+                None => Err("is of no known kind: use file:///directory, s3://bucket, gs://bucket, \
+                     az://container or memory://"
+                    .to_owned()),
+            },
         }
     }
 }

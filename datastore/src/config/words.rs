@@ -114,7 +114,8 @@ other file of its run. It may run while the datastore serves.";
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
 pub(super) struct At {
-    /// Where artifacts lie: file:///directory or memory://
+    /// Where artifacts lie: file:///directory, s3://bucket[/prefix], gs://bucket[/prefix],
+    /// az://container[/prefix] or memory://
     /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
     #[arg(long, value_name = "URL")]
     pub(super) storage: Option<String>,
@@ -167,7 +168,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "ADDRESS", alias = "addr")]
     pub(super) listen: Option<String>,
 
-    /// Where artifacts lie: file:///directory (made if missing) or memory:// (gone at the end)
+    /// Where artifacts lie: file:///directory (made if missing), s3://bucket[/prefix],
+    /// gs://bucket[/prefix], az://container[/prefix] or memory:// (gone at the end)
     /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
     #[arg(long, value_name = "URL")]
     pub(super) storage: Option<String>,

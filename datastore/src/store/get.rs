@@ -42,7 +42,11 @@ impl Store {
 
     /// Opens an object. Its last bytes come only if all of it has the digest it was stored with.
     pub async fn open_whole(&self, key: &Key) -> Result<(Meta, ByteStream), StoreError> {
-        let (meta, found) = self.look(&key.path()?, false).await?;
+        self.open_path(&key.path()?).await
+    }
+
+    pub(super) async fn open_path(&self, path: &Path) -> Result<(Meta, ByteStream), StoreError> {
+        let (meta, found) = self.look(path, false).await?;
         let bytes = stream(&meta, found)?;
         Ok((meta, bytes))
     }

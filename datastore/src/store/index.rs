@@ -60,6 +60,11 @@ impl Store {
         }
     }
 
+    /// Makes the entries of runs that were stored before there was an index, and returns how many.
+    pub async fn reindex(&self) -> Result<u64, StoreError> {
+        Err(StoreError::Backend("not yet".into()))
+    }
+
     /// A page of a layer's runs, newest first; `after` is the cursor that the page before named.
     pub async fn runs(
         &self,
