@@ -80,7 +80,8 @@ pub(crate) async fn refusals(requests: &[&str]) -> String {
         }
         told.push(all);
     }
-    assert_eq!(told[0], told[1]);
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
     told.swap_remove(0)
 }
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 use ::datastore::Auth;
 use ::datastore::config::{Config, Drain};
 use ::datastore::limits::Limits;
-use ::datastore::store::Storage;
+use ::datastore::store::{Cloud, Storage, Variables};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
+
+use crate::{Dialect, Double};
 
 /// A datastore in this process, on a free port, until it is dropped.
 pub struct TestDatastore {
@@ -20,29 +22,66 @@ pub struct TestDatastore {
     /// Told to stop when this is dropped.
     _running: DropGuard,
     directory: Option<TempDir>,
+    double: Option<Double>,
 }
 
 impl TestDatastore {
-    /// One over each backend, for tests of what must not depend on it.
-    pub async fn each() -> [Self; 2] {
-        [Self::temporary().await, Self::memory().await]
+    /// One over each backend, for tests of what must not depend on it; or one over the storage that
+    /// `PLANCHA_TEST_STORAGE` names, in a place of its own there. `scripts/e2e` sets it.
+    pub async fn each() -> Vec<Self> {
+        if let Some(storage) = ordered_storage() {
+            return vec![Self::start(storage).await];
+        }
+        let (s3, gcs) = (Self::double(Dialect::S3).await, Self::double(Dialect::Gcs).await);
+        vec![Self::temporary().await, Self::memory().await, s3, gcs]
+    }
+
+    /// One over a cloud of its own in memory.
+    pub async fn double(dialect: Dialect) -> Self {
+        Self::over(Double::start(dialect)).await
+    }
+
+    /// One over a double that a test has prepared.
+    pub async fn over(double: Double) -> Self {
+        let storage = double.storage();
+        Self { double: Some(double), ..Self::start(storage).await }
+    }
+
+    /// Another one over the same double.
+    pub async fn beside(&self) -> Self {
+        Self::start(self.cloud().storage()).await
+    }
+
+    /// One over this storage.
+    pub async fn with(storage: Storage) -> Self {
+        Self::start(storage).await
+    }
+
+    /// The cloud below a [`Self::double`] one.
+    pub fn cloud(&self) -> &Double {
+        self.double.as_ref().unwrap()
     }
 
     /// One that keeps everything in memory.
     pub async fn memory() -> Self {
-        Self::start(Storage::Memory, None).await
+        Self::start(Storage::Memory).await
     }
 
     /// One that keeps everything below `directory`, and leaves it there.
     pub async fn file(directory: &Path) -> Self {
-        Self::start(Storage::File(directory.to_owned()), None).await
+        Self::start(Storage::File(directory.to_owned())).await
     }
 
     /// One that keeps everything in a directory that goes away with it.
     pub async fn temporary() -> Self {
         let directory = TempDir::new().unwrap();
         let storage = Storage::File(directory.path().join("datastore"));
-        Self::start(storage, Some(directory)).await
+        Self { directory: Some(directory), ..Self::start(storage).await }
+    }
+
+    /// One in memory with limits of its own.
+    pub async fn limited(limits: Limits) -> Self {
+        Self::start_with(Storage::Memory, limits).await
     }
 
     /// The root of a [`Self::temporary`] one.
@@ -50,14 +89,27 @@ impl TestDatastore {
         self.directory.as_ref().unwrap().path().join("datastore")
     }
 
-    async fn start(storage: Storage, directory: Option<TempDir>) -> Self {
+    async fn start(storage: Storage) -> Self {
+        Self::start_with(storage, Limits::default()).await
+    }
+
+    async fn start_with(storage: Storage, limits: Limits) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let stop = CancellationToken::new();
         let drain = Drain { delay: Duration::ZERO, timeout: Duration::from_secs(5) };
-        let limits = Limits::default();
         let config = Config { storage, auth: Auth::None, drain, limits };
         tokio::spawn(::datastore::serve(listener, config, stop.clone()));
-        Self { url, _running: stop.drop_guard(), directory }
+        Self { url, _running: stop.drop_guard(), directory: None, double: None }
     }
+}
+
+/// A part of the storage that the environment names, which nobody else has thought of.
+#[expect(clippy::disallowed_methods, reason = "scripts/e2e orders it so")]
+fn ordered_storage() -> Option<Storage> {
+    let url = std::env::var("PLANCHA_TEST_STORAGE").ok()?;
+    let Ok(Storage::Cloud(cloud)) = url.parse() else { panic!("no bucket: {url}") };
+    let variables = Variables::read(cloud.provider, &|name| std::env::var(name).ok());
+    let prefix = format!("t{:016x}", rand::random::<u64>());
+    Some(Storage::Cloud(Cloud { variables, prefix, ..cloud }))
 }

@@ -1,11 +1,13 @@
 //! What integration tests share.
 
 pub mod datastore;
+pub mod double;
 pub mod fault;
 pub mod mirror;
 pub mod sandbox;
 
 pub use crate::datastore::TestDatastore;
+pub use crate::double::{CloudFault, Dialect, Double, Pace};
 pub use crate::fault::{Fault, FaultyDatastore};
 pub use crate::mirror::{MirrorFault, MirroredTool, ReleaseMirror};
 pub use crate::sandbox::{Ended, Sandbox, Started, eventually};

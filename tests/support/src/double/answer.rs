@@ -1,0 +1,373 @@
+//! What a double answers over HTTP.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, StreamExt as _};
+use tokio::time::{Instant, sleep, sleep_until};
+use url::form_urlencoded;
+
+use super::bucket::{Incomplete, Object};
+use super::{CloudFault, Dialect, Pace, Shared};
+
+/// A request that was read to its end.
+struct Asked {
+    method: Method,
+    key: String,
+    query: HashMap<String, String>,
+    headers: HeaderMap,
+    body: Vec<Bytes>,
+}
+
+const PIECE: usize = 256 << 10;
+
+pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path = decoded(parts.uri.path());
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let key = path.trim_start_matches('/').strip_prefix("bucket").unwrap_or_default();
+    let key = key.trim_start_matches('/').to_owned();
+    shared.requests.lock().unwrap().push(format!("{} {key} {query}", parts.method));
+    let fault = shared.meet(parts.method.as_str(), &key, &query).unwrap_or_default();
+    let pace = *shared.pace.lock().unwrap();
+    let Some(body) = received(body, pace).await else {
+        return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
+    };
+    sleep(pace.latency + fault.delay).await;
+    let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let asked = Asked { method: parts.method, key, query, headers: parts.headers, body };
+    if fault.status != 0 {
+        if fault.apply_then_fail {
+            drop(done(&shared, asked));
+        }
+        return refused(StatusCode::from_u16(fault.status).unwrap(), "OrderedByTheTest");
+    }
+    let is_head = asked.method == Method::HEAD;
+    let (parts, data) = done(&shared, asked);
+    if is_head {
+        return Response::from_parts(parts, Body::empty());
+    }
+    Response::from_parts(parts, sent(data, pace, &fault))
+}
+
+/// The body, as fast as the connection is; none if it breaks off.
+async fn received(body: Body, pace: Pace) -> Option<Vec<Bytes>> {
+    let mut pieces = body.into_data_stream();
+    let (mut all, mut size, since) = (Vec::new(), 0, Instant::now());
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.ok()?;
+        size += piece.len() as u64;
+        all.push(piece);
+        sleep_until(since + pace.time(size)).await;
+    }
+    Some(all)
+}
+
+/// A body, as fast as the connection is, and with what is ordered.
+fn sent(data: Vec<Bytes>, pace: Pace, fault: &CloudFault) -> Body {
+    let (cut, stall) = (fault.cut_after, fault.stall_after);
+    if cut.is_none() && stall.is_none() && pace.bytes_per_second == 0 {
+        return Body::from_stream(stream::iter(data.into_iter().map(Ok::<_, std::io::Error>)));
+    }
+    let pieces = data.into_iter().flat_map(|piece| {
+        (0..piece.len()).step_by(PIECE).map(move |at| piece.slice(at..piece.len().min(at + PIECE)))
+    });
+    let pieces = pieces.collect::<Vec<_>>().into_iter();
+    let state = (pieces, 0_usize, Instant::now());
+    Body::from_stream(stream::unfold(state, move |(mut pieces, sent, since)| async move {
+        let piece = pieces.next();
+        let size = piece.as_ref().map_or(0, Bytes::len);
+        let end = cut.or(stall).filter(|end| piece.is_some() && sent + size > *end);
+        if let Some(end) = end {
+            if end > sent {
+                let rest = piece.map(|piece| piece.slice(..end - sent));
+                return Some((Ok(rest.unwrap_or_default()), (Vec::new().into_iter(), end, since)));
+            }
+            if stall.is_some() {
+                std::future::pending::<()>().await;
+            }
+        }
+        match piece {
+            Some(piece) if end.is_none() => {
+                let sent = sent + size;
+                sleep_until(since + pace.time(sent as u64)).await;
+                Some((Ok(piece), (pieces, sent, since)))
+            }
+            // After a piece that was cut short, or for one that begins at the cut.
+            _ if cut.is_some_and(|cut| sent >= cut) => {
+                Some((Err(std::io::Error::other("cut")), (Vec::new().into_iter(), 0, since)))
+            }
+            _ if stall.is_some_and(|stall| sent >= stall) => {
+                std::future::pending::<()>().await;
+                None
+            }
+            _ => None,
+        }
+    }))
+}
+
+impl Pace {
+    fn time(&self, bytes: u64) -> Duration {
+        match self.bytes_per_second {
+            0 => Duration::ZERO,
+            speed => Duration::from_secs_f64(bytes as f64 / speed as f64),
+        }
+    }
+}
+
+/// Does what is asked, at once: the answer without its body, and the body.
+fn done(shared: &Shared, asked: Asked) -> (axum::http::response::Parts, Vec<Bytes>) {
+    if shared.bucket.lock().unwrap().is_missing {
+        let body = error("NoSuchBucket");
+        return (StatusCode::NOT_FOUND.into_response().into_parts().0, vec![body.into()]);
+    }
+    let has = |name| asked.query.contains_key(name);
+    let (response, data) = match asked.method {
+        Method::GET if asked.key.is_empty() => text(StatusCode::OK, list(shared, &asked)),
+        Method::POST if has("delete") => text(StatusCode::OK, delete_many(shared, &asked)),
+        Method::POST if has("uploads") => text(StatusCode::OK, begin(shared, &asked)),
+        Method::POST if has("uploadId") => complete(shared, &asked),
+        Method::PUT if has("uploadId") => part(shared, asked),
+        Method::PUT => put(shared, asked),
+        Method::DELETE if has("uploadId") => {
+            shared.bucket.lock().unwrap().uploads.remove(&asked.query["uploadId"]);
+            (StatusCode::NO_CONTENT.into_response(), Vec::new())
+        }
+        Method::DELETE => delete(shared, &asked),
+        Method::GET | Method::HEAD => get(shared, &asked),
+        _ => text(StatusCode::METHOD_NOT_ALLOWED, error("MethodNotAllowed")),
+    };
+    (response.into_parts().0, data)
+}
+
+fn text(status: StatusCode, text: String) -> (Response, Vec<Bytes>) {
+    let length = [(CONTENT_LENGTH, text.len().to_string())];
+    ((status, length).into_response(), vec![text.into()])
+}
+
+fn refused(status: StatusCode, code: &str) -> Response {
+    (status, error(code)).into_response()
+}
+
+fn error(code: &str) -> String {
+    format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{code}</Message></Error>")
+}
+
+fn put(shared: &Shared, asked: Asked) -> (Response, Vec<Bytes>) {
+    let mut bucket = shared.bucket.lock().unwrap();
+    let condition = match shared.dialect {
+        Dialect::S3 => asked.headers.get(IF_NONE_MATCH).is_some_and(|value| value == "*"),
+        Dialect::Gcs => {
+            asked.headers.get("x-goog-if-generation-match").is_some_and(|value| value == "0")
+        }
+    };
+    if condition && !bucket.ignores_conditions && bucket.objects.contains_key(&asked.key) {
+        return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
+    }
+    let metadata = metadata(&asked.headers);
+    let object = bucket.put(asked.key, asked.body, metadata);
+    (told(shared.dialect, StatusCode::OK, &object), Vec::new())
+}
+
+/// Headers that come back with the object: only those that users define.
+fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
+    let own = |name: &&HeaderName| {
+        name.as_str().starts_with("x-amz-meta-") || name.as_str().starts_with("x-goog-meta-")
+    };
+    let value = |name: &HeaderName| headers[name].to_str().unwrap().to_owned();
+    headers.keys().filter(own).map(|name| (name.to_string(), value(name))).collect()
+}
+
+fn told(dialect: Dialect, status: StatusCode, object: &Object) -> Response {
+    let mut response = status.into_response();
+    let headers = response.headers_mut();
+    headers.insert(ETAG, object.etag().parse().unwrap());
+    let modified = jiff::fmt::rfc2822::DateTimePrinter::new();
+    let modified = modified.timestamp_to_rfc9110_string(&object.modified).unwrap();
+    headers.insert(LAST_MODIFIED, modified.parse().unwrap());
+    if dialect == Dialect::Gcs {
+        headers.insert("x-goog-generation", object.version.into());
+    }
+    for (name, value) in &object.metadata {
+        let name = name.parse::<HeaderName>().unwrap();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+    }
+    response
+}
+
+fn get(shared: &Shared, asked: &Asked) -> (Response, Vec<Bytes>) {
+    let bucket = shared.bucket.lock().unwrap();
+    let Some(object) = bucket.objects.get(&asked.key) else {
+        return text(StatusCode::NOT_FOUND, error("NoSuchKey"));
+    };
+    let header = |name| asked.headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap());
+    if header(IF_MATCH).is_some_and(|tag| tag != object.etag()) {
+        return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
+    }
+    let range = header(RANGE).map(|range| range_of(range, object.size));
+    if let Some(None) = range {
+        return text(StatusCode::RANGE_NOT_SATISFIABLE, error("InvalidRange"));
+    }
+    let (status, range) = match range.flatten() {
+        Some(range) => (StatusCode::PARTIAL_CONTENT, range),
+        None => (StatusCode::OK, 0..object.size),
+    };
+    let mut response = told(shared.dialect, status, object);
+    response.headers_mut().insert(CONTENT_LENGTH, range.len().into());
+    if status == StatusCode::PARTIAL_CONTENT {
+        let place = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
+        response.headers_mut().insert(CONTENT_RANGE, place.parse().unwrap());
+    }
+    (response, slice(&object.data, range))
+}
+
+fn range_of(header: &str, size: usize) -> Option<Range<usize>> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    let range = match (first.parse::<usize>(), last.parse::<usize>()) {
+        (Ok(first), Ok(last)) => first..size.min(last + 1),
+        (Ok(first), Err(_)) => first..size,
+        (Err(_), Ok(length)) => size.saturating_sub(length)..size,
+        (Err(_), Err(_)) => return None,
+    };
+    (range.start < range.end).then_some(range)
+}
+
+fn slice(data: &[Bytes], range: Range<usize>) -> Vec<Bytes> {
+    let mut at = 0;
+    let mut pieces = Vec::new();
+    for piece in data {
+        let (start, end) = (range.start.max(at), range.end.min(at + piece.len()));
+        if start < end {
+            pieces.push(piece.slice(start - at..end - at));
+        }
+        at += piece.len();
+    }
+    pieces
+}
+
+fn delete(shared: &Shared, asked: &Asked) -> (Response, Vec<Bytes>) {
+    let gone = shared.bucket.lock().unwrap().objects.remove(&asked.key);
+    if gone.is_none() && shared.dialect == Dialect::Gcs {
+        return text(StatusCode::NOT_FOUND, error("NoSuchKey"));
+    }
+    (StatusCode::NO_CONTENT.into_response(), Vec::new())
+}
+
+fn delete_many(shared: &Shared, asked: &Asked) -> String {
+    let mut bucket = shared.bucket.lock().unwrap();
+    let mut answer = "<DeleteResult>".to_owned();
+    let body = String::from_utf8(asked.body.concat()).unwrap();
+    for key in elements(&body, "Key") {
+        bucket.objects.remove(&key);
+        write!(answer, "<Deleted><Key>{}</Key></Deleted>", escaped(&key)).unwrap();
+    }
+    answer + "</DeleteResult>"
+}
+
+fn begin(shared: &Shared, asked: &Asked) -> String {
+    let metadata = metadata(&asked.headers);
+    let id = shared.bucket.lock().unwrap().begin(asked.key.clone(), metadata);
+    format!(
+        "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+    )
+}
+
+fn part(shared: &Shared, asked: Asked) -> (Response, Vec<Bytes>) {
+    let number = asked.query["partNumber"].parse().unwrap();
+    let part = shared.bucket.lock().unwrap().part(&asked.query["uploadId"], number, asked.body);
+    match part {
+        Some(version) => ([(ETAG, format!("\"{version:032x}\""))].into_response(), Vec::new()),
+        None => text(StatusCode::NOT_FOUND, error("NoSuchUpload")),
+    }
+}
+
+fn complete(shared: &Shared, asked: &Asked) -> (Response, Vec<Bytes>) {
+    let body = String::from_utf8(asked.body.concat()).unwrap();
+    let numbers = elements(&body, "PartNumber").map(|number| number.parse().unwrap());
+    let named = numbers.zip(elements(&body, "ETag")).collect::<Vec<_>>();
+    let object = shared.bucket.lock().unwrap().complete(&asked.query["uploadId"], &named);
+    match object {
+        Ok(object) => {
+            let tag = escaped(&object.etag());
+            let told = format!(
+                "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+            );
+            text(StatusCode::OK, told)
+        }
+        Err(Incomplete::NoSuchUpload) => text(StatusCode::NOT_FOUND, error("NoSuchUpload")),
+        Err(Incomplete::TooSmall) => text(StatusCode::BAD_REQUEST, error("EntityTooSmall")),
+        Err(Incomplete::WrongPart) => text(StatusCode::BAD_REQUEST, error("InvalidPart")),
+    }
+}
+
+fn list(shared: &Shared, asked: &Asked) -> String {
+    let bucket = shared.bucket.lock().unwrap();
+    let query = |name: &str| asked.query.get(name).map_or("", String::as_str);
+    let token = query("continuation-token").trim_start_matches("after:");
+    let after = if token.is_empty() { query("start-after") } else { token };
+    let keys = query("max-keys").parse().unwrap_or(1000);
+    let page = bucket.list(query("prefix"), query("delimiter"), after, keys);
+    let mut xml = "<?xml version=\"1.0\"?><ListBucketResult>".to_owned();
+    for (key, object) in page.objects {
+        let (key, tag) = (escaped(key), escaped(&object.etag()));
+        let (size, modified) = (object.size, object.modified);
+        write!(
+            xml,
+            "<Contents><Key>{key}</Key><LastModified>{modified}</LastModified><ETag>{tag}</ETag>\
+             <Size>{size}</Size></Contents>"
+        )
+        .unwrap();
+    }
+    for prefix in page.prefixes {
+        let prefix = escaped(&prefix);
+        write!(xml, "<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>").unwrap();
+    }
+    if let Some(next) = page.next {
+        let next = escaped(&next);
+        write!(xml, "<NextContinuationToken>after:{next}</NextContinuationToken>").unwrap();
+    }
+    xml + "</ListBucketResult>"
+}
+
+/// The texts of every element of this name.
+fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = String> + use<'a> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let mut rest = xml;
+    std::iter::from_fn(move || {
+        let (_, after) = rest.split_once(&open)?;
+        let (text, after) = after.split_once(&close)?;
+        rest = after;
+        Some(unescaped(text))
+    })
+}
+
+const ESCAPES: [(&str, &str); 5] =
+    [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+
+fn escaped(text: &str) -> String {
+    ESCAPES.iter().rev().fold(text.to_owned(), |text, (name, c)| text.replace(c, name))
+}
+
+fn unescaped(text: &str) -> String {
+    ESCAPES.iter().fold(text.to_owned(), |text, (name, c)| text.replace(name, c))
+}
+
+fn decoded(path: &str) -> String {
+    let mut bytes = path.bytes();
+    let mut decoded = Vec::new();
+    while let Some(byte) = bytes.next() {
+        let hex = |c: Option<u8>| char::from(c.unwrap()).to_digit(16).unwrap() as u8;
+        decoded.push(if byte == b'%' { hex(bytes.next()) * 16 + hex(bytes.next()) } else { byte });
+    }
+    String::from_utf8(decoded).unwrap()
+}
