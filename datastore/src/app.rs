@@ -60,7 +60,7 @@ async fn readyz(State(store): State<Store>, State(shutdown): State<CancellationT
     let ready = if shutdown.is_cancelled() {
         Err(Cause::Draining)
     } else {
-        store.probe().await.map_err(Cause::NotReady)
+        store.ready().await.map_err(Cause::NotReady)
     };
     match ready {
         Ok(()) => plain(StatusCode::OK, "OK"),

@@ -38,10 +38,12 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Config { storage, auth, drain, limits } = config;
-    let store = Store::open(&storage).map_err(anyhow::Error::from_boxed);
-    let store = store.with_context(|| format!("cannot use the storage {storage}"))?;
+    let cannot = || format!("cannot use the storage {storage}");
+    let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
+    store.start().await.map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     let address = listener.local_addr()?;
     tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
+    tokio::spawn(store.clone().watch(shutdown.clone()));
 
     let app = app::App { store: store.clone(), auth, shutdown: shutdown.clone() };
     server::run(listener, app::router(app), shutdown, drain).await;

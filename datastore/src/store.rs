@@ -12,7 +12,10 @@ mod cloud;
 mod get;
 mod index;
 mod objects;
+mod parts;
+mod probe;
 mod put;
+mod ranged;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
@@ -28,7 +31,7 @@ use std::time::Instant;
 
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
 use datastore_api::{Attempt, BundleKey, File, RunKey, Sha256};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -40,7 +43,11 @@ use tokio_util::task::TaskTracker;
 pub use self::cloud::{Cloud, Provider, Variables};
 pub use self::get::{ByteStream, Meta};
 pub use self::objects::Object;
+pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
+
+use self::cloud::Credentials;
+use self::probe::Health;
 
 /// What went wrong in something that was handed to us, or that we use.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -71,6 +78,8 @@ pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// Listings page by page, where the backend has them; without our prefix.
     pages: Option<Arc<dyn PaginatedListStore>>,
+    credentials: Option<Credentials>,
+    health: Arc<Health>,
     traits: Traits,
     turns: Arc<[Mutex<()>; TURNS]>,
     /// Attempts that are known to be in the index of runs.
@@ -83,12 +92,16 @@ pub struct Store {
 struct Traits {
     /// The directory, if it is one.
     root: Option<PathBuf>,
+    /// Whose cloud it is, if it is one.
+    provider: Option<Provider>,
     /// Whether an object can carry its digest as metadata.
     metadata: bool,
     /// Up to here a body is put in one piece.
     whole: usize,
     /// Bytes of each part above that.
     part: usize,
+    /// Parts that may be on their way while another is gathered; a disk gains nothing by them.
+    flying: usize,
 }
 
 /// The artifact could not be had or kept.
@@ -177,44 +190,46 @@ fn parse(text: &str) -> Result<Path, StoreError> {
 impl Store {
     /// Opens a backend; a missing directory is made.
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
-        let mut pages = None;
-        let (objects, traits): (Arc<dyn ObjectStore>, _) = match storage {
+        match storage {
             Storage::File(root) => {
                 DirBuilder::new().recursive(true).mode(0o700).create(root)?;
                 let objects = LocalFileSystem::new_with_prefix(root)?
                     .with_fsync(true)
                     .with_automatic_cleanup(true);
-                let root = Some(root.clone());
-                (Arc::new(objects), Traits { root, metadata: false, whole: 256 * KIB, part: MIB })
+                let traits = Traits::file(root.clone());
+                Ok(Self::new(Arc::new(objects), traits))
             }
-            Storage::Memory => {
-                let (whole, part) = (8 * MIB, 8 * MIB);
-                (Arc::new(InMemory::new()), Traits { root: None, metadata: true, whole, part })
-            }
+            Storage::Memory => Ok(Self::new(Arc::new(InMemory::new()), Traits::memory())),
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
-                pages = Some(opened.pages);
-                let (whole, part) = (8 * MIB, 5 * MIB);
-                (opened.objects, Traits { root: None, metadata: true, whole, part })
+                let store = Self::new(opened.objects, Traits::cloud(cloud.provider));
+                let (pages, credentials) = (Some(opened.pages), Some(opened.credentials));
+                Ok(Self { pages, credentials, ..store })
             }
-        };
-        Ok(Self {
+        }
+    }
+
+    fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
+        Self {
             objects,
-            pages,
+            pages: None,
+            credentials: None,
+            health: Arc::default(),
             traits,
             turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
             indexed: Arc::default(),
             uploads: TaskTracker::new(),
-        })
+        }
     }
 
-    /// Whether the backend answers.
-    pub async fn probe(&self) -> Result<(), StoreError> {
-        if let Some(root) = &self.traits.root {
-            tokio::fs::metadata(root).await.map_err(backend)?;
-        }
-        self.objects.list(Some(&parse(".plancha/probe")?)).try_next().await?;
-        Ok(())
+    /// Bytes that one upload may hold in memory at most.
+    pub fn upload_memory(&self) -> usize {
+        self.traits.whole.max(self.traits.part * (self.traits.flying + 1))
+    }
+
+    /// Bytes that one read may hold in memory at most.
+    pub fn answer_memory(&self) -> usize {
+        if self.traits.provider.is_some() { ranged::MEMORY } else { get::MEMORY }
     }
 
     /// Every attempt of a run that has files, oldest first.
@@ -250,7 +265,7 @@ impl Store {
         let prefix = parse(&run_prefix(run))?;
         let mut found = self.objects.list(Some(&prefix));
         let mut files = Vec::new();
-        while let Some(meta) = found.next().await.transpose()? {
+        while let Some(meta) = found.next().await.transpose().map_err(backend)? {
             let below = meta.location.as_ref().strip_prefix(prefix.as_ref());
             let below = below.and_then(|below| below.strip_prefix('/')?.split_once('/'));
             if let Some((attempt, name)) = below
@@ -267,6 +282,24 @@ impl Store {
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
         let slot = usize::try_from(hash % TURNS as u64).unwrap_or_default();
         self.turns[slot].lock().await
+    }
+}
+
+impl Traits {
+    fn file(root: PathBuf) -> Self {
+        let (whole, part) = (256 * KIB, MIB);
+        Self { root: Some(root), provider: None, metadata: false, whole, part, flying: 0 }
+    }
+
+    fn memory() -> Self {
+        let (whole, part) = (8 * MIB, 8 * MIB);
+        Self { root: None, provider: None, metadata: true, whole, part, flying: 0 }
+    }
+
+    /// Parts of the smallest size that is taken everywhere: more of them in the same memory.
+    fn cloud(provider: Provider) -> Self {
+        let (whole, part) = (8 * MIB, 5 * MIB);
+        Self { root: None, provider: Some(provider), metadata: true, whole, part, flying: 4 }
     }
 }
 

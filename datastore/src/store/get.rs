@@ -12,6 +12,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload};
 
+use super::ranged::Source;
+use super::record::Known;
 use super::{KIB, Key, Store, StoreError, backend};
 
 /// The bytes of an artifact. An error means that what came so far must not be used.
@@ -32,6 +34,8 @@ pub struct Meta {
 const PIECE: usize = 256 * KIB;
 /// Pieces read ahead while one is sent.
 const AHEAD: usize = 2;
+/// What a read holds at most: what is read ahead, what is held back, and what is being sent.
+pub(super) const MEMORY: usize = (AHEAD + 2) * PIECE;
 
 impl Store {
     /// What is known of an object.
@@ -47,7 +51,7 @@ impl Store {
 
     pub(super) async fn open_path(&self, path: &Path) -> Result<(Meta, ByteStream), StoreError> {
         let (meta, found) = self.look(path, false).await?;
-        let bytes = stream(&meta, found)?;
+        let bytes = self.stream(&meta, found)?;
         Ok((meta, bytes))
     }
 
@@ -61,62 +65,79 @@ impl Store {
     ) -> Result<ByteStream, StoreError> {
         let options = GetOptions::new()
             .with_range(Some(GetRange::Bounded(range)))
-            .with_if_match(Some(meta.etag.clone()));
+            .with_if_match(Some(meta.etag.clone()).filter(|etag| !etag.is_empty()));
         let found = self.objects.get_opts(&key.path()?, options).await?;
-        stream(meta, found)
+        self.stream(meta, found)
     }
 
     /// Looks an object up, together with its digest.
     async fn look(&self, path: &Path, head: bool) -> Result<(Meta, GetResult), StoreError> {
-        let (meta, found) = self.look_once(path, head).await?;
+        let (meta, found, known) = self.look_once(path, head).await?;
         if meta.sha256.is_some() {
             return Ok((meta, found));
         }
         // Its record may be about to be written: that is over once the turn is ours.
         let _turn = self.turn(path).await;
-        self.look_once(path, head).await
+        if let Known::Nothing = known
+            && let Known::Nothing = self.digest(&found.meta, &found.attributes).await?
+        {
+            return Ok((meta, found));
+        }
+        let (meta, found, _) = self.look_once(path, head).await?;
+        Ok((meta, found))
     }
 
-    async fn look_once(&self, path: &Path, head: bool) -> Result<(Meta, GetResult), StoreError> {
+    async fn look_once(
+        &self,
+        path: &Path,
+        head: bool,
+    ) -> Result<(Meta, GetResult, Known), StoreError> {
         let options = GetOptions::new().with_head(head);
         let found = self.objects.get_opts(path, options).await?;
-        let sha256 = self.digest(&found.meta, &found.attributes).await?;
+        let known = self.digest(&found.meta, &found.attributes).await?;
+        let sha256 = if let Known::Digest(sha256) = known { Some(sha256) } else { None };
         let etag = found.meta.e_tag.clone().unwrap_or_default();
-        Ok((Meta { size: found.meta.size, etag, sha256 }, found))
+        Ok((Meta { size: found.meta.size, etag, sha256 }, found, known))
     }
 
-    /// The digest of what is stored, computed if nobody wrote it down; for callers whose turn it is.
-    pub(super) async fn content(&self, path: &Path) -> Result<Option<Sha256>, StoreError> {
-        let (meta, found) = match self.look_once(path, false).await {
+    /// What is stored, and its digest, computed if nobody wrote it down; for callers whose turn it
+    /// is.
+    pub(super) async fn content(&self, path: &Path) -> Result<Option<(Meta, Sha256)>, StoreError> {
+        let (meta, found, _) = match self.look_once(path, true).await {
             Err(StoreError::NotFound) => return Ok(None),
             found => found?,
         };
-        if meta.sha256.is_some() {
-            return Ok(meta.sha256);
+        drop(found);
+        if let Some(sha256) = meta.sha256 {
+            return Ok(Some((meta, sha256)));
         }
+        let (meta, found, _) = self.look_once(path, false).await?;
         let mut hasher = Hasher::default();
-        let mut bytes = stream(&meta, found)?;
+        let mut bytes = self.stream(&meta, found)?;
         while let Some(piece) = bytes.try_next().await? {
             hasher.update(&piece);
         }
-        Ok(Some(hasher.finish()))
+        Ok(Some((meta, hasher.finish())))
     }
-}
 
-/// The bytes that were asked for; all of an object is verified.
-fn stream(meta: &Meta, found: GetResult) -> Result<ByteStream, StoreError> {
-    let path = found.meta.location.clone();
-    let whole = found.range == (0..meta.size);
-    let bytes = match found.payload {
-        GetResultPayload::File(file, _) => pieces(file, found.range),
-        GetResultPayload::Stream(bytes) => bytes.err_into().boxed(),
-    };
-    match meta.sha256 {
-        Some(sha256) if whole && meta.size == 0 && sha256 != Sha256::of(b"") => {
-            Err(StoreError::Corrupt(path))
+    /// The bytes that were asked for; all of an object is verified.
+    fn stream(&self, meta: &Meta, found: GetResult) -> Result<ByteStream, StoreError> {
+        let path = found.meta.location.clone();
+        let whole = found.range == (0..meta.size);
+        let bytes = match found.payload {
+            GetResultPayload::File(file, _) => pieces(file, found.range),
+            GetResultPayload::Stream(bytes) => {
+                let (objects, etag) = (Arc::clone(&self.objects), meta.etag.clone());
+                Source { objects, path: path.clone(), etag }.bytes(found.range, bytes)
+            }
+        };
+        match meta.sha256 {
+            Some(sha256) if whole && meta.size == 0 && sha256 != Sha256::of(b"") => {
+                Err(StoreError::Corrupt(path))
+            }
+            Some(sha256) if whole => Ok(verified(bytes, sha256, path)),
+            _ => Ok(bytes),
         }
-        Some(sha256) if whole => Ok(verified(bytes, sha256, path)),
-        _ => Ok(bytes),
     }
 }
 

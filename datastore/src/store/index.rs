@@ -32,7 +32,7 @@ impl Store {
         if self.is_indexed(&path) {
             return Ok(());
         }
-        if self.objects.list(Some(&path)).try_next().await?.is_none() {
+        if self.objects.list(Some(&path)).try_next().await.map_err(backend)?.is_none() {
             self.index_now(run).await?;
         }
         let mut indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ impl Store {
         let options = PutOptions::from(PutMode::Create);
         match self.objects.put_opts(&path, content.into_bytes().into(), options).await {
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(backend(error)),
         }
     }
 

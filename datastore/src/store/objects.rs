@@ -1,6 +1,6 @@
 //! Objects by their plain keys, for those who tend the storage: list, read, delete.
 
-use datastore_api::Sha256;
+use bytes::Bytes;
 use futures::TryStreamExt as _;
 use futures::stream::BoxStream;
 use object_store::ObjectStoreExt as _;
@@ -30,7 +30,7 @@ impl Store {
     ) -> Result<BoxStream<'static, Result<Object, StoreError>>, StoreError> {
         let prefix = parse(prefix.trim_end_matches('/'))?;
         let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
-        let found = self.objects.list(prefix).map_err(StoreError::from).map_ok(|meta| Object {
+        let found = self.objects.list(prefix).map_err(super::backend).map_ok(|meta| Object {
             key: meta.location.to_string(),
             size: meta.size,
             modified: timestamp(&meta),
@@ -58,7 +58,7 @@ impl Store {
     /// The backend's clock.
     pub async fn now(&self) -> Result<jiff::Timestamp, StoreError> {
         let path = parse(&format!(".plancha/probe/clock-{:016x}", super::random()))?;
-        self.objects.put(&path, Sha256::of(b"").to_string().into()).await?;
+        self.put_own(&path, Bytes::new()).await?;
         let now = self.objects.head(&path).await.map(|meta| timestamp(&meta));
         self.remove(&path).await?;
         Ok(now?)

@@ -1,14 +1,25 @@
 //! Writing: an object becomes visible whole, or not at all.
+//!
+//! What a backend says of a write over a network is not always what became of it: a put that was
+//! applied may fail, or be told to be there already once it was tried again. So where the answer does
+//! not settle it, what lies there does.
 
-use bytes::{Bytes, BytesMut};
+use std::time::Duration;
+
+use bytes::Bytes;
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use futures::{Stream, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{Attributes, MultipartUpload, PutMode, PutMultipartOptions, PutOptions};
+use object_store::{
+    Attribute, Attributes, Error, GetOptions, ObjectStoreExt as _, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult,
+};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::parts::{Blocks, Parts};
 use super::record::METADATA;
-use super::{BoxError, Key, Store, StoreError, backend};
+use super::{BoxError, KIB, Key, Provider, Store, StoreError, backend, random};
 
 /// On what terms an object is put.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +28,23 @@ pub struct Terms {
     pub sha256: Option<Sha256>,
     /// Only if nothing else is there. The same content again is no error.
     pub create: bool,
+}
+
+/// A put of a few bytes is given up after so long; a larger one at this speed.
+const COMMIT: Duration = Duration::from_secs(14);
+const SLOWEST: usize = 64 * KIB;
+/// So long it may take, after that, to see what became of it.
+const LOOK: Duration = Duration::from_secs(5);
+/// Before each further try where the backend says that something is there, and nothing is.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
+
+/// What a put finds at its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    Nothing,
+    Same,
+    Other,
 }
 
 impl Store {
@@ -46,13 +74,12 @@ impl Store {
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
     ) -> Result<Sha256, StoreError> {
-        let mut head = BytesMut::new();
+        let mut head = Blocks::default();
         while let Some(piece) = incoming.next().await? {
-            // Copied, since a piece may be a byte in a large buffer that it keeps alive.
-            head.extend_from_slice(&piece);
+            head.extend(&piece);
             if head.len() > self.traits.whole {
                 let mut parts = self.start_parts(path, terms, head).await?;
-                return match parts.receive(incoming, terms).await {
+                return match incoming.in_parts(&mut parts, terms).await {
                     Ok(received) => self.commit_parts(path, terms, parts, received).await,
                     Err(error) => {
                         parts.abort().await;
@@ -62,7 +89,7 @@ impl Store {
             }
         }
         let received = incoming.finish(terms)?;
-        self.commit_whole(path, terms, head.freeze(), received).await
+        self.commit_whole(path, terms, head.into_payload(), received).await
     }
 
     /// A small object, in one put.
@@ -70,37 +97,100 @@ impl Store {
         &self,
         path: &Path,
         terms: Terms,
-        bytes: Bytes,
+        bytes: PutPayload,
         (size, sha256): (u64, Sha256),
     ) -> Result<Sha256, StoreError> {
         let _turn = self.turn(path).await;
-        let mode = if terms.create { PutMode::Create } else { PutMode::Overwrite };
-        let attributes = self.attributes(Some(sha256));
-        let carried = !attributes.is_empty();
-        let options = PutOptions { mode, attributes, ..PutOptions::default() };
-        let put = match self.objects.put_opts(path, bytes.into(), options).await {
-            Err(object_store::Error::AlreadyExists { .. }) => {
-                let there = self.content(path).await?;
-                return if there == Some(sha256) { Ok(sha256) } else { Err(StoreError::Exists) };
+        // Where the backend cannot create, the turn keeps at least our own puts apart.
+        if terms.create && !self.creates() {
+            match self.there(path, sha256).await? {
+                There::Nothing => {}
+                There::Same => return Ok(sha256),
+                There::Other => return Err(StoreError::Exists),
             }
-            put => put?,
-        };
-        if !carried {
-            self.record(path, put, size, sha256).await?;
+        }
+        let attributes = self.attributes(Some(sha256), None);
+        let carried = !attributes.is_empty();
+        let put = self.put_whole(path, terms.create, &bytes, attributes, sha256).await?;
+        if let Some(put) = put
+            && !carried
+        {
+            self.record(path, put.e_tag, size, sha256).await?;
         }
         Ok(sha256)
+    }
+
+    /// Puts until it is known what became of it; nothing if the same bytes were there already, which
+    /// may be an earlier try of ours.
+    async fn put_whole(
+        &self,
+        path: &Path,
+        create: bool,
+        bytes: &PutPayload,
+        attributes: Attributes,
+        sha256: Sha256,
+    ) -> Result<Option<PutResult>, StoreError> {
+        let time = COMMIT + Duration::from_secs((bytes.content_length() / SLOWEST) as u64);
+        let deadline = Instant::now() + time;
+        let mut mode = if create { PutMode::Create } else { PutMode::Overwrite };
+        let mut retried = false;
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let options = PutOptions {
+                mode: mode.clone(),
+                attributes: attributes.clone(),
+                ..PutOptions::default()
+            };
+            let put = self.objects.put_opts(path, bytes.clone(), options);
+            let error = match timeout_at(deadline, put).await {
+                Ok(Ok(put)) => return Ok(Some(put)),
+                Ok(Err(error)) => error,
+                Err(late) => Error::Generic { store: "storage", source: late.into() },
+            };
+            let is_there = matches!(error, Error::AlreadyExists { .. });
+            if !is_there && !self.may_have_happened(&error) {
+                return Err(backend(error));
+            }
+            let there = timeout(LOOK, self.there(path, sha256)).await;
+            match there.unwrap_or_else(|late| Err(backend(late))) {
+                Ok(There::Same) => return Ok(None),
+                Ok(There::Other) if create => return Err(StoreError::Exists),
+                Ok(There::Other) | Err(_) => return Err(backend(error)),
+                Ok(There::Nothing) if is_there => match pauses.next() {
+                    Some(pause) => sleep(pause).await,
+                    None => return Err(backend(error)),
+                },
+                // One that timed out is not tried again by `object_store`, since it is a creation.
+                Ok(There::Nothing) if create && !retried && Instant::now() < deadline => {
+                    retried = true;
+                }
+                Ok(There::Nothing) => return Err(backend(error)),
+            }
+            if self.traits.provider == Some(Provider::Azure) && pauses.len() == 0 {
+                // Blocks of an upload that was given up lie there for a week, and only a put
+                // without a condition removes them. Nothing visible is there: we have just looked.
+                mode = PutMode::Overwrite;
+            }
+        }
+    }
+
+    /// Whether a write that failed so may have been done all the same.
+    fn may_have_happened(&self, error: &Error) -> bool {
+        self.traits.provider.is_some()
+            && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
     }
 
     async fn start_parts(
         &self,
         path: &Path,
         terms: Terms,
-        head: BytesMut,
+        head: Blocks,
     ) -> Result<Parts, StoreError> {
-        let attributes = self.attributes(terms.sha256);
+        let id = format!("{:016x}{:016x}", random(), random());
+        let attributes = self.attributes(terms.sha256, Some(&id));
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-        let upload = self.objects.put_multipart_opts(path, options).await?;
-        Ok(Parts { upload, size: self.traits.part, filling: head })
+        let upload = self.objects.put_multipart_opts(path, options).await.map_err(backend)?;
+        Ok(Parts::new(upload, id, self.traits.part, self.traits.flying, head))
     }
 
     /// A large object, all of whose parts are there.
@@ -112,23 +202,71 @@ impl Store {
         (size, sha256): (u64, Sha256),
     ) -> Result<Sha256, StoreError> {
         let _turn = self.turn(path).await;
-        if terms.create
-            && let Some(there) = self.content(path).await?
-        {
-            parts.abort().await;
-            return if there == sha256 { Ok(sha256) } else { Err(StoreError::Exists) };
+        if terms.create {
+            let there = self.there(path, sha256).await;
+            if !matches!(there, Ok(There::Nothing)) {
+                parts.abort().await;
+                return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
+            }
         }
-        let put = parts.upload.complete().await?;
-        if self.attributes(terms.sha256).is_empty() {
-            self.record(path, put, size, sha256).await?;
+        let etag = match parts.complete().await {
+            Ok(put) => put.e_tag,
+            Err(error) => match self.uploaded(path, &parts.id).await {
+                Some(etag) => etag,
+                None => {
+                    parts.abort().await;
+                    return Err(backend(error));
+                }
+            },
+        };
+        if terms.sha256.is_none() || !self.traits.metadata {
+            self.record(path, etag, size, sha256).await?;
         }
         Ok(sha256)
     }
 
-    /// The digest as the object can carry it, if it is known and the backend has a place for it.
-    fn attributes(&self, sha256: Option<Sha256>) -> Attributes {
-        let carried = sha256.filter(|_| self.traits.metadata);
-        carried.map(|sha256| (METADATA, sha256.to_string())).into_iter().collect()
+    /// The tag of the object that the upload of this id has made, if it has.
+    async fn uploaded(&self, path: &Path, id: &str) -> Option<Option<String>> {
+        let head = self.objects.get_opts(path, GetOptions::new().with_head(true));
+        let found = timeout(LOOK, head).await.ok()?.ok()?;
+        let bears = found.attributes.get(&self.upload_id()).is_some_and(|there| &**there == id);
+        bears.then_some(found.meta.e_tag)
+    }
+
+    /// What lies at a place where bytes of this digest are to be.
+    async fn there(&self, path: &Path, sha256: Sha256) -> Result<There, StoreError> {
+        let Some((meta, there)) = self.content(path).await? else { return Ok(There::Nothing) };
+        if there != sha256 {
+            return Ok(There::Other);
+        }
+        if meta.sha256.is_none() {
+            // Whoever put it has not written its digest down, or could not.
+            self.record_of(path, meta.etag, meta.size, sha256).await?;
+        }
+        Ok(There::Same)
+    }
+
+    /// What an object is to carry, if the backend has a place for it: its digest if that is known, and
+    /// the id of the upload that makes it.
+    fn attributes(&self, sha256: Option<Sha256>, upload: Option<&str>) -> Attributes {
+        if !self.traits.metadata {
+            return Attributes::new();
+        }
+        let sha256 = sha256.map(|sha256| (METADATA, sha256.to_string()));
+        let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
+        sha256.into_iter().chain(upload).collect()
+    }
+
+    /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
+    fn upload_id(&self) -> Attribute {
+        let azure = self.traits.provider == Some(Provider::Azure);
+        Attribute::Metadata(if azure { "plancha_upload" } else { "plancha-upload" }.into())
+    }
+
+    /// Puts a small object of our own, of which there is only one version.
+    pub(super) async fn put_own(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        self.objects.put(path, bytes.into()).await.map_err(backend)?;
+        Ok(())
     }
 }
 
@@ -149,6 +287,19 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
         Ok(piece)
     }
 
+    /// Sends all that comes, up to its end.
+    async fn in_parts(
+        mut self,
+        parts: &mut Parts,
+        terms: Terms,
+    ) -> Result<(u64, Sha256), StoreError> {
+        while let Some(piece) = self.next().await? {
+            parts.write(&piece).await?;
+        }
+        parts.flush().await?;
+        self.finish(terms)
+    }
+
     /// Size and digest, if that is what the caller announced.
     fn finish(self, terms: Terms) -> Result<(u64, Sha256), StoreError> {
         let received = self.hasher.finish();
@@ -157,56 +308,6 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
                 Err(StoreError::Digest { announced, received })
             }
             _ => Ok((self.size, received)),
-        }
-    }
-}
-
-/// A multipart upload, whose one part in memory is written once it is full, and then filled again:
-/// a disk gains nothing by a second.
-struct Parts {
-    upload: Box<dyn MultipartUpload>,
-    size: usize,
-    filling: BytesMut,
-}
-
-impl Parts {
-    async fn receive(
-        &mut self,
-        mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
-        terms: Terms,
-    ) -> Result<(u64, Sha256), StoreError> {
-        while let Some(piece) = incoming.next().await? {
-            self.write(&piece).await?;
-        }
-        if !self.filling.is_empty() {
-            self.send().await?;
-        }
-        incoming.finish(terms)
-    }
-
-    async fn write(&mut self, mut piece: &[u8]) -> Result<(), StoreError> {
-        while !piece.is_empty() {
-            let room = self.size.saturating_sub(self.filling.len());
-            self.filling.reserve(room);
-            let (now, later) = piece.split_at(room.min(piece.len()));
-            self.filling.extend_from_slice(now);
-            piece = later;
-            if self.filling.len() >= self.size {
-                self.send().await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn send(&mut self) -> Result<(), StoreError> {
-        let part = self.filling.split().freeze();
-        Ok(self.upload.put_part(part.into()).await?)
-    }
-
-    /// What is not removed here is invisible all the same, so that it failed is only worth a line.
-    async fn abort(&mut self) {
-        if let Err(error) = self.upload.abort().await {
-            tracing::warn!(%error, "an upload that broke off could not be removed");
         }
     }
 }

@@ -5,13 +5,23 @@
 
 use datastore_api::Sha256;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectMeta, ObjectStoreExt as _, PutResult};
+use object_store::{Attribute, Attributes, ObjectMeta, ObjectStoreExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::{Store, StoreError, backend, record_path};
 
 /// The name of the metadata that holds the digest, where an object can carry it.
 pub(super) const METADATA: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("sha256"));
+
+/// What is known of an object's digest.
+pub(super) enum Known {
+    /// This is it.
+    Digest(Sha256),
+    /// There is a record, but of another version of the object.
+    Another,
+    /// Nothing.
+    Nothing,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -25,33 +35,49 @@ impl Store {
     pub(super) async fn record(
         &self,
         path: &Path,
-        put: PutResult,
+        etag: Option<String>,
         size: u64,
         sha256: Sha256,
     ) -> Result<(), StoreError> {
-        let record = Record { etag: put.e_tag.unwrap_or_default(), size, sha256 };
-        let json = serde_json::to_vec(&record).map_err(backend)?;
-        self.objects.put(&record_path(path)?, json.into()).await?;
-        Ok(())
+        self.record_of(path, etag.unwrap_or_default(), size, sha256).await
     }
 
-    /// The digest an object was stored with, `None` if nobody wrote it down.
+    /// Writes down the digest of the version of an object that this tag names.
+    pub(super) async fn record_of(
+        &self,
+        path: &Path,
+        etag: String,
+        size: u64,
+        sha256: Sha256,
+    ) -> Result<(), StoreError> {
+        let json = serde_json::to_vec(&Record { etag, size, sha256 }).map_err(backend)?;
+        self.put_own(&record_path(path)?, json.into()).await
+    }
+
+    /// The digest an object was stored with.
     pub(super) async fn digest(
         &self,
         meta: &ObjectMeta,
         attributes: &Attributes,
-    ) -> Result<Option<Sha256>, StoreError> {
+    ) -> Result<Known, StoreError> {
         if let Some(carried) = attributes.get(&METADATA).and_then(|text| text.parse().ok()) {
-            return Ok(Some(carried));
+            return Ok(Known::Digest(carried));
         }
         let json = match self.objects.get(&record_path(&meta.location)?).await {
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(object_store::Error::NotFound { .. }) => return Ok(Known::Nothing),
             found => found?.bytes().await?,
         };
         // One that does not parse was cut off by a power failure: as good as none.
-        let record = serde_json::from_slice::<Record>(&json).ok();
-        let matching = record
-            .filter(|record| Some(&record.etag) == meta.e_tag.as_ref() && record.size == meta.size);
-        Ok(matching.map(|record| record.sha256))
+        let Ok(record) = serde_json::from_slice::<Record>(&json) else { return Ok(Known::Nothing) };
+        let etag = meta.e_tag.as_deref().unwrap_or_default();
+        if bare(&record.etag) == bare(etag) && record.size == meta.size {
+            return Ok(Known::Digest(record.sha256));
+        }
+        Ok(Known::Another)
     }
+}
+
+/// A tag as some answers write it: without quotes, and without the sign of a weak one.
+fn bare(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
 }

@@ -1,0 +1,147 @@
+//! A large object on its way: blocks of memory, parts of an upload.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use object_store::{MultipartUpload, PutPayload};
+use tokio::task::JoinSet;
+
+use super::{BoxError, KIB, StoreError, backend};
+
+/// Bytes of each block.
+const BLOCK: usize = 256 * KIB;
+
+/// Bytes gathered in blocks, so that more of them never means to copy those that are there.
+#[derive(Default)]
+pub(super) struct Blocks {
+    full: VecDeque<Bytes>,
+    filling: BytesMut,
+}
+
+/// A multipart upload: some parts on their way, and what the next one will be made of.
+pub(super) struct Parts {
+    upload: Box<dyn MultipartUpload>,
+    /// Names this upload in what it makes, so that we know it again.
+    pub(super) id: String,
+    size: usize,
+    flying: JoinSet<object_store::Result<()>>,
+    most: usize,
+    blocks: Blocks,
+}
+
+impl Blocks {
+    pub(super) fn len(&self) -> usize {
+        self.full.iter().map(Bytes::len).sum::<usize>() + self.filling.len()
+    }
+
+    /// Copies `piece`, which may be a byte in a large buffer that it keeps alive.
+    pub(super) fn extend(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() {
+            let (now, later) = piece.split_at(piece.len().min(BLOCK - self.filling.len()));
+            self.filling.extend_from_slice(now);
+            piece = later;
+            if self.filling.len() == BLOCK {
+                let full = std::mem::replace(&mut self.filling, BytesMut::with_capacity(BLOCK));
+                self.full.push_back(full.freeze());
+            }
+        }
+    }
+
+    /// The first `size` bytes, which are whole blocks; all that there are if they are fewer.
+    fn take(&mut self, size: usize) -> PutPayload {
+        let blocks = self.full.drain(..self.full.len().min(size / BLOCK)).collect::<Vec<_>>();
+        if blocks.len() < size / BLOCK {
+            let rest = std::mem::take(&mut self.filling).freeze();
+            return blocks.into_iter().chain([rest]).collect();
+        }
+        blocks.into_iter().collect()
+    }
+
+    /// All of it.
+    pub(super) fn into_payload(self) -> PutPayload {
+        self.full.into_iter().chain([self.filling.freeze()]).collect()
+    }
+}
+
+impl Parts {
+    /// Of `size` bytes each, but the last; up to `most` of them on their way while another is
+    /// gathered.
+    pub(super) fn new(
+        upload: Box<dyn MultipartUpload>,
+        id: String,
+        size: usize,
+        most: usize,
+        blocks: Blocks,
+    ) -> Self {
+        Self { upload, id, size, flying: JoinSet::new(), most, blocks }
+    }
+
+    pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {
+        self.blocks.extend(piece);
+        while self.blocks.len() >= self.size {
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, and waits until all is there.
+    pub(super) async fn flush(&mut self) -> Result<(), StoreError> {
+        while self.blocks.len() > 0 {
+            self.send().await?;
+        }
+        self.landed(0).await
+    }
+
+    async fn send(&mut self) -> Result<(), StoreError> {
+        let part = self.blocks.take(self.size);
+        self.flying.spawn(self.upload.put_part(part));
+        self.landed(self.most).await
+    }
+
+    /// Waits until no more than so many parts are on their way.
+    async fn landed(&mut self, most: usize) -> Result<(), StoreError> {
+        while self.flying.len() > most {
+            match self.flying.join_next().await {
+                Some(part) => part.map_err(backend)?.map_err(backend)?,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn complete(&mut self) -> object_store::Result<object_store::PutResult> {
+        self.upload.complete().await
+    }
+
+    /// What is not removed here is invisible all the same, so that it failed is only worth a line.
+    pub(super) async fn abort(&mut self) {
+        self.flying.shutdown().await;
+        if let Err(error) = self.upload.abort().await {
+            let error: BoxError = error.into();
+            tracing::warn!(%error, "an upload that broke off could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_give_back_what_they_were_given_whole_blocks_first() {
+        for pieces in [&[1][..], &[BLOCK], &[BLOCK - 1, 2], &[3 * BLOCK + 5], &[7; 100]] {
+            let all = (0..pieces.iter().sum::<usize>()).map(|at| at as u8).collect::<Vec<_>>();
+            let mut blocks = Blocks::default();
+            let mut at = 0;
+            for piece in pieces {
+                blocks.extend(&all[at..at + piece]);
+                at += piece;
+            }
+            assert_eq!(blocks.len(), all.len());
+            let first = blocks.take(2 * BLOCK);
+            assert_eq!(first.content_length(), all.len().min(2 * BLOCK));
+            let rest = blocks.into_payload();
+            assert_eq!([Bytes::from(first), Bytes::from(rest)].concat(), all);
+        }
+    }
+}

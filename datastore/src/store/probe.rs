@@ -1,0 +1,293 @@
+//! Whether the backend does what is needed of it, seen by trying.
+//!
+//! A flag in a configuration would say what somebody believes. Some servers overwrite where they were
+//! told to create, a missing bucket looks like a missing object, and credentials may allow to list
+//! and not to write: so all of it is tried, at the start and from time to time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{BoxError, Store, StoreError, backend, parse, random};
+
+/// Something that a backend can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ability {
+    /// To list keys; only that tells a missing bucket from a missing object.
+    List,
+    /// To write an object.
+    Write,
+    /// To refuse to create an object that is there already.
+    Create,
+    /// To read back what was written.
+    Read,
+    /// To delete it.
+    Delete,
+}
+
+/// What the backend was seen to do, when it was last tried.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeResults {
+    /// Each ability that was tried.
+    pub abilities: Vec<(Ability, bool)>,
+    /// What failed, if something did.
+    pub error: Option<String>,
+    /// Failures since the last success.
+    pub failures: u32,
+}
+
+/// What is known of the backend's state. As long as nothing was tried, it is ready.
+#[derive(Debug, Default)]
+pub(super) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: ProbeResults,
+    is_down: bool,
+    creates: bool,
+}
+
+const LIST_EVERY: Duration = Duration::from_secs(10);
+const TRY_EVERY: u32 = 6;
+/// So many failures in a row make it down; one success makes it ready again.
+const FAILURES: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Ability {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Self; 5] = [Self::List, Self::Write, Self::Create, Self::Read, Self::Delete];
+
+    /// As a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Create => "conditional_create",
+            Self::Read => "read",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl ProbeResults {
+    /// Whether the backend does this, if it was tried.
+    pub fn can(&self, ability: Ability) -> Option<bool> {
+        self.abilities.iter().find(|(tried, _)| *tried == ability).map(|(_, can)| *can)
+    }
+}
+
+impl Store {
+    /// Tries everything at the start. What will not get better by itself is refused: a bucket that
+    /// is not there, credentials that are missing or do not suffice. A backend that only does not
+    /// answer is waited for: the service is not ready meanwhile.
+    pub async fn start(&self) -> Result<(), BoxError> {
+        if let Some(refusal) = self.refusal().await {
+            return Err(refusal);
+        }
+        let results = self.try_all().await;
+        if results.error.is_some() {
+            self.health.state(|state| state.is_down = true);
+        }
+        Ok(())
+    }
+
+    /// Why it is of no use to start.
+    async fn refusal(&self) -> Option<BoxError> {
+        let provider = self.traits.provider?;
+        if let Some(credentials) = &self.credentials {
+            let had = timeout(PATIENCE, credentials()).await;
+            let had = had.map_err(BoxError::from).and_then(|had| Ok(had?));
+            if let Err(error) = had {
+                let way_out = provider.way_out();
+                return Some(format!("no credentials ({}): {way_out}", text(&*error)).into());
+            }
+        }
+        let error = timeout(PATIENCE, self.list_one()).await.ok()?.err()?;
+        Some(match error {
+            Error::NotFound { .. } => {
+                "there is no such bucket: make it, or name another with --storage".into()
+            }
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                let (cause, way_out) = (text(&error), provider.way_out());
+                format!("it may not be listed ({cause}): allow it, or {way_out}").into()
+            }
+            error if text(&error).contains("without LOCATION") => {
+                "the bucket is in another region: name it with AWS_REGION".into()
+            }
+            _ => return None,
+        })
+    }
+
+    fn told(&self, results: &ProbeResults) {
+        let can = |ability| results.can(ability);
+        match &results.error {
+            Some(error) => tracing::error!(error, "the storage does not do what is needed"),
+            None => tracing::info!(
+                list = can(Ability::List),
+                write = can(Ability::Write),
+                conditional_create = can(Ability::Create),
+                read = can(Ability::Read),
+                delete = can(Ability::Delete),
+                "storage tried"
+            ),
+        }
+        if can(Ability::Create) == Some(false) {
+            tracing::warn!(
+                "this storage overwrites where it was told to create: only replicas that are this \
+                 process are kept from replacing each other's plans"
+            );
+        }
+    }
+
+    /// Says what was seen at the start, and tries the backend from time to time, until `shutdown`.
+    pub async fn watch(self, shutdown: CancellationToken) {
+        self.told(&self.probe_results());
+        let mut ticks = interval(LIST_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let watching = async {
+            ticks.tick().await;
+            loop {
+                for tick in 0..TRY_EVERY {
+                    ticks.tick().await;
+                    if tick + 1 < TRY_EVERY {
+                        self.try_list().await;
+                    } else {
+                        self.try_all().await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = watching => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Whether the backend answered when it was last tried.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        // A directory is asked at once: that costs nothing.
+        if let Some(root) = &self.traits.root {
+            tokio::fs::metadata(root).await.map_err(backend)?;
+        }
+        let (is_down, error) = self.health.state(|state| (state.is_down, state.last.error.clone()));
+        match error {
+            Some(error) if is_down => Err(StoreError::Backend(error.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the backend was seen to do.
+    pub fn probe_results(&self) -> ProbeResults {
+        self.health.state(|state| state.last.clone())
+    }
+
+    /// Whether it refuses to create what is there; no, as long as that was not seen.
+    pub(super) fn creates(&self) -> bool {
+        self.health.state(|state| state.creates)
+    }
+
+    /// Tries to list.
+    pub async fn try_list(&self) {
+        let listed = timeout(PATIENCE, self.list_one()).await;
+        let listed = listed.map_err(BoxError::from).and_then(|listed| Ok(listed?));
+        let mut results = self.probe_results();
+        results.abilities.retain(|(ability, _)| *ability != Ability::List);
+        results.abilities.push((Ability::List, listed.is_ok()));
+        self.health.note(results, listed.err());
+    }
+
+    /// Tries everything, and returns what was seen.
+    pub async fn try_all(&self) -> ProbeResults {
+        let mut results = ProbeResults::default();
+        let tried = timeout(PATIENCE, self.try_each(&mut results.abilities)).await;
+        let error = tried.map_err(BoxError::from).and_then(|tried| tried).err();
+        if let Some(failed) = Ability::ALL.get(results.abilities.len())
+            && error.is_some()
+        {
+            results.abilities.push((*failed, false));
+        }
+        self.health.note(results, error);
+        self.probe_results()
+    }
+
+    async fn try_each(&self, done: &mut Vec<(Ability, bool)>) -> Result<(), BoxError> {
+        self.list_one().await?;
+        done.push((Ability::List, true));
+        let path = parse(&format!(".plancha/probe/{:016x}", random()))?;
+        let create = async |text: &'static str| {
+            let options = PutOptions::from(PutMode::Create);
+            self.objects.put_opts(&path, text.into(), options).await
+        };
+        match create("first").await {
+            // An earlier try of its own, whose answer was lost.
+            Ok(_) | Err(Error::AlreadyExists { .. }) => done.push((Ability::Write, true)),
+            Err(error) => return Err(error.into()),
+        }
+        let again = create("second").await;
+        let creates = matches!(again, Err(Error::AlreadyExists { .. }));
+        if !creates {
+            again?;
+        }
+        done.push((Ability::Create, creates));
+        let read = self.objects.get(&path).await?.bytes().await?;
+        if read != if creates { "first" } else { "second" } {
+            return Err("what was read is not what was written".into());
+        }
+        done.push((Ability::Read, true));
+        self.objects.delete(&path).await?;
+        done.push((Ability::Delete, true));
+        Ok(())
+    }
+
+    async fn list_one(&self) -> object_store::Result<()> {
+        if let Some(root) = &self.traits.root {
+            let found = tokio::fs::metadata(root).await;
+            found.map_err(|error| Error::Generic { store: "file", source: error.into() })?;
+        }
+        self.objects.list(Some(&".plancha/probe".into())).try_next().await.map(drop)
+    }
+}
+
+impl Health {
+    fn state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, mut results: ProbeResults, error: Option<BoxError>) {
+        self.state(|state| {
+            results.error = error.map(|error| text(&*error));
+            results.failures =
+                if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
+            if results.failures == 0 && state.is_down {
+                tracing::info!("the storage answers again");
+                state.is_down = false;
+            }
+            if results.failures >= FAILURES && !state.is_down {
+                tracing::error!(error = results.error, "the storage does not answer");
+                state.is_down = true;
+            }
+            if let Some(creates) = results.can(Ability::Create) {
+                state.creates = creates;
+            }
+            state.last = results;
+        });
+    }
+}
+
+/// An error and its causes, on one line; each only once.
+fn text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
