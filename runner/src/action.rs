@@ -1,6 +1,8 @@
 //! The recipes: what a plan is, and what an apply is, step by step.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use datastore_api::client::Upload;
 use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
@@ -84,9 +86,8 @@ impl Run<'_> {
         let job = self.job;
         let site =
             Site { environment: self.environment, scratch: self.scratch, signals: self.signals };
-        let manifest = job.layer.as_ref().map(LayerFile::path);
         let workspace =
-            checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), manifest, site);
+            checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
         let workspace = workspace.await?;
         self.report.revision.clone_from(&workspace.revision);
         let installed = self.signals.or(self.install(&workspace.dir)).await;
@@ -129,25 +130,26 @@ impl Run<'_> {
         let sha256 = bin_file.1.sha256();
         let artifacts = self.artifacts.clone();
         let ahead = async {
-            match &artifacts {
+            Ok::<_, RunError>(match &artifacts {
                 Some(artifacts) => artifacts.create(&bin_file).await,
                 None => Ok(()),
-            }
+            })
         };
-        let (ahead, shown) = tokio::join!(ahead, self.show(tool, &bin, &json, &pretty));
-        let summary = shown?;
+        // Whatever ends the one ends the other.
+        let (ahead, summary) = tokio::try_join!(ahead, self.show(tool, &bin, &json, &pretty))?;
         let short = summary.counts.to_string();
         tracing::info!("{short}");
         self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
         self.report.plan =
             Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
-        let files = [
-            bin_file,
+        let rest = [
             (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
             (File::Plan(PlanFormat::Short), Upload::bytes(short)),
         ];
-        self.store_plan(&files, ahead).await?;
+        let (signals, last_words) = (self.signals, self.last_words());
+        let stored = signals.within(last_words, self.store_plan(&bin_file, &rest, ahead)).await;
+        stored.map_err(RunError::Stopped)??;
         if let Some(path) = &self.job.plan_file {
             hand_out(&bin, path)?;
         }
@@ -172,14 +174,15 @@ impl Run<'_> {
     /// Stores all that a plan leaves. An upload that is lost for good fails the plan.
     async fn store_plan(
         &mut self,
-        files: &[Entry],
+        first: &Entry,
+        rest: &[Entry],
         ahead: Result<(), ClientError>,
     ) -> Result<(), RunError> {
         let Some(artifacts) = &mut self.artifacts else {
             self.report.succeeded(exit_code(&self.job.action, self.report.outcome));
             return Ok(());
         };
-        artifacts.create_all(files, ahead).await?;
+        artifacts.create_all(first, rest, ahead).await?;
         if let Some(plan) = &mut self.report.plan {
             plan.run = Some(self.job.run.run.to_string());
             plan.attempt = Some(artifacts.attempt());
@@ -194,6 +197,11 @@ impl Run<'_> {
         let revision = self.report.revision.as_deref();
         let run = &self.job.run.run;
         self.write(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision))
+    }
+
+    /// How long what is left to be stored may take once the runner was asked to stop.
+    pub(crate) fn last_words(&self) -> Duration {
+        self.job.grace.min(Duration::from_secs(15))
     }
 
     fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
@@ -236,16 +244,27 @@ impl Run<'_> {
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         let written = self.write(&annotations);
-        if let Some(artifacts) = &self.artifacts {
-            let short = (File::Plan(PlanFormat::Short), Upload::bytes("Apply Successful"));
-            let stored = tokio::join!(
-                artifacts.put(&short),
-                artifacts.put_outcome(self.log.path(), &self.report)
-            );
-            written?;
-            return Ok(stored.0.and(stored.1)?);
+        let stored = match &self.artifacts {
+            Some(artifacts) => {
+                let short = (File::Plan(PlanFormat::Short), Upload::bytes("Apply Successful"));
+                let stored = async {
+                    let outcome = artifacts.put_outcome(self.log.path(), &self.report);
+                    let (short, outcome) = tokio::join!(artifacts.put(&short), outcome);
+                    short.and(outcome)
+                };
+                self.signals.within(self.last_words(), stored).await.map_err(RunError::Stopped)
+            }
+            None => Ok(Ok(())),
+        };
+        written?;
+        match stored.and_then(|stored| stored.map_err(RunError::Datastore)) {
+            // Upstream's controllers answer a failure by another apply.
+            Err(lost) if self.job.burrito => {
+                tracing::warn!("applied, but not all of it is stored: {lost}");
+                Ok(())
+            }
+            stored => stored,
         }
-        written
     }
 
     /// Runs one step of the tool with its output shown.
@@ -279,11 +298,14 @@ impl Run<'_> {
     }
 
     fn judge(&mut self, step: &'static str, ended: &Ended, output: &str) -> Result<(), RunError> {
+        // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
+        let done = ended.status.success() || (step == "plan" && ended.status.code() == Some(2));
         // An apply that came to its end before the signal did is an apply.
-        if ended.status.success() && (ended.stop.is_none() || step == "apply") {
+        if done && (ended.stop.is_none() || step == "apply") {
             return Ok(());
         }
-        if ended.killed {
+        let killed = ended.killed || ended.status.signal().is_some();
+        if killed || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
         } else if output.contains("Error acquiring the state lock") {
             self.report.state_lock = StateLock::Held;
@@ -313,7 +335,7 @@ async fn stored(
 ) -> (Option<Artifacts>, Result<Option<PlanReport>, RunError>) {
     let artifacts = match job.datastore.clone() {
         None => None,
-        Some(settings) => match Artifacts::open(settings, job.run.clone(), job.attempt).await {
+        Some(client) => match Artifacts::open(client, job.run.clone(), job.attempt).await {
             Ok(artifacts) => Some(artifacts),
             Err(error) => return (None, Err(error.into())),
         },

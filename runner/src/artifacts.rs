@@ -1,17 +1,17 @@
 //! The files of one run in the datastore: under which attempt they go, and which plan is to be applied.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use datastore_api::client::{Condition, Settings, Upload};
+use datastore_api::client::{Condition, Upload};
 use datastore_api::{
     ArtifactName, Attempt, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
 };
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
-use crate::config::PlanName;
-use crate::report::Report;
+use crate::report::{PlanRecord, Report};
 
 /// A `run.json` of more than this is none.
 const MAX_REPORT: usize = 16 << 20;
@@ -27,10 +27,24 @@ pub(crate) struct Artifacts {
 }
 
 /// A plan in the datastore.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct StoredPlan {
     pub(crate) run: Name,
     pub(crate) attempt: Attempt,
+    /// What its own `run.json` says of it.
+    pub(crate) record: Option<PlanRecord>,
+}
+
+impl StoredPlan {
+    fn is_finished(&self) -> bool {
+        self.record.as_ref().is_some_and(PlanRecord::is_finished)
+    }
+}
+
+impl fmt::Display for StoredPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.run, self.attempt)
+    }
 }
 
 /// A file and what it will hold.
@@ -40,11 +54,10 @@ impl Artifacts {
     /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
     /// us in, is known before hours of work and not after.
     pub(crate) async fn open(
-        settings: Settings,
+        client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
     ) -> Result<Self, ClientError> {
-        let client = Client::new(settings)?;
         let next = next_attempt(&client, &run).await?;
         Ok(Self { client, run, attempt: attempt.unwrap_or(next) })
     }
@@ -64,23 +77,24 @@ impl Artifacts {
     }
 
     /// Stores all plan files under one attempt: this one, or the next free one when other files are
-    /// there. `first` is what became of the first of them, which was sent ahead.
+    /// there. `ahead` is what became of the first of them, which was sent ahead.
     pub(crate) async fn create_all(
         &mut self,
-        files: &[Entry],
-        mut first: Result<(), ClientError>,
+        first: &Entry,
+        rest: &[Entry],
+        mut ahead: Result<(), ClientError>,
     ) -> Result<(), ClientError> {
-        for _ in 0..MOVES {
-            let rest = match &first {
-                Ok(()) => files.get(1..).unwrap_or_default(),
-                Err(_) => files,
-            };
-            let stored = match first {
-                Err(error) => Err(error),
+        let mut moves = 0;
+        loop {
+            let stored = match ahead {
                 Ok(()) => try_join_all(rest.iter().map(|file| self.create(file))).await.map(drop),
+                Err(error) => Err(error),
             };
             match stored {
-                Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
+                Err(error)
+                    if error.status() == Some(StatusCode::PRECONDITION_FAILED) && moves < MOVES =>
+                {
+                    moves += 1;
                     self.attempt = next_attempt(&self.client, &self.run).await?;
                     tracing::info!(
                         "other plan files are there: storing as attempt {}",
@@ -89,40 +103,13 @@ impl Artifacts {
                 }
                 stored => return stored,
             }
-            first = match files.first() {
-                Some(file) => self.create(file).await,
-                None => Ok(()),
-            };
-        }
-        first
-    }
-
-    /// The plan to apply: the attempt that is named, else the latest with a `plan.bin`; of the run that
-    /// is named, else of the newest that has one. `None`: there is no such plan.
-    pub(crate) async fn find_plan(
-        &self,
-        name: Option<&PlanName>,
-    ) -> Result<Option<StoredPlan>, ClientError> {
-        if let Some(PlanName { run, attempt }) = name {
-            return self.plan_of(run, *attempt).await;
-        }
-        let RunKey { namespace, layer, .. } = &self.run;
-        let mut cursor = None;
-        loop {
-            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
-            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
-                if let Some(plan) = self.plan_of(&run, None).await? {
-                    return Ok(Some(plan));
-                }
-            }
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => return Ok(None),
-            }
+            ahead = self.create(first).await;
         }
     }
 
-    async fn plan_of(
+    /// The plan of a run: of the attempt that is named, else of the latest with a `plan.bin`.
+    /// `None`: there is no such plan.
+    pub(crate) async fn plan_of(
         &self,
         run: &Name,
         attempt: Option<Attempt>,
@@ -133,7 +120,29 @@ impl Artifacts {
             attempt.is_none_or(|attempt| attempt == stored.attempt)
                 && stored.artifacts.iter().any(|artifact| artifact.name == bin.name())
         });
-        Ok(found.map(|stored| StoredPlan { run: run.clone(), attempt: stored.attempt }))
+        let Some(attempt) = found.map(|found| found.attempt) else { return Ok(None) };
+        let record = self.record_of(run, attempt).await?;
+        Ok(Some(StoredPlan { run: run.clone(), attempt, record }))
+    }
+
+    /// The plan of the newest run of the layer that has one and came to its end. `None`: there is none.
+    pub(crate) async fn newest_plan(&self) -> Result<Option<StoredPlan>, ClientError> {
+        let RunKey { namespace, layer, .. } = &self.run;
+        let mut cursor = None;
+        loop {
+            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
+            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
+                match self.plan_of(&run, None).await? {
+                    Some(plan) if plan.is_finished() => return Ok(Some(plan)),
+                    Some(plan) => tracing::info!("{plan} was never finished: passing it over"),
+                    None => {}
+                }
+            }
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Fetches a plan into a private file. `None`: it is gone.
@@ -146,16 +155,22 @@ impl Artifacts {
         self.client.save_file(&run, Some(plan.attempt), &File::Plan(PlanFormat::Bin), to).await
     }
 
-    /// What a plan's own `run.json` says of it.
-    pub(crate) async fn report_of(&self, plan: &StoredPlan) -> Result<Option<Report>, ClientError> {
-        let run = self.sibling(&plan.run);
-        let download = self.client.get_file(&run, Some(plan.attempt), &report_file()).await?;
+    /// What a plan's own `run.json` says of it; `None` where there is none that can be read.
+    async fn record_of(
+        &self,
+        run: &Name,
+        attempt: Attempt,
+    ) -> Result<Option<PlanRecord>, ClientError> {
+        let (run_key, file) = (self.sibling(run), report_file());
+        let download = self.client.get_file(&run_key, Some(attempt), &file).await?;
         let Some(download) = download else { return Ok(None) };
-        let bytes = download.bytes(MAX_REPORT).await?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| ClientError::Answer {
-            call: format!("run.json of {}/{}", plan.run, plan.attempt),
-            reason: error.to_string(),
-        })
+        match serde_json::from_slice(&download.bytes(MAX_REPORT).await?) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) => {
+                tracing::warn!("run.json of {run}/{attempt} cannot be read: {error}");
+                Ok(None)
+            }
+        }
     }
 
     /// Stores the log and the report side by side.

@@ -6,6 +6,7 @@
 mod copy;
 mod git;
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -26,7 +27,7 @@ pub(crate) enum Source {
 }
 
 /// The code, ready to be worked in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Workspace {
     /// The directory in which the tool works.
     pub(crate) dir: PathBuf,
@@ -34,6 +35,8 @@ pub(crate) struct Workspace {
     pub(crate) revision: Option<String>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
+    /// Held while the run lives, where the directory is one of ours that stays.
+    _lock: Option<File>,
 }
 
 /// What a checkout needs to know of its run.
@@ -63,6 +66,10 @@ pub(crate) enum CheckoutError {
     Network { url: String, reason: String },
     #[error("git failed: {reason}")]
     Git { reason: String },
+    #[error("{} holds files that are not ours: --work-dir takes a new directory, or one of an earlier run", .0.display())]
+    NotOurs(PathBuf),
+    #[error("another run works in {} now", .0.display())]
+    Busy(PathBuf),
     #[error("the code could not be put in place")]
     Io(#[from] std::io::Error),
     #[error("stopped while the code was fetched")]
@@ -88,41 +95,46 @@ impl Source {
     }
 }
 
-/// Puts the code where the tool can work. `manifest`, the layer's, is written by ourselves: it does
-/// not make a work tree dirty.
+/// Puts the code where the tool can work. `ours` are files that we write ourselves: they do not make a
+/// work tree dirty.
 pub(crate) async fn checkout(
     source: &Source,
     path: &Path,
     work_dir: Option<&Path>,
-    manifest: Option<&Path>,
+    ours: &[PathBuf],
     site: Site<'_>,
 ) -> Result<Workspace, CheckoutError> {
     let own = || {
-        let dir = work_dir.map_or_else(|| site.scratch.join("work"), Path::to_owned);
-        own_directory(&dir).map(|()| dir)
+        if let Some(dir) = work_dir {
+            return claim(dir).map(|lock| (dir.to_owned(), Some(lock)));
+        }
+        let dir = site.scratch.join("work");
+        make(&dir)?;
+        Ok((dir, None))
     };
-    let (root, revision, kept) = match source {
+    let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
-            let revision = git::revision(dir, manifest).await;
-            match directory(dir)? {
-                Access::Writable => (dir.clone(), revision, true),
+            let access = directory(dir)?;
+            let revision = git::revision(dir, ours).await;
+            match access {
+                Access::Writable => (dir.clone(), revision, true, None),
                 Access::ReadOnly => {
-                    let to = own()?;
+                    let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
                     let (from, target) = (dir.clone(), to.clone());
                     let copied = tokio::task::spawn_blocking(move || copy::tree(&from, &target));
                     copied.await.map_err(std::io::Error::other)??;
-                    (to, revision, work_dir.is_some())
+                    (to, revision, work_dir.is_some(), lock)
                 }
             }
         }
         Source::Git(git) => {
-            let dir = own()?;
+            let (dir, lock) = own()?;
             let revision = git.fetch(&dir, site).await?;
-            (dir, Some(revision), work_dir.is_some())
+            (dir, Some(revision), work_dir.is_some(), lock)
         }
     };
-    Ok(Workspace { dir: inside(&root, path)?, revision, kept })
+    Ok(Workspace { dir: inside(&root, path)?, revision, kept, _lock: lock })
 }
 
 enum Access {
@@ -147,7 +159,25 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
     Ok(if writable { Access::Writable } else { Access::ReadOnly })
 }
 
-fn own_directory(dir: &Path) -> std::io::Result<()> {
+/// The mark of a directory that is ours, and the lock of the run that works in it.
+const MARK: &str = ".plancha-work";
+
+/// A directory that stays from run to run: it must be new or ours, and nobody else's now.
+fn claim(dir: &Path) -> Result<File, CheckoutError> {
+    make(dir)?;
+    let mark = dir.join(MARK);
+    if !fs::exists(&mark)? && fs::read_dir(dir)?.next().is_some() {
+        return Err(CheckoutError::NotOurs(dir.to_owned()));
+    }
+    let lock = fs::OpenOptions::new().create(true).append(true).open(mark)?;
+    match lock.file().try_lock() {
+        Ok(()) => Ok(lock.into()),
+        Err(TryLockError::WouldBlock) => Err(CheckoutError::Busy(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+fn make(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", dir.display())))

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use datastore_api::{Attempt, Name};
 use secrecy::SecretString;
 use url::Url;
@@ -79,15 +80,40 @@ impl Cli {
                 _ => ExitCode::from(64),
             }
         };
-        // A variable may hold a URL with a password: help names it and does not show it.
-        let command = Self::command()
-            .mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)));
+        let given = args.iter().take_while(|arg| *arg != "--").cloned().collect::<Vec<_>>();
+        let command = Self::command().mut_subcommands(|command| {
+            command.mut_args(|arg| {
+                let overruled = is_overruled(&arg, &given) || is_empty(&arg);
+                let arg = if overruled { arg.env(Resettable::Reset) } else { arg };
+                // A variable may hold a URL with a password: help names it and does not show it.
+                arg.hide_env_values(true)
+            })
+        });
         let cli = command
             .try_get_matches_from(args)
             .and_then(|matches| Self::from_arg_matches(&matches))
             .map_err(refused)?;
         Ok(Self { burrito, ..cli })
     }
+}
+
+/// An empty variable is none: CI systems write unset ones so.
+fn is_empty(arg: &Arg) -> bool {
+    arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty())
+}
+
+/// Whether a flag on the command line keeps out what the variable of another says.
+fn is_overruled(arg: &Arg, given: &[OsString]) -> bool {
+    let over: &[&str] = match arg.get_id().as_str() {
+        "plan" => &["--no-plan", "--plan-file"],
+        "datastore" => &["--plan-file"],
+        "offline" => &["--refresh"],
+        _ => &[],
+    };
+    given.iter().any(|word| {
+        let word = word.to_string_lossy();
+        over.contains(&word.split('=').next().unwrap_or_default())
+    })
 }
 
 /// What to do.
@@ -147,9 +173,9 @@ pub struct ApplyArgs {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Where the code is: a directory or a git URL [default: the current directory]
-    #[arg(value_name = "DIR", conflicts_with = "source")]
+    #[arg(value_name = "DIR")]
     pub dir: Option<String>,
-    /// The same as DIR
+    /// The same, if there is no DIR
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|URL")]
     pub source: Option<String>,
     /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
@@ -226,7 +252,7 @@ pub struct DatastoreArgs {
     /// Where artifacts go; without it nothing is stored. The token comes from --token-file or the
     /// variable `PLANCHA_TOKEN`
     #[arg(long, env = "PLANCHA_DATASTORE_URL", help_heading = "Datastore", value_name = "URL")]
-    pub datastore: Option<Url>,
+    pub datastore: Option<SecretString>,
     /// A file that holds the token; read again for every request
     #[arg(long, env = "PLANCHA_TOKEN_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -271,10 +297,11 @@ pub struct ToolArgs {
 #[command(after_help = "\
 Examples:
   runner resolve                      what this directory asks for
-  runner resolve tofu@1.9 live/vpc    an exact version needs no look at the directory")]
+  runner resolve tofu live/vpc        which OpenTofu that directory asks for
+  runner resolve 'tofu@~> 1.9'        which one a constraint means")]
 pub struct ResolveArgs {
     /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    #[arg(value_name = "TOOL[@REQUEST] | DIR", num_args = 0..=2)]
     pub target: Vec<String>,
     /// Print tool, version, request, source and why, as JSON
     #[arg(long)]
@@ -288,7 +315,7 @@ pub struct ResolveArgs {
 #[derive(Debug, Args)]
 pub struct InstallArgs {
     /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    #[arg(value_name = "TOOL[@REQUEST] | DIR", num_args = 0..=2)]
     pub target: Vec<String>,
     /// Where tools come from.
     #[command(flatten)]

@@ -41,6 +41,19 @@ impl Failure {
         Self { kind, message: chain(error), next: None }
     }
 
+    fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
+        let failure = Self::new(datastore_kind(cause), error);
+        match failure.kind {
+            Kind::Credentials => failure.next_step(
+                "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN",
+            ),
+            Kind::Datastore => failure.next_step(
+                "see that the datastore runs and can be reached from here (GET /readyz), then run again",
+            ),
+            _ => failure,
+        }
+    }
+
     fn next_step(mut self, next: &str) -> Self {
         self.next = Some(next.to_owned());
         self
@@ -88,11 +101,6 @@ impl Failure {
     pub(crate) fn next(&self) -> Option<&str> {
         self.next.as_deref()
     }
-
-    /// Whether the runner was asked to stop, and has little time left.
-    pub(crate) fn is_stop(&self) -> bool {
-        matches!(self.kind, Kind::Stopped(_))
-    }
 }
 
 impl From<&RunError> for Failure {
@@ -101,7 +109,7 @@ impl From<&RunError> for Failure {
             RunError::Checkout(cause) => cause.into(),
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
-            RunError::Datastore(cause) => Self::new(datastore_kind(cause), error),
+            RunError::Datastore(cause) => Self::of_datastore(cause, error),
             RunError::Tool { .. } => {
                 Self::new(Kind::Unclassified, error).next_step("the log has all that the tool said")
             }
@@ -121,7 +129,9 @@ impl From<&RunError> for Failure {
 impl From<&PlannedError> for Failure {
     fn from(error: &PlannedError) -> Self {
         match error {
-            PlannedError::Missing { .. } | PlannedError::Unreadable(_) => {
+            PlannedError::Missing { .. }
+            | PlannedError::Unreadable(_)
+            | PlannedError::Unfinished(_) => {
                 Self::new(Kind::Config, error).next_step("plan first, or name another plan")
             }
             PlannedError::Other { .. } => Self::new(Kind::Integrity, error)
@@ -129,7 +139,7 @@ impl From<&PlannedError> for Failure {
             PlannedError::Unchecked(_) => {
                 Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
             }
-            PlannedError::Datastore(cause) => Self::new(datastore_kind(cause), error),
+            PlannedError::Datastore(cause) => Self::of_datastore(cause, error),
             PlannedError::Io(_) => Self::new(Kind::Unclassified, error),
         }
     }
@@ -149,6 +159,8 @@ impl From<&CheckoutError> for Failure {
     fn from(error: &CheckoutError) -> Self {
         let kind = match error {
             CheckoutError::NotADirectory { .. }
+            | CheckoutError::NotOurs(_)
+            | CheckoutError::Busy(_)
             | CheckoutError::NoSuchPath { .. }
             | CheckoutError::Outside { .. }
             | CheckoutError::NoSuchRevision { .. }
@@ -158,13 +170,27 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
             CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
         };
-        Self::new(kind, error)
+        let failure = Self::new(kind, error);
+        match error {
+            CheckoutError::Credentials { .. } => failure.next_step(
+                "git uses your own configuration, keys and helpers; try the same fetch by hand",
+            ),
+            CheckoutError::NoSuchRevision { .. } => {
+                failure.next_step("name a branch, a tag or a commit by --revision")
+            }
+            CheckoutError::Network { .. } => failure.next_step("run again when it can be reached"),
+            _ => failure,
+        }
     }
 }
 
 impl From<&VersionError> for Failure {
     fn from(error: &VersionError) -> Self {
-        Self::new(Kind::Config, error)
+        let kind = match error {
+            VersionError::Request { place, .. } if place.starts_with("--") => Kind::Usage,
+            _ => Kind::Config,
+        };
+        Self::new(kind, error)
     }
 }
 

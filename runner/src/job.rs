@@ -9,11 +9,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::client::{Settings, Token};
-use datastore_api::{Attempt, Name, RunKey};
+use datastore_api::{Attempt, Client, Name, RunKey};
+use secrecy::ExposeSecret as _;
+use url::Url;
 
 use crate::checkout::Source;
 use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
-use crate::layer::{Layer, LayerError, LayerFile};
+use crate::layer::{Layer, LayerError, LayerFile, ToolSpec};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -38,10 +40,12 @@ pub(crate) struct Job {
     pub(crate) request: Option<(String, &'static str)>,
     pub(crate) tools: ToolArgs,
     pub(crate) options: PlanOptions,
-    pub(crate) datastore: Option<Settings>,
+    pub(crate) datastore: Option<Client>,
     /// Without a datastore: where the plan goes to, or comes from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,
+    /// Files that the run writes beside the code, absolute.
+    pub(crate) ours: Vec<PathBuf>,
     /// Whether we go by the name `burrito`, and bear what upstream's runner bears.
     pub(crate) burrito: bool,
 }
@@ -110,7 +114,7 @@ impl Job {
         let ApplyArgs { run, plan, no_plan } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
-        let options = !plan_options(&run).is_empty();
+        let options = !plan_options(&run)?.is_empty();
         let action = |layer: Option<&Layer>| {
             let unplanned =
                 layer.and_then(|layer| layer.spec.remediation_strategy.apply_without_plan_artifact);
@@ -150,12 +154,14 @@ impl Job {
         };
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
-        let options = plan_options(&args);
+        let options = plan_options(&args)?;
         let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = tool(args.tool, args.tool_version.clone(), layer)?;
-        let datastore = settings(&args, environment)?;
+        let datastore = datastore(&args, environment)?;
+        let ours = ours(&args, environment);
+        check_outputs(&args, layer_file.as_ref())?;
         let name = match (args.name, layer.and_then(|layer| layer.metadata.name.as_deref())) {
             (Some(name), _) => name,
             (None, Some(name)) => in_manifest("metadata.name", name)?,
@@ -185,6 +191,7 @@ impl Job {
             datastore,
             plan_file: args.plan_file,
             grace: args.grace,
+            ours,
             burrito,
         })
     }
@@ -196,19 +203,24 @@ impl fmt::Display for Job {
     }
 }
 
-fn plan_options(args: &RunArgs) -> PlanOptions {
-    PlanOptions {
-        // The tool runs elsewhere, but the paths were written here.
-        var_files: args
-            .var_file
-            .iter()
-            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
-            .collect(),
+fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
+    // These would move the plan from under us, or say it in another way.
+    let refused = ["-out", "-json", "-chdir", "-detailed-exitcode", "-input"];
+    for arg in &args.args {
+        let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
+        if arg.starts_with('-') && refused.iter().any(|refused| refused[1..] == *name) {
+            return Err(JobError::Usage(format!("`{arg}` after -- is the runner's own to say")));
+        }
+    }
+    // The tool runs elsewhere, but the paths were written here.
+    let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+    Ok(PlanOptions {
+        var_files: args.var_file.iter().map(absolute).collect(),
         vars: args.var.clone(),
         targets: args.target.clone(),
         replaces: args.replace.clone(),
         args: args.args.clone(),
-    }
+    })
 }
 
 /// What the annotation `plan-run` of a layer names.
@@ -237,8 +249,9 @@ fn working_path(flag: Option<&Path>, layer: Option<&Layer>) -> Result<PathBuf, J
             Component::CurDir => {}
             Component::RootDir if place != "--path" => {}
             _ => {
-                let path = path.display();
-                return Err(JobError::Config(format!("{place} `{path}` leaves the source")));
+                let text = format!("{place} `{}` leaves the source", path.display());
+                let usage = place == "--path";
+                return Err(if usage { JobError::Usage(text) } else { JobError::Config(text) });
             }
         }
     }
@@ -258,39 +271,47 @@ fn tool(
             "the layer asks for terragrunt, which this version of the runner cannot run".to_owned(),
         ));
     }
-    // Upstream's rule: an enabled terraform goes before an enabled tofu.
-    let enabled = spec.and_then(|spec| match (spec.terraform.enabled, spec.opentofu.enabled) {
-        (Some(true), _) => Some(ToolName::Terraform),
-        (_, Some(true)) => Some(ToolName::Tofu),
+    // Upstream's rule: each keeps the other out, so that both are none.
+    let enabled = match spec.map(|spec| (spec.terraform.enabled, spec.opentofu.enabled)) {
+        Some((Some(true), Some(true))) => {
+            let both = "the layer enables both terraform and opentofu; one of them is meant";
+            return Err(JobError::Config(both.to_owned()));
+        }
+        Some((Some(true), _)) => Some(ToolName::Terraform),
+        Some((_, Some(true))) => Some(ToolName::Tofu),
         _ => None,
-    });
-    let tool = flag.or(enabled);
-    let asked = spec.and_then(|spec| match tool {
-        Some(ToolName::Terraform) => {
-            Some((spec.terraform.version.clone()?, "the layer's spec.terraform.version"))
-        }
-        Some(ToolName::Tofu) => {
-            Some((spec.opentofu.version.clone()?, "the layer's spec.opentofu.version"))
-        }
+    };
+    let version_of = |tool: &ToolSpec| tool.version.clone().filter(|version| !version.is_empty());
+    let asked = spec.map(|spec| (version_of(&spec.terraform), version_of(&spec.opentofu)));
+    // A version alone names its tool, too.
+    let implied = match &asked {
+        Some((Some(_), None)) => Some(ToolName::Terraform),
+        Some((None, Some(_))) => Some(ToolName::Tofu),
+        _ => None,
+    };
+    let tool = flag.or(enabled).or(implied);
+    let asked = asked.and_then(|(terraform, opentofu)| match tool {
+        Some(ToolName::Terraform) => Some((terraform?, "the layer's spec.terraform.version")),
+        Some(ToolName::Tofu) => Some((opentofu?, "the layer's spec.opentofu.version")),
         None => None,
     });
-    let request = match version {
-        Some(version) => Some((version, "--tool-version")),
-        None => asked.filter(|(version, _)| !version.is_empty()),
-    };
+    let request = version.map(|version| (version, "--tool-version")).or(asked);
     Ok((tool, request))
 }
 
-fn settings(args: &RunArgs, environment: &Environment) -> Result<Option<Settings>, JobError> {
-    let Some(url) = args.datastore.datastore.clone() else { return Ok(None) };
-    if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
-        return Err(JobError::Usage(format!("--datastore `{url}` is no http or https URL")));
-    }
+fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>, JobError> {
+    let Some(text) = &args.datastore.datastore else { return Ok(None) };
+    // Neither message shows the text: it may hold a password.
+    let url = Url::parse(text.expose_secret())
+        .map_err(|error| JobError::Usage(format!("--datastore is no URL: {error}")))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(JobError::Usage(
             "--datastore holds a user or password; a token goes into --token-file or PLANCHA_TOKEN"
                 .to_owned(),
         ));
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(JobError::Usage(format!("--datastore `{url}` is no http or https URL")));
     }
     let mut settings = Settings::new(url);
     settings.ca_files.extend(args.tools.ca_file.clone());
@@ -299,7 +320,35 @@ fn settings(args: &RunArgs, environment: &Environment) -> Result<Option<Settings
         (None, Some(token)) => Token::Text(token.clone()),
         (None, None) => Token::None,
     };
-    Ok(Some(settings))
+    let client = Client::new(settings);
+    client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
+}
+
+/// What the run writes, and git must not take for the user's changes.
+fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
+    let files = [&args.layer, &args.result, &args.plan_file, &environment.tf_data_dir];
+    let absolute = |path: &PathBuf| {
+        let path = std::path::absolute(path).ok()?;
+        // Git tells of places without links.
+        let parent = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
+        Some(parent?.join(path.file_name()?))
+    };
+    files.into_iter().flatten().filter_map(absolute).collect()
+}
+
+/// What cannot be written is better known before hours of work than after.
+fn check_outputs(args: &RunArgs, layer: Option<&LayerFile>) -> Result<(), JobError> {
+    if let Some(layer) = layer {
+        layer.check_writable()?;
+    }
+    for (flag, path) in [("--result", &args.result), ("--plan-file", &args.plan_file)] {
+        let parent = path.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
+        if parent.is_some_and(|parent| !parent.is_dir()) {
+            let path = path.as_deref().unwrap_or(Path::new("")).display();
+            return Err(JobError::Config(format!("{flag} {path}: its directory does not exist")));
+        }
+    }
+    Ok(())
 }
 
 fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {

@@ -69,8 +69,13 @@ impl Layer {
     }
 }
 
-/// Annotations to be written, in this order.
-pub(crate) type Annotations = Vec<(String, String)>;
+/// Annotations to be written, in this order; those without a value are taken away, since they would
+/// tell of another run.
+pub(crate) type Annotations = Vec<(String, Option<String>)>;
+
+fn annotation(key: &str, value: Option<String>) -> (String, Option<String>) {
+    (format!("{PREFIX}{key}"), value)
+}
 
 /// What a plan leaves on its layer.
 pub(crate) fn plan_annotations(
@@ -80,13 +85,12 @@ pub(crate) fn plan_annotations(
     sum: Sha256,
     revision: Option<&str>,
 ) -> Annotations {
-    let mut annotations = vec![
-        (format!("{PREFIX}plan-date"), unix_date(now)),
-        (format!("{PREFIX}plan-run"), format!("{run}/{attempt}")),
-        (format!("{PREFIX}plan-sum"), sum.to_base64()),
-    ];
-    annotations.extend(revision.map(|commit| (format!("{PREFIX}plan-commit"), commit.to_owned())));
-    annotations
+    vec![
+        annotation("plan-date", Some(unix_date(now))),
+        annotation("plan-run", Some(format!("{run}/{attempt}"))),
+        annotation("plan-sum", Some(sum.to_base64())),
+        annotation("plan-commit", revision.map(str::to_owned)),
+    ]
 }
 
 /// What an apply leaves on its layer. The sum is the plan's, in base64: the controllers compare the
@@ -96,10 +100,11 @@ pub(crate) fn apply_annotations(
     sum: Option<&str>,
     revision: Option<&str>,
 ) -> Annotations {
-    let mut annotations = vec![(format!("{PREFIX}apply-date"), unix_date(now))];
-    annotations.extend(sum.map(|sum| (format!("{PREFIX}apply-sum"), sum.to_owned())));
-    annotations.extend(revision.map(|commit| (format!("{PREFIX}apply-commit"), commit.to_owned())));
-    annotations
+    vec![
+        annotation("apply-date", Some(unix_date(now))),
+        annotation("apply-sum", sum.map(str::to_owned)),
+        annotation("apply-commit", revision.map(str::to_owned)),
+    ]
 }
 
 /// Go's `time.UnixDate`, always in UTC: Burrito's controllers parse exactly this, and would take any
@@ -126,10 +131,10 @@ mod tests {
         let run = "r".parse().unwrap();
         let plan = plan_annotations(now, &run, Attempt(2), sum, Some("abc"));
         let lines = |annotations: Annotations| {
-            annotations
-                .into_iter()
-                .map(|(key, value)| key + "=" + &value + "\n")
-                .collect::<String>()
+            let line = |(key, value): (String, Option<String>)| {
+                key + "=" + value.as_deref().unwrap_or("(none)") + "\n"
+            };
+            annotations.into_iter().map(line).collect::<String>()
         };
         insta::assert_snapshot!(lines(plan), @r"
         runner.terraform.padok.cloud/plan-date=Sat Aug  1 09:05:03 UTC 2026
@@ -140,6 +145,7 @@ mod tests {
         insta::assert_snapshot!(lines(apply_annotations(now, Some("sum="), None)), @r"
         runner.terraform.padok.cloud/apply-date=Sat Aug  1 09:05:03 UTC 2026
         runner.terraform.padok.cloud/apply-sum=sum=
+        runner.terraform.padok.cloud/apply-commit=(none)
         ");
     }
 }

@@ -21,7 +21,6 @@ pub mod version;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -35,8 +34,6 @@ use crate::scratch::Scratch;
 
 /// Where Kubernetes reads how a container ended, if it put a file there.
 const TERMINATION_LOG: &str = "/dev/termination-log";
-/// How long a failing run may take to store its log once it was asked to stop.
-const LAST_WORDS: Duration = Duration::from_secs(15);
 
 /// Does what the command line says.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
@@ -45,11 +42,13 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     let code = match cli.command {
         Command::Plan(args) => {
             let result = args.run.result.clone();
-            order(Job::plan(*args, burrito, &environment), &environment, result.as_deref()).await
+            let job = Job::plan(*args, burrito, &environment);
+            order("plan", job, &environment, result.as_deref()).await
         }
         Command::Apply(args) => {
             let result = args.run.result.clone();
-            order(Job::apply(*args, burrito, &environment), &environment, result.as_deref()).await
+            let job = Job::apply(*args, burrito, &environment);
+            order("apply", job, &environment, result.as_deref()).await
         }
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
@@ -62,16 +61,21 @@ fn ended(result: Result<(), Failure>) -> u8 {
     result.map_or_else(|failure| tell(&failure), |()| 0)
 }
 
-async fn order(job: Result<Job, JobError>, environment: &Environment, result: Option<&Path>) -> u8 {
+async fn order(
+    action: &str,
+    job: Result<Job, JobError>,
+    environment: &Environment,
+    result: Option<&Path>,
+) -> u8 {
     match job {
         Ok(job) => execute(&job, environment, result).await,
-        Err(error) => tell(&(&error).into()),
+        Err(error) => refuse(&Report::new(action, Timestamp::now()), &(&error).into(), result),
     }
 }
 
 /// One run, from its order to what becomes of it.
 async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) -> u8 {
-    let mut report = Report::new(job.action.as_str(), Timestamp::now());
+    let report = Report::new(job.action.as_str(), Timestamp::now());
     let set_up = || -> Result<_, std::io::Error> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
@@ -81,10 +85,7 @@ async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) ->
     let (signals, scratch, log) = match set_up() {
         Ok(parts) => parts,
         Err(error) => {
-            let failure = Failure::from(&RunError::Io(error));
-            report.failed(&failure);
-            publish(&report, result);
-            return tell(&failure);
+            return refuse(&report, &Failure::from(&RunError::Io(error)), result);
         }
     };
     tracing::info!("{job}");
@@ -100,6 +101,14 @@ async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) ->
     failure.map_or(run.report.exit, |failure| tell(&failure))
 }
 
+/// An order that cannot even be begun.
+fn refuse(report: &Report, failure: &Failure, result: Option<&Path>) -> u8 {
+    let mut report = report.clone();
+    report.failed(failure);
+    publish(&report, result);
+    tell(failure)
+}
+
 /// Stores what a failed run leaves: its log and its report. Another failure here is only told: the
 /// first one decides how the run ended.
 async fn last_words(run: &Run<'_>, failure: &Failure) {
@@ -108,8 +117,7 @@ async fn last_words(run: &Run<'_>, failure: &Failure) {
     }
     let Some(artifacts) = &run.artifacts else { return };
     let stored = artifacts.put_outcome(run.log.path(), &run.report);
-    let limit = if failure.is_stop() { LAST_WORDS } else { Duration::MAX };
-    match tokio::time::timeout(limit, stored).await {
+    match run.signals.within(run.last_words(), stored).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!("the log is not stored: {error}"),
         Err(_) => tracing::warn!("the log is not stored: the datastore takes too long"),

@@ -7,7 +7,7 @@ use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 
-use crate::artifacts::{Artifacts, StoredPlan};
+use crate::artifacts::Artifacts;
 use crate::config::PlanName;
 use crate::job::{Apply, Job};
 use crate::layer::LayerFile;
@@ -29,6 +29,8 @@ pub(crate) enum PlannedError {
         "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
     )]
     Unchecked(String),
+    #[error("the run that made the plan {0} did not come to its end")]
+    Unfinished(String),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error(transparent)]
@@ -70,21 +72,25 @@ async fn from_datastore(
     artifacts: &Artifacts,
     to: &Path,
 ) -> Result<PlanReport, PlannedError> {
-    let plan = artifacts.find_plan(name).await?;
+    let plan = match name {
+        Some(PlanName { run, attempt }) => artifacts.plan_of(run, *attempt).await?,
+        None => artifacts.newest_plan().await?,
+    };
     let plan = plan.ok_or_else(|| missing(job, name.is_some()))?;
-    let (sha256, report) =
-        tokio::try_join!(artifacts.fetch_plan(&plan, to), artifacts.report_of(&plan))?;
+    let name = plan.to_string();
+    if plan.record.as_ref().is_some_and(|record| !record.is_finished()) {
+        return Err(PlannedError::Unfinished(name));
+    }
+    let sha256 = artifacts.fetch_plan(&plan, to).await?;
     let sha256 = sha256.ok_or_else(|| missing(job, true))?;
-    let StoredPlan { run, attempt } = plan;
-    let name = format!("{run}/{attempt}");
-    let own = report.and_then(|report| report.plan);
+    let own = plan.record.and_then(|record| record.plan);
     if !is_annotated(job, &name, sha256)? {
         let expected = own.as_ref().map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
         check(&name, "its run.json", &expected, &sha256.to_string())?;
     }
-    let counts = own.and_then(|plan| plan.counts);
-    Ok(PlanReport { sha256, run: Some(run.to_string()), attempt: Some(attempt), counts })
+    let (run, attempt) = (Some(plan.run.to_string()), Some(plan.attempt));
+    Ok(PlanReport { sha256, run, attempt, counts: own.and_then(|plan| plan.counts) })
 }
 
 /// Whether the layer has a `plan-sum`; an error if it is another plan's.

@@ -1,6 +1,6 @@
 //! Programs: the only module that starts one.
 //!
-//! Each runs in a process group of its own, without a terminal, and is asked to stop once: by SIGINT,
+//! Each runs in a process group of its own, with nothing to read, and is asked to stop once: by SIGINT,
 //! never SIGTERM (provider processes ignore only SIGINT), never twice (terraform then leaves without
 //! saving its state). What the programs do is not known here.
 
@@ -21,8 +21,28 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-/// The runner's own secrets, which no program it starts has any use for.
-const WITHHELD: [&str; 3] = ["PLANCHA_TOKEN", "TFENV_REMOTE_PASSWORD", "TOFUENV_REMOTE_PASSWORD"];
+/// Variables of the runner's own that hold a secret, or a URL that may: no program that it starts has
+/// any use for them.
+const WITHHELD: [&str; 18] = [
+    "PLANCHA_TOKEN",
+    "PLANCHA_SOURCE",
+    "PLANCHA_TOFU_URL",
+    "TFENV_REMOTE",
+    "TFENV_REMOTE_USER",
+    "TFENV_REMOTE_PASSWORD",
+    "TFENV_LIST_URL",
+    "TOFUENV_REMOTE",
+    "TOFUENV_REMOTE_USER",
+    "TOFUENV_REMOTE_PASSWORD",
+    "TOFUENV_LIST_URL",
+    "TG_REMOTE",
+    "TG_REMOTE_USER",
+    "TG_REMOTE_PASSWORD",
+    "TG_LIST_URL",
+    "TENV_GITHUB_TOKEN",
+    "TOFUENV_GITHUB_TOKEN",
+    "TENV_GITHUB_APP_PEM",
+];
 
 /// How long output may still come after its program has ended: a daemon that it left behind may hold
 /// the pipe open for ever.
@@ -36,7 +56,7 @@ const SAMPLE: Duration = Duration::from_millis(200);
 pub(crate) enum Stop {
     /// SIGINT: a person pressed Ctrl-C.
     Interrupt,
-    /// SIGTERM: whatever started the runner wants it gone.
+    /// SIGTERM: whatever started the runner wants it gone. SIGHUP: its terminal is gone.
     Terminate,
 }
 
@@ -45,15 +65,25 @@ pub(crate) enum Stop {
 pub(crate) struct Signals(watch::Receiver<Option<Stop>>);
 
 impl Signals {
-    /// From now on SIGINT and SIGTERM no longer end the runner by themselves.
+    /// From now on SIGINT, SIGTERM and SIGHUP no longer end the runner by themselves. A SIGHUP that is
+    /// ignored (nohup) stays so.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (sender, receiver) = watch::channel(None);
         tokio::spawn(async move {
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             let stop = tokio::select! {
-                _ = interrupt.recv() => Stop::Interrupt,
+                biased;
                 _ = terminate.recv() => Stop::Terminate,
+                _ = hung_up => Stop::Terminate,
+                _ = interrupt.recv() => Stop::Interrupt,
             };
             sender.send_replace(Some(stop));
             // Kept, so that later ones go on being swallowed and waiting ones are not told twice.
@@ -73,6 +103,24 @@ impl Signals {
             Ok(Some(stop)) => *stop,
             // The sender never goes away before the runtime does.
             _ => std::future::pending().await,
+        }
+    }
+
+    /// The future's output, or the signal that came, when it is not there `limit` after that.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
+        let late = async {
+            let stop = self.wait().await;
+            tokio::time::sleep(limit).await;
+            stop
+        };
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            stop = late => Err(stop),
         }
     }
 
@@ -97,6 +145,8 @@ pub(crate) struct Program {
     pub(crate) dir: PathBuf,
     /// Variables on top of the runner's own.
     pub(crate) env: Vec<(String, OsString)>,
+    /// Variables of the runner's own that it must not have.
+    pub(crate) without: &'static [&'static str],
 }
 
 /// Where output goes.
@@ -236,6 +286,8 @@ async fn wait(
         }
     };
     signal_group(pid, Signal::SIGINT)?;
+    // One that asked the terminal something was stopped for it, and would not hear.
+    signal_group(pid, Signal::SIGCONT)?;
     if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
         return Ok((status?, Some(stop), false));
     }
@@ -270,10 +322,18 @@ fn command(program: &Program) -> Command {
         .envs(program.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .process_group(0);
-    for name in WITHHELD {
+    for name in WITHHELD.iter().chain(program.without) {
         command.env_remove(name);
     }
     command
+}
+
+/// Whether SIGHUP is ignored, as nohup leaves it (proc(5), `SigIgn`; the lowest bit is signal 1).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Our stream on which a program's output appears.

@@ -42,6 +42,22 @@ pub(crate) struct Report {
     pub(crate) state_lock: StateLock,
 }
 
+/// What an apply reads of a plan's `run.json`: no more than it needs, so that a later version of the
+/// document is no obstacle.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PlanRecord {
+    #[serde(default)]
+    outcome: String,
+    pub(crate) plan: Option<PlanReport>,
+}
+
+impl PlanRecord {
+    /// Whether the run that made the plan came to its end.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.plan.is_some() && !matches!(self.outcome.as_str(), "failed" | "interrupted")
+    }
+}
+
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

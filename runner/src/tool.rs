@@ -110,7 +110,8 @@ impl<'a> Tool<'a> {
             // Nobody reads "a newer version is available" in a log, and the question costs time.
             env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
         }
-        Program { path: self.installed.path.clone(), args, dir: self.dir.to_owned(), env }
+        let (path, dir) = (self.installed.path.clone(), self.dir.to_owned());
+        Program { path, args, dir, env, without: &[] }
     }
 
     fn colorless(&self, step: &str, args: &[&str]) -> Program {

@@ -80,7 +80,7 @@ async fn a_plan_that_nothing_vouches_for_is_refused() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     Stored::new(&datastore, "default", "x", "p").put_plan_bin(0, b"a plan").await;
-    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x"]);
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--plan", "p"]);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(ended.stderr.contains("cannot be checked"), "{}", ended.stderr);
     assert_eq!(sandbox.calls(), ["init -no-color -input=false"]);
@@ -180,4 +180,40 @@ async fn a_failed_apply_leaves_its_log_and_no_annotation() {
     let report = json(&stored.artifact("run.json", 0).await);
     assert_eq!((&report["outcome"], &report["state_lock"]), (&"failed".into(), &"free".into()));
     assert!(report["applied"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_did_not_come_to_its_end_hides_no_older_plan_and_is_not_applied_by_name() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "format=json", status: 400, times: usize::MAX };
+    let lossy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let plan = |run| ["plan", "--name", "x", "--run", run];
+    assert_eq!(sandbox.run_with(&datastore.url, &plan("whole")).code, 0);
+    assert_eq!(sandbox.run_with(&lossy.url, &plan("lossy")).code, 10);
+    // As a runner leaves it that was killed while it showed the plan.
+    Stored::new(&datastore, "default", "x", "killed").put_plan_bin(0, b"a plan").await;
+
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--run", "a"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let report = Stored::new(&datastore, "default", "x", "a").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["plan"]["run"], "whole");
+
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--plan", "lossy"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("did not come to its end"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_burrito_a_lost_upload_after_the_apply_is_a_warning() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "/api/logs", status: 400, times: usize::MAX };
+    let lossy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let burrito = sandbox.path("bin/burrito");
+    std::os::unix::fs::symlink(RUNNER, &burrito).unwrap();
+    let mut command = sandbox.program(&burrito, &["runner", "apply", "--no-plan"]);
+    let output = command.env("PLANCHA_DATASTORE_URL", lossy.url.as_str()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("not all of it is stored"));
 }

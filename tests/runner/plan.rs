@@ -124,7 +124,7 @@ async fn a_plan_whose_upload_is_lost_fails() {
     let ended = sandbox.run_with(&faulty.url, LAYER);
 
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    assert!(ended.stderr.contains("PUT /api/plans: 500"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/api/plans: 500"), "{}", ended.stderr);
     assert_eq!(sandbox.read("layer.yaml"), before);
     let puts = faulty.seen().iter().filter(|place| place.contains("format=json")).count();
     assert_eq!(puts, 5, "one try and four more");
@@ -237,6 +237,7 @@ fn plans_lie_in_private_files_and_the_tool_sees_none_of_our_secrets() {
     let output = sandbox
         .command(&["plan"])
         .env("PLANCHA_TOKEN", "the-secret-token")
+        .env("TFENV_REMOTE", "https://user:the-secret-token@mirror.example.com")
         .env("TF_VAR_x", "kept")
         .output()
         .unwrap();
@@ -289,4 +290,45 @@ fn the_result_is_written_where_it_was_asked_for() {
     assert_eq!(report["tool"]["version"], "1.9.8");
     assert!(report["tool"]["source"].as_str().unwrap().contains("PATH"), "{report}");
     assert!(report["lock_file_sha256"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datastore_that_always_has_other_files_is_given_up_and_nothing_half_is_called_done() {
+    let datastore = TestDatastore::memory().await;
+    let fault = |times| vec![Fault { method: "PUT", part: "format=bin", status: 412, times }];
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+
+    let thrice = FaultyDatastore::before(&datastore.url, fault(3)).await;
+    let ended = sandbox.run_with(&thrice.url, LAYER);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let names = Stored::new(&datastore, "default", "hello", "r").names(0).await;
+    assert_eq!(
+        names,
+        ["plan.bin", "plan.json", "pretty.plan", "run.json", "run.log", "short.diff"]
+    );
+
+    let always = FaultyDatastore::before(&datastore.url, fault(usize::MAX)).await;
+    assert_eq!(sandbox.run_with(&always.url, &["plan", "--name", "y"]).code, 10);
+}
+
+#[test]
+fn a_result_tells_of_a_refused_order_too() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--layer", "missing.yaml", "--result", "result.json"]);
+    assert_eq!(ended.code, 8);
+    let report = json(sandbox.read("result.json").as_bytes());
+    assert_eq!((&report["outcome"], &report["exit"]), (&"failed".into(), &8.into()));
+}
+
+#[test]
+fn an_empty_variable_is_none_and_a_flag_goes_before_a_variable() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let mut command = sandbox.command(&["plan", "--plan-file", "p", "."]);
+    for name in ["PLANCHA_LAYER_FILE", "PLANCHA_TOOL", "PLANCHA_GRACE", "PLANCHA_ATTEMPT"] {
+        command.env(name, "");
+    }
+    command.env("PLANCHA_DATASTORE_URL", "http://127.0.0.1:9").env("PLANCHA_SOURCE", "nowhere");
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use support::Sandbox;
+use support::{Ended, Sandbox};
 
 use crate::RUNNER;
 
@@ -11,7 +11,12 @@ fn refused(code: i32, lines: &[&[&str]]) -> String {
     let mut all = String::new();
     for args in lines {
         let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-        let ended = sandbox.run(args);
+        let mut command = sandbox.command(args);
+        if code == 64 {
+            // Usage shows the flags whose variables are set.
+            command.env_remove("PLANCHA_OFFLINE");
+        }
+        let ended = Ended::from(command.output().unwrap());
         assert_eq!(sandbox.calls(), Vec::<String>::new(), "{args:?}");
         assert!(ended.stdout.is_empty(), "{args:?}: {}", ended.stdout);
         assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
@@ -82,7 +87,7 @@ fn wrong_usage_is_exit_code_64() {
 
     $ runner apply --no-plan --plan r
     error: the argument '--no-plan' cannot be used with '--plan <RUN[/ATTEMPT]>'
-    Usage: runner apply --no-plan --offline [DIR] [-- <ARGS>...]
+    Usage: runner apply --no-plan [DIR] [-- <ARGS>...]
     For more information, try '--help'.
 
     $ runner apply --plan-file x --var a=b

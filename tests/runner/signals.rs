@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use support::{Sandbox, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use crate::stored::Stored;
 use crate::{RUNNER, json};
@@ -34,6 +34,7 @@ async fn a_signal_during_an_apply_saves_the_state_and_frees_its_lock() {
         let runner = sandbox.start(Some(&datastore.url), &args);
         eventually("the provisioner runs", || sandbox.work().join("started").exists());
         runner.signal(signal);
+        eventually("the tool has heard", || runner.said("Interrupt received."));
         // Later ones change nothing: a second SIGINT would make terraform leave without saving.
         for later in ["INT", "TERM", "INT"] {
             runner.signal(later);
@@ -129,4 +130,45 @@ fn an_apply_that_came_to_its_end_is_an_apply_whatever_was_asked_meanwhile() {
     let ended = runner.wait();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(sandbox.read("layer.yaml").contains("apply-date: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_bounds_the_uploads_that_are_left() {
+    let datastore = TestDatastore::memory().await;
+    let hanging = Fault { method: "PUT", part: "format=short", status: 0, times: usize::MAX };
+    let hanging = FaultyDatastore::before(&datastore.url, vec![hanging]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let args = ["plan", "--name", "x", "--run", "r", "--grace", "300ms"];
+    let runner = sandbox.start(Some(&hanging.url), &args);
+    eventually("the upload hangs", || hanging.seen().iter().any(|p| p.contains("format=short")));
+    runner.signal("TERM");
+    assert_eq!(runner.wait().code, 143);
+    let report = Stored::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["outcome"], "interrupted");
+}
+
+#[test]
+fn a_hangup_is_a_signal_like_the_others_unless_it_is_ignored() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let started = sandbox.path("started");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap 'exit 7' INT\nif [ $STEP = plan ]; then touch {}; for i in $(seq 600); do sleep 0.1; done; fi",
+        started.display()
+    ));
+    let runner = sandbox.start(None, &["plan"]);
+    eventually("the plan runs", || started.exists());
+    runner.signal("HUP");
+    assert_eq!(runner.wait().code, 143);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_somebody_killed_may_have_left_the_lock() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = apply ] && kill -9 $$");
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    assert_eq!(sandbox.run_with(&datastore.url, &args).code, 1);
+    let report = json(&Stored::new(&datastore, "default", "x", "r").artifact("run.json", 0).await);
+    assert_eq!(report["state_lock"], "unknown");
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.last().unwrap()["exit"], 137);
 }

@@ -1,6 +1,6 @@
 //! The datastore over HTTP, as its callers use it.
 //!
-//! Every call is retried on what passes (connection failures, 408, 429, 5xx) and on nothing else; an
+//! Every call is retried on what passes (connection failures, 429, 5xx) and on nothing else; an
 //! upload is announced by its digest and a download is checked against its own, so a wrong byte is
 //! an error on either side. Memory does not grow with the size of an artifact. The token is read
 //! again for every request, since kubelets and CI systems rotate it.
@@ -91,7 +91,7 @@ pub enum ClientError {
     /// The datastore could not be reached, or went away.
     #[error("{call}: the datastore could not be reached, or broke off")]
     Transport {
-        /// Method and path, never the query or the token.
+        /// Method and URL, never the query or the token.
         call: String,
         /// What the transport says, without the URL.
         #[source]
@@ -100,7 +100,7 @@ pub enum ClientError {
     /// Nothing moved for the idle timeout.
     #[error("{call}: nothing moved for {} s", .idle.as_secs())]
     TimedOut {
-        /// Method and path.
+        /// Method and URL.
         call: String,
         /// The limit.
         idle: Duration,
@@ -108,7 +108,7 @@ pub enum ClientError {
     /// The datastore answered, and refused.
     #[error("{call}: {status}{}{message}", if .message.is_empty() { "" } else { ": " })]
     Refused {
-        /// Method and path.
+        /// Method and URL.
         call: String,
         /// Status of the response.
         status: StatusCode,
@@ -120,7 +120,7 @@ pub enum ClientError {
     /// The datastore answered what is no answer to the question.
     #[error("{call}: the answer cannot be read: {reason}")]
     Answer {
-        /// Method and path.
+        /// Method and URL.
         call: String,
         /// What is wrong with it.
         reason: String,
@@ -128,7 +128,7 @@ pub enum ClientError {
     /// What arrived is not what was stored.
     #[error("{call}: what arrived has sha256 {actual}, stored was {expected}")]
     Digest {
-        /// Method and path.
+        /// Method and URL.
         call: String,
         /// The digest that the datastore announced.
         expected: Sha256,
@@ -157,11 +157,7 @@ impl ClientError {
         match self {
             Self::Transport { .. } | Self::TimedOut { .. } | Self::Digest { .. } => true,
             Self::Refused { status, .. } => {
-                status.is_server_error()
-                    || matches!(
-                        *status,
-                        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-                    )
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Answer { .. } | Self::Token { .. } | Self::File(_) | Self::Setup(_) => false,
         }
@@ -176,18 +172,12 @@ impl ClientError {
     }
 }
 
-/// One call: method, path and query. Shown without the query.
+/// One call: method, path and query.
 #[derive(Clone, Debug)]
 struct Call {
     method: Method,
     path: &'static str,
     query: Vec<(&'static str, String)>,
-}
-
-impl std::fmt::Display for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.method, self.path)
-    }
 }
 
 impl Client {
@@ -309,7 +299,7 @@ impl Client {
     async fn open(&self, call: &Call) -> Result<Option<Download>, ClientError> {
         match self.send(call, self.request(call)?, &Progress::default()).await {
             Ok(response) => {
-                Download::new(call.to_string(), response, self.0.settings.idle_timeout).map(Some)
+                Download::new(self.name(call), response, self.0.settings.idle_timeout).map(Some)
             }
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
@@ -319,7 +309,7 @@ impl Client {
     /// An answer of at most 16 MiB.
     async fn get_json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
         const LIMIT: usize = 16 << 20;
-        let answer = |reason: String| ClientError::Answer { call: call.to_string(), reason };
+        let answer = |reason: String| ClientError::Answer { call: self.name(call), reason };
         let body = async || match self.open(call).await? {
             Some(download) => download.bytes(LIMIT).await,
             None => Err(answer("404: is this URL a datastore of Plancha?".to_owned())),
@@ -350,6 +340,12 @@ impl Client {
             .await
     }
 
+    /// The call as messages have it: method and URL without the query.
+    fn name(&self, call: &Call) -> String {
+        let base = self.0.settings.url.as_str().trim_end_matches('/');
+        format!("{} {base}{}", call.method, call.path)
+    }
+
     fn request(&self, call: &Call) -> Result<reqwest::RequestBuilder, ClientError> {
         let Inner { http, settings } = &*self.0;
         let mut url = settings.url.clone();
@@ -369,10 +365,10 @@ impl Client {
         progress: &Progress,
     ) -> Result<Response, ClientError> {
         let idle = self.0.settings.idle_timeout;
-        let timed_out = || ClientError::TimedOut { call: call.to_string(), idle };
+        let timed_out = || ClientError::TimedOut { call: self.name(call), idle };
         let response = within_idle(idle, progress, request.send()).await.ok_or_else(timed_out)?;
         let response = response.map_err(|error| ClientError::Transport {
-            call: call.to_string(),
+            call: self.name(call),
             source: error.without_url(),
         })?;
         let status = response.status();
@@ -386,7 +382,7 @@ impl Client {
             .map(|seconds: u64| Duration::from_secs(seconds.min(30)));
         let message = within_idle(idle, &Progress::default(), refusal(response)).await;
         let message = message.ok_or_else(timed_out)?;
-        Err(ClientError::Refused { call: call.to_string(), status, message, retry_after })
+        Err(ClientError::Refused { call: self.name(call), status, message, retry_after })
     }
 }
 

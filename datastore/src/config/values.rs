@@ -59,9 +59,11 @@ impl FromStr for Storage {
             "memory" => Err("has something after memory://, which takes nothing".to_owned()),
             _ => match Provider::of_scheme(scheme) {
                 Some(provider) => Cloud::parse(provider, rest).map(Self::Cloud),
-                None => Err("is of no known kind: use file:///directory, s3://bucket, gs://bucket, \
+                None => {
+                    Err("is of no known kind: use file:///directory, s3://bucket, gs://bucket, \
                      az://container or memory://"
-                    .to_owned()),
+                        .to_owned())
+                }
             },
         }
     }

@@ -1,6 +1,7 @@
 //! Git, by the `git` program: it knows the user's configuration, keys and helpers.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -237,49 +238,64 @@ fn reason(stderr: &str) -> String {
     line.unwrap_or("it said nothing").trim().to_owned()
 }
 
+/// What git sets for the hooks that it runs, one of which may have started us: it would mean another
+/// repository than the one that we mean.
+const WITHOUT: &[&str] = &[
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+];
+
 fn program(dir: &Path, args: &[&str], env: Vec<(String, OsString)>) -> Program {
     let args = args.iter().map(OsString::from).collect();
-    Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env }
+    Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
 }
 
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
-/// tool and we write there ourselves. `None` where there is no git, or no commit; the log says why.
-pub(super) async fn revision(dir: &Path, manifest: Option<&Path>) -> Option<String> {
-    let ask = async |args: &[&str]| process::output(&program(dir, args, Vec::new())).await;
-    let top = ask(&["rev-parse", "--show-toplevel"]).await.ok()?;
-    if !top.status.success() {
-        let why = String::from_utf8_lossy(&top.stderr).into_owned();
-        if !why.contains("not a git repository") {
-            tracing::warn!("the code's commit is not known: {}", reason(&why));
+/// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
+pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
+    let ask = async |args: &[&str]| {
+        // Looking must not wait for, or take, the index's lock.
+        let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
+        let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+        match process::output(&program(dir, args, env)).await {
+            Ok(output) if output.status.success() => Ok(output.stdout),
+            Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
+            Err(error) => Err(error.to_string()),
         }
-        return None;
-    }
-    let top = PathBuf::from(String::from_utf8_lossy(&top.stdout).trim_end_matches('\n'));
-    let args =
-        ["status", "--porcelain=v2", "--branch", "--no-renames", "-z", "--untracked-files=all"];
-    let status = ask(&args).await.ok()?;
-    let manifest = manifest.and_then(|path| fs::canonicalize(path).ok());
-    let manifest = manifest.as_deref().and_then(|path| path.strip_prefix(&top).ok());
-    let (mut head, mut dirty) = (None, false);
-    for entry in status.stdout.split(|byte| *byte == 0) {
-        match String::from_utf8_lossy(entry).split_once(' ') {
-            Some(("#", text)) => {
-                head = head.or(text.strip_prefix("branch.oid ").map(str::to_owned));
-            }
-            Some((kind @ ("1" | "u" | "?"), rest)) => {
-                let fields = match kind {
-                    "1" => 8,
-                    "u" => 10,
-                    _ => 1,
-                };
-                let path = Path::new(rest.splitn(fields, ' ').last().unwrap_or_default());
-                dirty |= Some(path) != manifest && !is_own(path, kind == "?");
-            }
-            _ => {}
+    };
+    let found = async {
+        let names = ask(&["rev-parse", "--show-toplevel", "HEAD"]).await?;
+        let names = String::from_utf8_lossy(&names).into_owned();
+        let (top, head) = names.trim_end().rsplit_once('\n').ok_or("no commit")?;
+        let status = ["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
+        let status = ask(&status).await?;
+        let top = Path::new(top);
+        let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
+        Ok::<_, String>(if dirty { format!("{head}-dirty") } else { head.to_owned() })
+    };
+    match found.await {
+        Ok(revision) => Some(revision),
+        Err(why) if why.contains("not a git repository") => None,
+        Err(why) => {
+            tracing::warn!("the code's commit is not known: {why}");
+            None
         }
     }
-    let head = head.filter(|head| head != "(initial)")?;
-    Some(if dirty { format!("{head}-dirty") } else { head })
+}
+
+/// Whether an entry of git's status, `XY path`, is a change of the user's.
+fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
+    let Some((status, path)) = entry.split_at_checked(3) else { return false };
+    let path = Path::new(OsStr::from_bytes(path));
+    !is_own(path, status == b"?? ") && !ours.iter().any(|own| top.join(path).starts_with(own))
 }
 
 /// Whether the tool writes this file itself. A lock file that is tracked is code.

@@ -65,9 +65,12 @@ impl LayerFile {
         &self.layer
     }
 
-    /// Its file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Whether annotations can be written, which is better known before an apply than after.
+    pub(crate) fn check_writable(&self) -> Result<(), LayerError> {
+        let path = fs::canonicalize(&self.path)?;
+        fs::OpenOptions::new().write(true).open(&path)?;
+        drop(beside(&path)?);
+        Ok(())
     }
 
     /// Sets the annotations in the file as it is by now: another runner may have written others.
@@ -99,7 +102,9 @@ fn read(path: &Path) -> Result<String, LayerError> {
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {
-    serde_saphyr::from_multiple(text).map_err(|error| error.to_string())
+    // Its further lines show the place in the text.
+    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    serde_saphyr::from_multiple(text).map_err(|error| first_line(error.to_string()))
 }
 
 fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
@@ -124,14 +129,22 @@ fn lock(path: &Path) -> io::Result<std::fs::File> {
     }
 }
 
+fn set(target: &mut Value, annotations: &Annotations) {
+    for (key, value) in annotations {
+        match (value, target.as_object_mut()) {
+            (Some(value), _) => target[key] = Value::String(value.clone()),
+            (None, Some(target)) => drop(target.shift_remove(key)),
+            (None, None) => {}
+        }
+    }
+}
+
 fn edit_json(mut document: Value, annotations: &Annotations) -> Result<String, String> {
     let metadata = &mut document["metadata"];
     if !metadata["annotations"].is_object() {
         metadata["annotations"] = Value::Object(serde_json::Map::new());
     }
-    for (key, value) in annotations {
-        metadata["annotations"][key] = Value::String(value.clone());
-    }
+    set(&mut metadata["annotations"], annotations);
     let mut text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
     text.push('\n');
     Ok(text)
@@ -143,16 +156,18 @@ fn edit_yaml(text: &str, name: Option<&str>, annotations: &Annotations) -> Resul
     let metadata = document
         .and_then(|document| document.as_mapping()?.get_mapping("metadata"))
         .ok_or("its metadata is not a mapping of its own")?;
-    let mut annotations = annotations.iter();
     if metadata.get_mapping("annotations").is_none()
-        && let Some((key, value)) = annotations.next()
+        && let Some((key, Some(value))) = annotations.first()
     {
         let first = MappingBuilder::new().pair(key.as_str(), value.as_str()).build_document();
         metadata.set("annotations", first.as_mapping().ok_or("a mapping cannot be made")?);
     }
     let target = metadata.get_mapping("annotations").ok_or("its annotations are no mapping")?;
     for (key, value) in annotations {
-        target.set(key.as_str(), value.as_str());
+        match value {
+            Some(value) => target.set(key.as_str(), value.as_str()),
+            None => drop(target.remove(key.as_str())),
+        }
     }
     Ok(file.to_string())
 }
@@ -180,9 +195,7 @@ fn check(
             if target.is_null() {
                 *target = Value::Object(serde_json::Map::new());
             }
-            for (key, value) in annotations {
-                target[key] = Value::String(value.clone());
-            }
+            set(target, annotations);
         }
     }
     if documents(after)? == expected {
@@ -193,8 +206,7 @@ fn check(
 }
 
 fn replace(path: &Path, before: &std::fs::Metadata, text: &str) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;
+    let mut file = beside(path)?;
     file.write_all(text.as_bytes())?;
     let mode = PermissionsExt::from_mode(before.permissions().mode());
     file.as_file().set_permissions(mode)?;
@@ -205,7 +217,15 @@ fn replace(path: &Path, before: &std::fs::Metadata, text: &str) -> io::Result<()
     }
     file.as_file().sync_all()?;
     file.persist(path)?;
-    fs::File::open(directory)?.sync_all()
+    fs::File::open(parent(path))?.sync_all()
+}
+
+fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    tempfile::Builder::new().prefix(".plancha-").tempfile_in(parent(path))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
 }
 
 #[cfg(test)]
@@ -218,13 +238,15 @@ mod tests {
         fs::write(&path, text).unwrap();
         let file = LayerFile::load(&path, None).unwrap();
         let annotations = vec![
-            ("runner.terraform.padok.cloud/plan-run".to_owned(), "r/0".to_owned()),
-            ("runner.terraform.padok.cloud/plan-sum".to_owned(), "47DE+/=".to_owned()),
+            ("runner.terraform.padok.cloud/plan-run".to_owned(), Some("r/0".to_owned())),
+            ("runner.terraform.padok.cloud/plan-sum".to_owned(), Some("47DE+/=".to_owned())),
+            ("runner.terraform.padok.cloud/plan-commit".to_owned(), None),
         ];
         file.annotate(&annotations).unwrap();
         let again = LayerFile::load(&path, None).unwrap();
         assert_eq!(again.layer().annotation("plan-run"), Some("r/0"));
         assert_eq!(again.layer().annotation("plan-sum"), Some("47DE+/="));
+        assert_eq!(again.layer().annotation("plan-commit"), None, "it told of another plan");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file is left");
         fs::read_to_string(&path).unwrap()
     }
@@ -240,6 +262,7 @@ metadata:
   annotations:
     team: net # keep
     runner.terraform.padok.cloud/plan-sum: \"old\"
+    runner.terraform.padok.cloud/plan-commit: old
   labels: {a: b}
 "), @r#"
         # ours
@@ -296,7 +319,7 @@ metadata:
         let error = LayerFile::load(&path, None).unwrap_err().to_string();
         assert!(error.ends_with("holds 2 TerraformLayers: --name says which one is meant"));
         let file = LayerFile::load(&path, Some("b")).unwrap();
-        file.annotate(&vec![("k".to_owned(), "v".to_owned())]).unwrap();
+        file.annotate(&vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
         let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(values[0]["metadata"], serde_json::json!({"name": "a"}));
         assert_eq!(values[1]["metadata"]["annotations"]["k"], "v");
@@ -321,7 +344,7 @@ metadata:
         fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         fs::os::unix::fs::symlink(&path, &link).unwrap();
         let file = LayerFile::load(&link, None).unwrap();
-        file.annotate(&vec![("k".to_owned(), "v".to_owned())]).unwrap();
+        file.annotate(&vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
@@ -335,8 +358,9 @@ metadata:
         std::thread::scope(|scope| {
             for i in 0..8 {
                 let file = &file;
-                scope
-                    .spawn(move || file.annotate(&vec![(format!("k{i}"), i.to_string())]).unwrap());
+                scope.spawn(move || {
+                    file.annotate(&vec![(format!("k{i}"), Some(i.to_string()))]).unwrap()
+                });
             }
         });
         let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();

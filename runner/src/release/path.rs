@@ -75,6 +75,7 @@ async fn probe(path: &Path) -> Option<Version> {
         args: ["version", "-json"].map(Into::into).to_vec(),
         dir: PathBuf::from("/"),
         env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
+        without: &[],
     };
     let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
     if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {

@@ -19,7 +19,7 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead.
+    /// What they are answered instead; 0 is never an answer.
     pub status: u16,
     /// How many of them.
     pub times: usize,
@@ -78,6 +78,9 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
             fault.status
         })
     };
+    if fault == Some(0) {
+        std::future::pending::<()>().await;
+    }
     if let Some(status) = fault {
         return (StatusCode::from_u16(status).unwrap(), "a fault of the test's").into_response();
     }

@@ -3,8 +3,11 @@
 #![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
 #![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -151,7 +154,7 @@ esac
         if let Some(url) = datastore {
             command.env("PLANCHA_DATASTORE_URL", url.as_str());
         }
-        Started(command.spawn().unwrap())
+        Started::new(command.spawn().unwrap())
     }
 
     /// Whether the runner left nothing behind in its directory for temporary files.
@@ -161,18 +164,43 @@ esac
 }
 
 /// A runner under way.
-pub struct Started(Child);
+pub struct Started {
+    child: Child,
+    stdout: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
 
 impl Started {
+    fn new(mut child: Child) -> Self {
+        let mut pipe = child.stdout.take().unwrap();
+        let stdout = Arc::<Mutex<String>>::default();
+        let said = Arc::clone(&stdout);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = pipe.read(&mut buffer) {
+                said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
+            }
+        });
+        Self { child, stdout, reader }
+    }
+
     /// Sends it a signal, by its name without `SIG`.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status();
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(status.unwrap().success());
+    }
+
+    /// Whether this was on its stdout so far.
+    pub fn said(&self, text: &str) -> bool {
+        self.stdout.lock().unwrap().contains(text)
     }
 
     /// Waits for its end.
     pub fn wait(self) -> Ended {
-        self.0.wait_with_output().unwrap().into()
+        let output = self.child.wait_with_output().unwrap();
+        self.reader.join().unwrap();
+        let stdout = std::mem::take(&mut *self.stdout.lock().unwrap());
+        Ended { stdout, ..output.into() }
     }
 }
 
