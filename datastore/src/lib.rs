@@ -44,6 +44,7 @@ pub async fn serve(
     let address = listener.local_addr()?;
     tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));
+    tokio::spawn(store.clone().tidy(shutdown.clone()));
 
     let app = app::App { store: store.clone(), auth, shutdown: shutdown.clone() };
     server::run(listener, app::router(app), shutdown, drain).await;

@@ -11,12 +11,15 @@
 mod cloud;
 mod get;
 mod index;
+mod janitor;
 mod objects;
 mod parts;
 mod probe;
 mod put;
 mod ranged;
 mod record;
+mod reindex;
+mod runs;
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -94,6 +97,8 @@ struct Traits {
     root: Option<PathBuf>,
     /// Whose cloud it is, if it is one.
     provider: Option<Provider>,
+    /// What our keys lie below in its bucket: nothing, or a path with its `/`.
+    below: String,
     /// Whether an object can carry its digest as metadata.
     metadata: bool,
     /// Up to here a body is put in one piece.
@@ -202,7 +207,7 @@ impl Store {
             Storage::Memory => Ok(Self::new(Arc::new(InMemory::new()), Traits::memory())),
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
-                let store = Self::new(opened.objects, Traits::cloud(cloud.provider));
+                let store = Self::new(opened.objects, Traits::cloud(cloud));
                 let (pages, credentials) = (Some(opened.pages), Some(opened.credentials));
                 Ok(Self { pages, credentials, ..store })
             }
@@ -220,6 +225,11 @@ impl Store {
             indexed: Arc::default(),
             uploads: TaskTracker::new(),
         }
+    }
+
+    /// What our keys lie below in the bucket, for those who go there without our prefix.
+    fn below(&self) -> &str {
+        &self.traits.below
     }
 
     /// Bytes that one upload may hold in memory at most.
@@ -288,18 +298,21 @@ impl Store {
 impl Traits {
     fn file(root: PathBuf) -> Self {
         let (whole, part) = (256 * KIB, MIB);
-        Self { root: Some(root), provider: None, metadata: false, whole, part, flying: 0 }
+        Self { root: Some(root), metadata: false, whole, part, ..Self::memory() }
     }
 
     fn memory() -> Self {
+        let (root, provider, below) = (None, None, String::new());
         let (whole, part) = (8 * MIB, 8 * MIB);
-        Self { root: None, provider: None, metadata: true, whole, part, flying: 0 }
+        Self { root, provider, below, metadata: true, whole, part, flying: 0 }
     }
 
     /// Parts of the smallest size that is taken everywhere: more of them in the same memory.
-    fn cloud(provider: Provider) -> Self {
-        let (whole, part) = (8 * MIB, 5 * MIB);
-        Self { root: None, provider: Some(provider), metadata: true, whole, part, flying: 4 }
+    fn cloud(cloud: &Cloud) -> Self {
+        let prefix = &cloud.prefix;
+        let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let (provider, part, flying) = (Some(cloud.provider), 5 * MIB, 4);
+        Self { provider, below, part, flying, ..Self::memory() }
     }
 }
 

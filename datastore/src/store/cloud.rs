@@ -21,7 +21,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{
     BackoffConfig, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider,
 };
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 
 use super::BoxError;
 
@@ -344,7 +344,7 @@ impl Variables {
     }
 
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|value| value.expose_secret())
+        self.0.get(name).map(ExposeSecret::expose_secret)
     }
 
     /// Those that a builder knows.

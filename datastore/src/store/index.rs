@@ -5,15 +5,13 @@
 //! `...~<sha256 of its name>`, with the name as content. It comes before the object, so that no run
 //! can be missed; one whose first upload broke off is listed, too, without attempts.
 
-use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use datastore_api::key::{RunInfo, Runs};
-use datastore_api::{Attempt, Name, RunKey, Sha256};
+use datastore_api::{Attempt, RunKey, Sha256};
 use futures::TryStreamExt as _;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
+use object_store::{PutMode, PutOptions};
 
 use super::{Store, StoreError, backend, index_prefix, parse, run_prefix};
 
@@ -59,54 +57,10 @@ impl Store {
             Err(error) => Err(backend(error)),
         }
     }
-
-    /// Makes the entries of runs that were stored before there was an index, and returns how many.
-    pub async fn reindex(&self) -> Result<u64, StoreError> {
-        Err(StoreError::Backend("not yet".into()))
-    }
-
-    /// A page of a layer's runs, newest first; `after` is the cursor that the page before named.
-    pub async fn runs(
-        &self,
-        namespace: &Name,
-        layer: &Name,
-        limit: usize,
-        after: Option<&str>,
-    ) -> Result<Runs, StoreError> {
-        let prefix = parse(&index_prefix(namespace.as_ref(), layer.as_ref()))?;
-        let found = self.objects.list(Some(&prefix)).try_collect::<Vec<_>>().await?;
-        let mut entries =
-            found.iter().filter_map(|meta| meta.location.filename()).collect::<Vec<_>>();
-        entries.sort_unstable();
-
-        // A run with several attempts stands here for each of them: the newest counts.
-        let mut seen = HashSet::new();
-        entries.retain(|entry| parse_entry(entry).is_some_and(|(_, run)| seen.insert(run)));
-        entries.retain(|entry| after.is_none_or(|after| *entry > after));
-
-        let next = entries.get(limit).and_then(|_| entries.get(limit.checked_sub(1)?));
-        let next = next.map(|entry| (*entry).to_owned());
-        let mut runs = Vec::new();
-        for entry in entries.into_iter().take(limit) {
-            runs.extend(self.run_info(&prefix, entry).await?);
-        }
-        Ok(Runs { runs, next })
-    }
-
-    async fn run_info(&self, prefix: &Path, entry: &str) -> Result<Option<RunInfo>, StoreError> {
-        let Some((millisecond, run)) = parse_entry(entry) else { return Ok(None) };
-        let started = jiff::Timestamp::from_millisecond(millisecond).map_err(backend)?.to_string();
-        if let Some(run) = run.strip_prefix('-') {
-            return Ok(Some(RunInfo { run: run.to_owned(), started }));
-        }
-        let content = self.objects.get(&parse(&format!("{prefix}/{entry}"))?).await?;
-        let run = String::from_utf8(content.bytes().await?.into()).map_err(backend)?;
-        Ok(Some(RunInfo { run, started }))
-    }
 }
 
 /// The name of a run's entry, and what it holds.
-fn entry(now: u64, run: &str) -> (String, String) {
+pub(super) fn entry(now: u64, run: &str) -> (String, String) {
     let time = u64::MAX - now;
     if is_plain(run) {
         (format!("{time:016x}-{run}"), String::new())
@@ -116,7 +70,7 @@ fn entry(now: u64, run: &str) -> (String, String) {
 }
 
 /// When a run started, and its name or digest with the sign before it.
-fn parse_entry(entry: &str) -> Option<(i64, &str)> {
+pub(super) fn parse_entry(entry: &str) -> Option<(i64, &str)> {
     let (time, run) = entry.split_at_checked(HEX_DIGITS)?;
     let time = u64::MAX - u64::from_str_radix(time, 16).ok()?;
     run.starts_with(['-', '~']).then_some((i64::try_from(time).ok()?, run))

@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn blocks_give_back_what_they_were_given_whole_blocks_first() {
         for pieces in [&[1][..], &[BLOCK], &[BLOCK - 1, 2], &[3 * BLOCK + 5], &[7; 100]] {
-            let all = (0..pieces.iter().sum::<usize>()).map(|at| at as u8).collect::<Vec<_>>();
+            let all = (0..=250).cycle().take(pieces.iter().sum()).collect::<Vec<u8>>();
             let mut blocks = Blocks::default();
             let mut at = 0;
             for piece in pieces {

@@ -74,6 +74,28 @@ impl Ability {
 }
 
 impl ProbeResults {
+    fn log(&self) {
+        let can = |ability| self.can(ability);
+        if let Some(error) = &self.error {
+            tracing::error!(error, "the storage does not do what is needed");
+        } else {
+            tracing::info!(
+                list = can(Ability::List),
+                write = can(Ability::Write),
+                conditional_create = can(Ability::Create),
+                read = can(Ability::Read),
+                delete = can(Ability::Delete),
+                "storage tried"
+            );
+        }
+        if can(Ability::Create) == Some(false) {
+            tracing::warn!(
+                "this storage overwrites where it was told to create: what is created twice at once \
+                 is kept apart within this process, but not between replicas"
+            );
+        }
+    }
+
     /// Whether the backend does this, if it was tried.
     pub fn can(&self, ability: Ability) -> Option<bool> {
         self.abilities.iter().find(|(tried, _)| *tried == ability).map(|(_, can)| *can)
@@ -122,30 +144,9 @@ impl Store {
         })
     }
 
-    fn told(&self, results: &ProbeResults) {
-        let can = |ability| results.can(ability);
-        match &results.error {
-            Some(error) => tracing::error!(error, "the storage does not do what is needed"),
-            None => tracing::info!(
-                list = can(Ability::List),
-                write = can(Ability::Write),
-                conditional_create = can(Ability::Create),
-                read = can(Ability::Read),
-                delete = can(Ability::Delete),
-                "storage tried"
-            ),
-        }
-        if can(Ability::Create) == Some(false) {
-            tracing::warn!(
-                "this storage overwrites where it was told to create: only replicas that are this \
-                 process are kept from replacing each other's plans"
-            );
-        }
-    }
-
     /// Says what was seen at the start, and tries the backend from time to time, until `shutdown`.
     pub async fn watch(self, shutdown: CancellationToken) {
-        self.told(&self.probe_results());
+        self.probe_results().log();
         let mut ticks = interval(LIST_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let watching = async {

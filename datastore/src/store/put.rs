@@ -211,13 +211,13 @@ impl Store {
         }
         let etag = match parts.complete().await {
             Ok(put) => put.e_tag,
-            Err(error) => match self.uploaded(path, &parts.id).await {
-                Some(etag) => etag,
-                None => {
+            Err(error) => {
+                let Some(etag) = self.uploaded(path, &parts.id).await else {
                     parts.abort().await;
                     return Err(backend(error));
-                }
-            },
+                };
+                etag
+            }
         };
         if terms.sha256.is_none() || !self.traits.metadata {
             self.record(path, etag, size, sha256).await?;
