@@ -9,8 +9,10 @@ use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{self, Admission};
 use crate::auth::{self, Auth};
 use crate::error::{ApiError, Cause, Route, not_found, plain};
+use crate::limits::Limits;
 use crate::store::Store;
 use crate::{artifacts, bundles, logs, plans, runs, telemetry};
 
@@ -21,6 +23,10 @@ pub(crate) struct App {
     pub(crate) store: Store,
     /// Who may have them.
     pub(crate) auth: Auth,
+    /// How much of anything a caller may have.
+    pub(crate) limits: Limits,
+    /// Who is let in at once.
+    pub(crate) admission: Admission,
     /// Cancelled once the service is to end.
     pub(crate) shutdown: CancellationToken,
 }
@@ -36,6 +42,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/runs", get(runs::runs))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(from_fn_with_state(app.admission.clone(), admission::admit))
         .layer(from_fn_with_state(app.auth, auth::admit))
         .layer(map_response(for_the_caller_alone));
     Router::new()
@@ -44,6 +51,7 @@ pub(crate) fn router(app: App) -> Router {
         .nest("/api", api)
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
+        .layer(from_fn(admission::small_head))
         .layer(from_fn(telemetry::access_log))
         .with_state(app)
 }

@@ -7,11 +7,12 @@ use std::error::Error;
 
 use axum::Json;
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
+use crate::incoming::TooLarge;
 use crate::store::StoreError;
 
 /// Why a request was not served, in the words of its route.
@@ -51,6 +52,12 @@ pub(crate) enum Cause {
     Range { size: u64 },
     #[error("shutting down")]
     Draining,
+    #[error("too much is under way; try again")]
+    Busy,
+    #[error("the line and the headers of the request have more than 16 KiB")]
+    Head,
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error("the storage backend does not answer")]
     NotReady(#[source] StoreError),
     #[error(transparent)]
@@ -58,6 +65,19 @@ pub(crate) enum Cause {
 }
 
 impl Route {
+    /// For a refusal before the request is at its handler.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        match (path, method == Method::PUT) {
+            ("/api/plans", false) => Self::GetPlan,
+            ("/api/plans", true) => Self::PutPlan,
+            ("/api/logs", false) => Self::GetLogs,
+            ("/api/logs", true) => Self::PutLogs,
+            ("/api/repository/revision/bundle", false) => Self::GetBundle,
+            ("/api/repository/revision/bundle", true) => Self::PutBundle,
+            _ => Self::Own,
+        }
+    }
+
     /// For `map_err`: the error, in the words of this route.
     pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
         move |cause| ApiError { route: self, cause: cause.into() }
@@ -100,11 +120,17 @@ impl ApiError {
             Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
             Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
             Cause::Store(StoreError::KeyTooLong(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
             Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -128,6 +154,9 @@ impl ApiError {
                 format!("{text}: {}", chain(&self.cause))
             }
             (_, Some(text)) => text.to_owned(),
+            (Cause::Store(StoreError::Upload(error)), None) if error.is::<TooLarge>() => {
+                error.to_string()
+            }
             (Cause::Store(StoreError::Upload(_)), None) => {
                 format!("could not read request body: {}", chain(&self.cause))
             }
@@ -154,7 +183,7 @@ impl IntoResponse for ApiError {
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
         }
-        if let Cause::Draining = self.cause {
+        if let Cause::Draining | Cause::Busy = self.cause {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response

@@ -1,5 +1,6 @@
 //! An HTTP service over an object store, for what runs of Terraform produce.
 
+mod admission;
 mod app;
 mod artifacts;
 mod auth;
@@ -7,7 +8,9 @@ mod bundles;
 pub mod config;
 mod error;
 pub mod gc;
+mod incoming;
 pub mod kind;
+mod lasting;
 pub mod limits;
 mod logs;
 mod params;
@@ -24,6 +27,7 @@ use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 pub use crate::auth::Auth;
 use crate::config::Config;
 use crate::store::Store;
@@ -44,10 +48,15 @@ pub async fn serve(
     let address = listener.local_addr()?;
     tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));
-    tokio::spawn(store.clone().tidy(shutdown.clone()));
 
-    let app = app::App { store: store.clone(), auth, shutdown: shutdown.clone() };
-    server::run(listener, app::router(app), shutdown, drain).await;
+    let app = app::App {
+        store: store.clone(),
+        auth,
+        limits: limits.clone(),
+        admission: Admission::new(&limits, &store),
+        shutdown: shutdown.clone(),
+    };
+    server::run(listener, app::router(app), limits, shutdown, drain).await;
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
         tracing::warn!("an upload that was broken off may have left a hidden file");
     }

@@ -1,27 +1,36 @@
 //! Connections: accepted, served, and ended in good order.
 //!
-//! Not `axum::serve`, which has no limit on how long a request's head may take.
+//! Not `axum::serve`, which has no limit on how long a request's head may take, nor on anything else.
 
+mod socket;
+
+use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use self::socket::{Answering, Socket, Stage};
 use crate::config::Drain;
+use crate::lasting::lasting;
+use crate::limits::Limits;
 
-/// A client that has not sent the head of its request by then is gone, or means no good.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A request whose head is not there so long after the end has begun is no request.
+const HEAD_AT_END: Duration = Duration::from_secs(1);
 /// Bytes read or written at once; also what a connection may hold of a body it cannot pass on yet.
 const BUFFER: usize = 256 << 10;
 
@@ -39,16 +48,24 @@ struct End {
 pub(crate) async fn run(
     listener: TcpListener,
     router: Router,
+    limits: Limits,
     shutdown: CancellationToken,
     drain: Drain,
 ) {
     let connections = TaskTracker::new();
     let end = End::default();
+    let places = Arc::new(Semaphore::new(limits.connections));
     let accepting = async {
         loop {
+            // Never closed, so there is always a place in the end.
+            let place = Arc::clone(&places).acquire_owned().await;
             match listener.accept().await {
                 Ok((socket, _)) => {
-                    connections.spawn(serve(socket, router.clone(), end.clone()));
+                    let served = serve(socket, router.clone(), limits.clone(), end.clone());
+                    connections.spawn(async {
+                        served.await;
+                        drop(place);
+                    });
                 }
                 Err(error) => {
                     // Most likely too many open files, which only gets better with time.
@@ -73,29 +90,52 @@ pub(crate) async fn run(
     }
 }
 
-async fn serve(socket: TcpStream, router: Router, end: End) {
+async fn serve(tcp: TcpStream, router: Router, limits: Limits, end: End) {
     // Else the last bytes of an answer wait 40 ms for the acknowledgement of those before.
-    if let Err(error) = socket.set_nodelay(true) {
+    if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
-    let service = router.map_request(|request: Request<Incoming>| request.map(Body::new));
+    let stage = Arc::new(Stage::default());
+    let socket = TokioIo::new(Socket::new(tcp, Arc::clone(&stage), &limits));
+    let service = service_fn(|request| answer(request, router.clone(), Arc::clone(&stage)));
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
     // A caller that has said all it has to say may still want the answer.
-    http.half_close(true);
-    let connection = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(service));
-    let mut connection = pin!(connection);
+    http.max_buf_size(BUFFER).half_close(true);
+    let mut connection = pin!(http.serve_connection(socket, service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = end.closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection.as_mut() => served,
+                () = no_request(&stage) => Ok(()),
                 () = end.over.cancelled() => Ok(()),
             }
         }
     };
     if let Err(error) = served {
         tracing::debug!(%error, "connection broken off");
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    router: Router,
+    stage: Arc<Stage>,
+) -> Result<Response, Infallible> {
+    stage.busy();
+    let has_body = !request.body().is_end_stream();
+    let response = router.oneshot(request.map(Body::new)).await?;
+    if has_body && !response.status().is_success() {
+        stage.linger();
+    }
+    Ok(lasting(response, Answering(stage)))
+}
+
+/// Ends once the connection has had time to get a request across, and has not.
+async fn no_request(stage: &Stage) {
+    sleep(HEAD_AT_END).await;
+    if stage.is_busy() {
+        std::future::pending().await
     }
 }

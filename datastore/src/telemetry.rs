@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -22,6 +22,8 @@ use tracing::Instrument as _;
 use crate::config::LogFormat;
 use crate::error::value;
 use crate::params::Params;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Starts the log.
 pub fn init(format: LogFormat) {
@@ -38,7 +40,7 @@ pub fn init(format: LogFormat) {
 
 /// Gives every request an id, which its answer and all its lines bear, and one line at its end.
 pub(crate) async fn access_log(request: Request, next: Next) -> Response {
-    let id = next_id();
+    let id = given_id(request.headers()).unwrap_or_else(next_id);
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let line = Line {
         id: id.clone(),
@@ -52,12 +54,19 @@ pub(crate) async fn access_log(request: Request, next: Next) -> Response {
     let span = tracing::info_span!("request", id);
     let mut counted = Counted { body: Body::empty(), span: span.clone(), line };
     let mut response = next.run(request).instrument(span).await;
-    response.headers_mut().insert("x-request-id", value(&id));
+    response.headers_mut().insert(REQUEST_ID, value(&id));
     counted.line.status = Some(response.status());
     response.map(|body| {
         counted.body = body;
         Body::new(counted)
     })
+}
+
+/// The id that the caller, or a proxy before us, has already given to the request.
+fn given_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let sane = |c: u8| c.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&c);
+    ((1..=128).contains(&id.len()) && id.bytes().all(sane)).then(|| id.to_owned())
 }
 
 /// Unlike any other of this process, and most likely of its replicas.

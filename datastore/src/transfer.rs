@@ -5,10 +5,9 @@
 
 use std::convert::Infallible;
 use std::ops::Range;
-use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Request};
 use axum::http::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
     IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE,
@@ -16,18 +15,15 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
 use datastore_api::Sha256;
-use futures::stream::{self, BoxStream};
-use futures::{StreamExt as _, TryStreamExt as _};
-use tokio::time::timeout;
+use futures::TryStreamExt as _;
 
 use crate::error::{Cause, chain, value};
-use crate::store::{BoxError, ByteStream, Key, Meta, Store, StoreError, Terms};
+use crate::incoming;
+use crate::limits::Limits;
+use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
 
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
-/// A caller that has sent nothing for so long, in the middle of a body, will send nothing more.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// What a GET or HEAD asks for, beside the key.
 pub(crate) struct Wanted {
@@ -39,6 +35,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Upload {
     headers: HeaderMap,
     body: Body,
+    limits: Limits,
 }
 
 impl Wanted {
@@ -92,20 +89,12 @@ impl Upload {
     /// Stores the body at `key`.
     pub(crate) async fn keep(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let terms = terms(&self.headers)?;
-        let sha256 = store.put(key, terms, moving(self.body)).await?;
+        let length =
+            self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+        let body = incoming::watched(self.body, length, key.into(), &self.limits)?;
+        let sha256 = store.put(key, terms, body).await?;
         Ok([(ETAG, value(&sha256_tag(sha256)))].into_response())
     }
-}
-
-/// The pieces of a body, an error once none has come for too long.
-fn moving(body: Body) -> BoxStream<'static, Result<Bytes, BoxError>> {
-    let pieces = stream::try_unfold(body.into_data_stream(), async |mut body| {
-        match timeout(IDLE, body.try_next()).await {
-            Ok(piece) => Ok(piece?.map(|piece| (piece, body))),
-            Err(_) => Err(format!("nothing came for {} s", IDLE.as_secs()).into()),
-        }
-    });
-    pieces.boxed()
 }
 
 fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
@@ -213,26 +202,21 @@ impl<S: Sync> FromRequestParts<S> for Wanted {
     }
 }
 
-impl<S: Sync> FromRequest<S> for Upload {
+impl<S: Sync> FromRequest<S> for Upload
+where
+    Limits: FromRef<S>,
+{
     type Rejection = Infallible;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
         let (parts, body) = request.into_parts();
-        Ok(Self { headers: parts.headers, body })
+        Ok(Self { headers: parts.headers, body, limits: Limits::from_ref(state) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_stops_moving_is_given_up() {
-        let first = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"a")) });
-        let mut body = moving(Body::from_stream(first.chain(stream::pending())));
-        assert_eq!(body.try_next().await.unwrap().unwrap(), "a");
-        assert_eq!(body.try_next().await.unwrap_err().to_string(), "nothing came for 30 s");
-    }
 
     #[test]
     fn ranges_are_read_as_rfc_9110_says() {

@@ -6,6 +6,7 @@ mod artifacts;
 mod bundles;
 mod cut;
 mod http;
+mod limits;
 mod logs;
 mod plans;
 mod process;

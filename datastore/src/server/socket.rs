@@ -1,0 +1,218 @@
+//! A connection's socket, which knows how long it may be silent.
+//!
+//! hyper itself has one limit for the head of a request, which also ends a connection that merely
+//! waits for the next request, and none for a reader that stalls.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::incoming::Pace;
+use crate::limits::Limits;
+
+/// After a refusal, what the caller still sends is read for so long, and thrown away: closing at once
+/// would reset the connection, and the refusal with it.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Where a connection stands; told by the service, asked by the socket.
+#[derive(Debug, Default)]
+pub(super) struct Stage {
+    at: AtomicU8,
+    lingers: AtomicBool,
+}
+
+/// The head of a request is being read.
+const HEAD: u8 = 0;
+/// A request is being answered.
+const BUSY: u8 = 1;
+/// The next request is waited for.
+const IDLE: u8 = 2;
+
+impl Stage {
+    pub(super) fn busy(&self) {
+        self.at.store(BUSY, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.at.load(Ordering::Relaxed) == BUSY
+    }
+
+    fn idle(&self) {
+        self.at.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// The caller is to hear why, even if it never stops talking.
+    pub(super) fn linger(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Its end is the end of a request.
+pub(super) struct Answering(pub(super) Arc<Stage>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.idle();
+    }
+}
+
+/// A socket that gives up on a silent caller.
+pub(super) struct Socket {
+    tcp: TcpStream,
+    stage: Arc<Stage>,
+    /// Limits for [`HEAD`] and [`IDLE`], and for a write.
+    head: Duration,
+    keep_alive: Duration,
+    idle: Duration,
+    /// Runs while a request is waited for.
+    silence: Option<(u8, Pin<Box<Sleep>>)>,
+    /// Runs while the caller takes nothing of what we write.
+    stalled: Option<(Instant, Pin<Box<Sleep>>)>,
+    pace: Pace,
+    /// Runs after the end.
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub(super) fn new(tcp: TcpStream, stage: Arc<Stage>, limits: &Limits) -> Self {
+        let Limits { head, keep_alive, idle, .. } = *limits;
+        let pace = Pace::default();
+        Self {
+            tcp,
+            stage,
+            head,
+            keep_alive,
+            idle,
+            silence: None,
+            stalled: None,
+            pace,
+            linger: None,
+        }
+    }
+
+    /// Fails once the request that is waited for should have come.
+    fn check_silence(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let at = self.stage.at.load(Ordering::Relaxed);
+        let limit = match at {
+            HEAD => self.head,
+            IDLE => self.keep_alive,
+            _ => {
+                self.silence = None;
+                return Ok(());
+            }
+        };
+        let silence = match &mut self.silence {
+            Some((since, silence)) if *since == at => silence,
+            silence => &mut silence.insert((at, Box::pin(sleep(limit)))).1,
+        };
+        match silence.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "no request came")),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// What became of a write; fails once the caller has taken too little for too long.
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        wrote: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let slow = |text| io::Error::new(io::ErrorKind::TimedOut, text);
+        match wrote {
+            Poll::Ready(Ok(bytes)) => {
+                let waited =
+                    self.stalled.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+                if self.pace.is_too_slow(waited, bytes) {
+                    return Poll::Ready(Err(slow("the answer is read too slowly")));
+                }
+                wrote
+            }
+            Poll::Pending => {
+                let idle = self.idle;
+                let (_, stalled) =
+                    self.stalled.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(idle))));
+                ready!(stalled.as_mut().poll(cx));
+                Poll::Ready(Err(slow("the answer is not read")))
+            }
+            Poll::Ready(Err(_)) => wrote,
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.tcp).poll_read(cx, buffer);
+        if read.is_ready() && buffer.filled().len() > before {
+            // The head's time begins with its first byte.
+            let _was_idle =
+                self.stage.at.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.check_silence(cx)?;
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.tcp).poll_write(cx, bytes);
+        self.written(cx, wrote)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.tcp).poll_write_vectored(cx, pieces);
+        self.written(cx, wrote)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let linger = match &mut this.linger {
+            Some(linger) => linger,
+            none => {
+                ready!(Pin::new(&mut this.tcp).poll_shutdown(cx))?;
+                if !this.stage.lingers.load(Ordering::Relaxed) {
+                    return Poll::Ready(Ok(()));
+                }
+                none.insert(Box::pin(sleep(LINGER)))
+            }
+        };
+        let mut waste = [0; 16 << 10];
+        loop {
+            if linger.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut buffer = ReadBuf::new(&mut waste);
+            ready!(Pin::new(&mut this.tcp).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}

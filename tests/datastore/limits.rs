@@ -1,0 +1,280 @@
+//! How much a caller may have, and for how long.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use datastore::kind::Kind;
+use datastore::limits::Limits;
+use futures::stream;
+use reqwest::{Body, Method};
+use support::TestDatastore;
+
+use crate::http::{CLIENT, RUN, get, noise, put, request, send, stored};
+
+const MIB: usize = 1 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn connect(datastore: &TestDatastore) -> TcpStream {
+    let address = datastore.url.socket_addrs(|| None).unwrap()[0];
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(20 * SECOND)).unwrap();
+    socket
+}
+
+/// What comes until the other side has no more to say, or has gone.
+fn rest(socket: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _reset = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Status and headers of one answer without a body, or with the body `OK`.
+fn answer(socket: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        socket.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    if answer.contains("content-length: 2\r\n") {
+        socket.read_exact(&mut [0; 2]).unwrap();
+    }
+    answer
+}
+
+fn kinds() -> [(Kind, String); 7] {
+    let plan = |format| format!("plans?{RUN}&attempt=0&format={format}");
+    [
+        (Kind::Bin, plan("bin")),
+        (Kind::Json, plan("json")),
+        (Kind::Pretty, plan("pretty")),
+        (Kind::Short, plan("short")),
+        (Kind::Log, format!("logs?{RUN}&attempt=0")),
+        (Kind::Bundle, "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d".to_owned()),
+        (Kind::Artifact, format!("artifacts?{RUN}&attempt=0&name=run.json")),
+    ]
+}
+
+#[tokio::test]
+async fn every_kind_has_its_own_size_and_more_is_refused_whole() {
+    let mut limits = Limits::default();
+    for (size, (kind, _)) in (10..).zip(kinds()) {
+        limits.sizes.set(kind, size);
+    }
+    let datastore = TestDatastore::limited(limits).await;
+    for (size, (_, url)) in (10..).zip(kinds()) {
+        stored(&datastore, &url, noise(size, 1)).await;
+        assert_eq!(put(&datastore, &url, noise(size + 1, 2)).await.status, 413, "{url}");
+        let pieces = [noise(size, 3), b"x".to_vec()].map(Ok::<_, std::io::Error>);
+        let counted = Body::wrap_stream(stream::iter(pieces));
+        let counted = send(request(&datastore, Method::PUT, &url).body(counted)).await;
+        assert_eq!(counted.status, 413, "{url}");
+        if !url.starts_with("logs") {
+            assert_eq!(get(&datastore, &url).await.body, noise(size, 1));
+        }
+    }
+    let refused = put(&datastore, &kinds()[0].1, noise(11, 1)).await.refusal();
+    insta::assert_snapshot!(refused, @"413 text/plain; charset=UTF-8 it is larger than the 10B that `--max-size` allows for `bin`");
+    let refused = put(&datastore, &kinds()[6].1, noise(17, 1)).await.refusal();
+    insta::assert_snapshot!(refused, @r#"413 application/problem+json {"type":"about:blank","title":"Payload Too Large","status":413,"detail":"it is larger than the 16B that `--max-size` allows for `artifact`"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_length_that_is_too_large_is_refused_before_the_body_is_sent() {
+    let datastore = TestDatastore::memory().await;
+    let mut socket = connect(&datastore);
+    let head = format!("PUT /api/plans?{RUN}&attempt=0&format=short HTTP/1.1\r\nhost: x\r\n");
+    write!(socket, "{head}content-length: 1048577\r\n\r\n").unwrap();
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 413 "));
+
+    // One that sends all the same hears why, and is not reset.
+    for size in [2 * MIB, 64 * MIB] {
+        let url = format!("plans?{RUN}&attempt=0&format=short");
+        assert_eq!(put(&datastore, &url, noise(size, 1)).await.status, 413);
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_16_kib() {
+    let datastore = TestDatastore::memory().await;
+    for (length, status) in [(15 << 10, 200), (17 << 10, 431), (200 << 10, 431)] {
+        let healthz = datastore.url.join("healthz").unwrap();
+        let answer = send(CLIENT.get(healthz).header("x-long", "a".repeat(length))).await;
+        assert_eq!(answer.status, status, "{length}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_dribbles_is_cut_off() {
+    let limits = Limits { head: SECOND / 2, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    for begun in ["", "GET /healthz HTTP/1.1\r\n"] {
+        let mut socket = connect(&datastore);
+        socket.write_all(begun.as_bytes()).unwrap();
+        let since = Instant::now();
+        while socket.write_all(b"a").is_ok() {
+            assert!(since.elapsed() < 5 * SECOND, "never cut off");
+            std::thread::sleep(SECOND / 20);
+        }
+        assert!(since.elapsed() > SECOND / 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_may_wait_longer_for_its_next_request_than_for_the_rest_of_one() {
+    let (head, keep_alive) = (SECOND / 4, SECOND);
+    let limits = Limits { head, keep_alive, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let mut socket = connect(&datastore);
+    for _ in 0..3 {
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
+        std::thread::sleep(SECOND / 2);
+    }
+    let since = Instant::now();
+    assert_eq!(rest(&mut socket), "");
+    assert!(since.elapsed() < 2 * SECOND);
+
+    // The second head is under the same limit as the first.
+    let mut socket = connect(&datastore);
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    answer(&mut socket);
+    socket.write_all(b"GET /hea").unwrap();
+    let since = Instant::now();
+    assert_eq!(rest(&mut socket), "");
+    assert!(since.elapsed() < keep_alive, "{:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stalls_is_refused() {
+    let datastore = TestDatastore::limited(Limits { idle: SECOND / 2, ..Limits::default() }).await;
+    let mut socket = connect(&datastore);
+    let head = format!("PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n");
+    write!(socket, "{head}content-length: 10\r\n\r\nhello").unwrap();
+    let answer = rest(&mut socket);
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.ends_with("nothing came for 500ms"), "{answer}");
+    assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=0")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stalls_is_cut_off_and_a_slow_one_is_not() {
+    let datastore = TestDatastore::limited(Limits { idle: SECOND, ..Limits::default() }).await;
+    let size = 32 * MIB;
+    stored(&datastore, &format!("plans?{RUN}&attempt=0"), noise(size, 1)).await;
+    let ask = || {
+        let mut socket = connect(&datastore);
+        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n");
+        write!(socket, "{get}connection: close\r\n\r\n").unwrap();
+        socket
+    };
+    let mut stalled = ask();
+    std::thread::sleep(3 * SECOND);
+    let mut read = Vec::new();
+    let _reset = stalled.read_to_end(&mut read);
+    assert!(read.len() < size);
+
+    let mut slow = ask();
+    let (mut read, mut piece) = (0, vec![0; 8 * MIB]);
+    loop {
+        match slow.read(&mut piece).unwrap() {
+            0 => break,
+            length => read += length,
+        }
+        if read < size / 2 {
+            std::thread::sleep(SECOND / 4);
+        }
+    }
+    assert!(read > size);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_no_memory_waits_and_is_then_told_to_come_back() {
+    let limits = Limits { memory: MIB, wait: SECOND / 2, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let plan = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &plan, "old").await;
+
+    let mut holds_all = connect(&datastore);
+    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
+    write!(holds_all, "PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .unwrap();
+    tokio::time::sleep(SECOND / 10).await;
+    let since = Instant::now();
+    let refused = put(&datastore, &plan, "new").await;
+    assert!(since.elapsed() >= SECOND / 2);
+    assert_eq!(refused.header("retry-after"), Some("5"));
+    insta::assert_snapshot!(refused.refusal(), @"503 text/plain; charset=UTF-8 too much is under way; try again");
+    let refused = get(&datastore, &format!("artifacts?{RUN}&attempt=0&name=b")).await;
+    insta::assert_snapshot!(refused.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too much is under way; try again"}"#);
+    assert_eq!(get(&datastore, &plan).await.status, 503);
+    for path in ["healthz", "readyz"] {
+        let answer = send(CLIENT.get(datastore.url.join(path).unwrap())).await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+
+    // It is in line, and gets in once there is room.
+    let (waited, ()) = tokio::join!(put(&datastore, &plan, "new"), async {
+        tokio::time::sleep(SECOND / 10).await;
+        holds_all.write_all(b"0\r\n\r\n").unwrap();
+    });
+    assert_eq!(waited.status, 200);
+    assert!(answer(&mut holds_all).starts_with("HTTP/1.1 200 "));
+    assert_eq!(get(&datastore, &plan).await.text(), "new");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_gives_its_memory_back_also_when_it_leaves() {
+    let limits = Limits { memory: 64 << 10, wait: SECOND / 4, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let plan = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &plan, noise(32 * MIB, 1)).await;
+    for _ in 0..3 {
+        let mut reader = connect(&datastore);
+        write!(reader, "GET /api/{plan} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        assert!(answer(&mut reader).starts_with("HTTP/1.1 200 "));
+        assert_eq!(get(&datastore, &plan).await.status, 503);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_connections_than_allowed_wait_for_a_place() {
+    let datastore = TestDatastore::limited(Limits { connections: 2, ..Limits::default() }).await;
+    let ask = |socket: &mut TcpStream| {
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    };
+    let mut served = [connect(&datastore), connect(&datastore)];
+    for socket in &mut served {
+        ask(socket);
+        answer(socket);
+    }
+    let mut waiting = connect(&datastore);
+    ask(&mut waiting);
+    waiting.set_read_timeout(Some(SECOND / 2)).unwrap();
+    waiting.read_exact(&mut [0]).unwrap_err();
+    drop(served);
+    waiting.set_read_timeout(Some(10 * SECOND)).unwrap();
+    assert!(answer(&mut waiting).starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn a_request_keeps_the_id_it_came_with_if_that_is_one() {
+    let datastore = TestDatastore::memory().await;
+    let id = async |given: &str| {
+        let healthz = CLIENT.get(datastore.url.join("healthz").unwrap());
+        let answer = send(healthz.header("x-request-id", given)).await;
+        answer.header("x-request-id").unwrap().to_owned()
+    };
+    for given in
+        ["a", "0af7651916cd43dd8448eb211c80319c", "Root=1-67891233-abcdef012345678912345678"]
+    {
+        assert_eq!(id(given).await, given);
+    }
+    for given in ["", "a b", "a\"b", "a{b}", &"a".repeat(129)] {
+        let own = id(given).await;
+        assert!(own != given && own.len() > 10, "{own}");
+    }
+    assert_ne!(id("").await, id("").await);
+}
