@@ -4,6 +4,7 @@
 
 mod artifacts;
 mod bundles;
+mod client;
 mod cut;
 mod http;
 mod limits;

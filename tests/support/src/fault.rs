@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use futures::TryStreamExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
@@ -37,18 +38,31 @@ struct Proxy {
     behind: Url,
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<String>>,
+    authorizations: Mutex<Vec<String>>,
+    garble: bool,
     http: reqwest::Client,
 }
 
 impl FaultyDatastore {
     /// One in front of `behind`.
     pub async fn before(behind: &Url, faults: Vec<Fault>) -> Self {
+        Self::start(behind, faults, false).await
+    }
+
+    /// One that hands out other bytes than it was given, under their headers.
+    pub async fn garbling(behind: &Url) -> Self {
+        Self::start(behind, Vec::new(), true).await
+    }
+
+    async fn start(behind: &Url, faults: Vec<Fault>, garble: bool) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let proxy = Arc::new(Proxy {
             behind: behind.clone(),
             faults: Mutex::new(faults),
-            seen: Mutex::new(Vec::new()),
+            seen: Mutex::default(),
+            authorizations: Mutex::default(),
+            garble,
             http: reqwest::Client::new(),
         });
         let router = Router::new().fallback(forward).with_state(Arc::clone(&proxy));
@@ -56,6 +70,11 @@ impl FaultyDatastore {
         let stopped = stop.clone().cancelled_owned();
         tokio::spawn(async { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
         Self { url, proxy, _running: stop.drop_guard() }
+    }
+
+    /// The `Authorization` of every request so far that had one.
+    pub fn authorizations(&self) -> Vec<String> {
+        self.proxy.authorizations.lock().unwrap().clone()
     }
 
     /// Method, path and query of every request so far.
@@ -68,6 +87,9 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let place = request.uri().path_and_query().unwrap().to_string();
     let method = request.method().clone();
     proxy.seen.lock().unwrap().push(format!("{method} {place}"));
+    if let Some(value) = request.headers().get("authorization") {
+        proxy.authorizations.lock().unwrap().push(value.to_str().unwrap().to_owned());
+    }
     let fault = {
         let mut faults = proxy.faults.lock().unwrap();
         let fault = faults.iter_mut().find(|fault| {
@@ -92,5 +114,10 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();
-    response.body(Body::from_stream(answer.bytes_stream())).unwrap()
+    let garble = proxy.garble;
+    let bytes = answer.bytes_stream().map_ok(move |piece| match garble {
+        true => piece.iter().map(|byte| byte ^ 1).collect(),
+        false => piece,
+    });
+    response.body(Body::from_stream(bytes)).unwrap()
 }

@@ -1,0 +1,138 @@
+//! The client that the runner uses, against a datastore and against a sick one.
+
+use std::time::Duration;
+
+use datastore_api::client::{Condition, Settings, Token, Upload};
+use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey, Sha256};
+use support::{Fault, FaultyDatastore, TestDatastore};
+use url::Url;
+
+const BIN: File = File::Plan(PlanFormat::Bin);
+
+fn run() -> RunKey {
+    let name = |text: &str| text.parse().unwrap();
+    RunKey { namespace: name("n"), layer: name("l"), run: name("r#1 ~é") }
+}
+
+fn settings(url: &Url) -> Settings {
+    Settings { first_pause: Duration::from_millis(1), ..Settings::new(url.clone()) }
+}
+
+fn client(url: &Url) -> Client {
+    Client::new(settings(url)).unwrap()
+}
+
+async fn put(
+    client: &Client,
+    bytes: &'static [u8],
+    condition: Condition,
+) -> Result<(), ClientError> {
+    client.put_file(&run(), Attempt(0), &BIN, &Upload::bytes(bytes), condition).await
+}
+
+#[tokio::test]
+async fn files_come_back_as_they_went_up_from_memory_and_from_disk() {
+    for datastore in TestDatastore::each().await {
+        let client = client(&datastore.url);
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let bytes = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect::<Vec<_>>();
+        std::fs::write(&from, &bytes).unwrap();
+        let upload = Upload::file(&from).await.unwrap();
+        assert_eq!(upload.sha256(), Sha256::of(&bytes));
+        client.put_file(&run(), Attempt(0), &BIN, &upload, Condition::Replace).await.unwrap();
+
+        let saved = client.save_file(&run(), None, &BIN, &to).await.unwrap();
+        assert_eq!(saved, Some(upload.sha256()));
+        assert_eq!(std::fs::read(&to).unwrap(), bytes);
+        let attempts = client.attempts(&run()).await.unwrap().attempts;
+        assert_eq!((attempts.len(), attempts[0].artifacts[0].size), (1, 3_000_000));
+        let runs = client.runs(&run().namespace, &run().layer, None).await.unwrap().runs;
+        assert_eq!(runs[0].run, run().run.to_string());
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_none() {
+    let datastore = TestDatastore::memory().await;
+    let client = client(&datastore.url);
+    assert!(client.get_file(&run(), None, &BIN).await.unwrap().is_none());
+    assert!(client.attempts(&run()).await.unwrap().attempts.is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("to");
+    assert_eq!(client.save_file(&run(), None, &BIN, &to).await.unwrap(), None);
+    assert!(!to.exists());
+}
+
+#[tokio::test]
+async fn creating_twice_is_fine_with_the_same_bytes_and_refused_with_others() {
+    let datastore = TestDatastore::memory().await;
+    let client = client(&datastore.url);
+    put(&client, b"one", Condition::Create).await.unwrap();
+    put(&client, b"one", Condition::Create).await.unwrap();
+    let refused = put(&client, b"two", Condition::Create).await.unwrap_err();
+    assert_eq!(refused.status().unwrap(), 412);
+    put(&client, b"two", Condition::Replace).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_what_passes_is_tried_again() {
+    let datastore = TestDatastore::memory().await;
+    for (status, tries) in [(500, 5), (503, 5), (429, 5), (400, 1), (403, 1), (408, 1), (412, 1)] {
+        let fault = Fault { method: "PUT", part: "", status, times: usize::MAX };
+        let faulty = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+        let refused = put(&client(&faulty.url), b"x", Condition::Replace).await.unwrap_err();
+        assert_eq!(refused.status().unwrap(), status);
+        assert_eq!(faulty.seen().len(), tries, "{status}");
+        let said = refused.to_string();
+        assert!(said.contains("/api/plans") && !said.contains("layer"), "no query: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_datastore_that_does_not_answer_is_given_up() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "GET", part: "", status: 0, times: usize::MAX };
+    let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let idle_timeout = Duration::from_millis(50);
+    let settings = Settings { idle_timeout, retries: 1, ..settings(&hanging.url) };
+    let error = Client::new(settings).unwrap().attempts(&run()).await.unwrap_err();
+    assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
+    assert_eq!(hanging.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_the_stored_ones_never_arrive() {
+    let datastore = TestDatastore::memory().await;
+    let client = client(&datastore.url);
+    put(&client, b"what was stored", Condition::Replace).await.unwrap();
+    let garbling = FaultyDatastore::garbling(&datastore.url).await;
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("to");
+    let garbled = Client::new(settings(&garbling.url)).unwrap();
+    let error = garbled.save_file(&run(), None, &BIN, &to).await.unwrap_err();
+    assert!(matches!(error, ClientError::Digest { .. }), "{error}");
+    assert!(!to.exists(), "nothing of it stays");
+}
+
+#[tokio::test]
+async fn the_token_is_read_again_for_every_request_and_shown_nowhere() {
+    let datastore = TestDatastore::memory().await;
+    let listening = FaultyDatastore::before(&datastore.url, vec![]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let settings = Settings { token: Token::File(file.clone()), ..settings(&listening.url) };
+    let client = Client::new(settings).unwrap();
+
+    let missing = client.attempts(&run()).await.unwrap_err();
+    assert!(matches!(missing, ClientError::Token { .. }), "{missing}");
+    for token in ["first-token", "rotated-token"] {
+        std::fs::write(&file, format!("{token}\n")).unwrap();
+        client.attempts(&run()).await.unwrap();
+        assert_eq!(listening.authorizations().last().unwrap(), token);
+    }
+    std::fs::write(&file, "se\u{0}cret").unwrap();
+    let broken = client.attempts(&run()).await.unwrap_err();
+    assert!(!format!("{broken} {broken:?} {client:?}").contains("cret\""), "{broken:?}");
+    assert!(!broken.to_string().contains("secret"));
+}
