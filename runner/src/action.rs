@@ -113,8 +113,7 @@ impl Run<'_> {
     async fn install(&self, dir: &Path) -> Result<Installed, RunError> {
         let Job { tool, request, tools, .. } = self.job;
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
-        let home = self.environment.home.as_deref();
-        let wanted = version::wanted(*tool, request, dir, home)?;
+        let wanted = version::wanted(*tool, request, dir, &self.environment.surroundings)?;
         let releases = Releases::new(tools, self.environment)?;
         let choice = releases.choose(&wanted).await?;
         Ok(releases.install(&choice).await?)

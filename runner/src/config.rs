@@ -3,9 +3,12 @@
 //! The only module that reads the environment. It checks form, not meaning: what the parts say
 //! together is for [`crate::job`].
 
-#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+mod environment;
+mod tools;
 
-use std::env;
+pub use environment::{Environment, MirrorVariables, Tenv};
+pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, ToolArgs};
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,9 +19,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use datastore_api::{Attempt, Name};
 use secrecy::SecretString;
-use url::Url;
 
-use crate::version::{ToolName, ToolRequest};
+use crate::version::ToolName;
 
 /// Runs Terraform and OpenTofu unattended: the right version, verified; plans and applies, stored;
 /// annotations on the layer.
@@ -99,7 +101,7 @@ impl Cli {
 
 /// An empty variable is none: CI systems write unset ones so.
 fn is_empty(arg: &Arg) -> bool {
-    arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty())
+    arg.get_env().is_some_and(environment::is_set_to_nothing)
 }
 
 /// Whether a flag on the command line keeps out what the variable of another says.
@@ -139,6 +141,8 @@ Examples:
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
     Install(InstallArgs),
+    /// Put a verified release into a directory that then is a mirror, for sites without a network
+    Mirror(MirrorArgs),
     /// Print the runner's own version
     Version,
 }
@@ -206,7 +210,7 @@ pub struct RunArgs {
 
     /// Terraform or OpenTofu [default: the manifest's, else what a version file or a .tofu file says,
     /// else terraform]
-    #[arg(long, env = "PLANCHA_TOOL", help_heading = "Tool", value_name = "TOOL")]
+    #[arg(long, env = "PLANCHA_TOOL", help_heading = "Tool", value_name = "TOOL", value_parser = planning_tool)]
     pub tool: Option<ToolName>,
     /// Version of it: exact (1.9.8), a constraint (~> 1.9), or latest [default: the manifest's, else
     /// from the code]
@@ -258,97 +262,6 @@ pub struct DatastoreArgs {
     pub token_file: Option<PathBuf>,
 }
 
-/// Where tools come from.
-#[derive(Clone, Debug, Args)]
-pub struct ToolArgs {
-    /// Where tools are installed [default: plancha/bin in the user's cache directory]
-    #[arg(
-        long,
-        env = "BURRITO_RUNNER_RUNNERBINARYPATH",
-        help_heading = "Tool",
-        value_name = "DIR"
-    )]
-    pub bin_dir: Option<PathBuf>,
-    /// Never touch the network for tools
-    #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool")]
-    pub offline: bool,
-    /// Ask for the list of versions now, however fresh the kept one is
-    #[arg(long, help_heading = "Tool", conflicts_with = "offline")]
-    pub refresh: bool,
-    /// Mirror of releases.hashicorp.com, in its layout
-    #[arg(long, env = "TFENV_REMOTE", help_heading = "Tool", value_name = "URL")]
-    pub releases_url: Option<Url>,
-    /// Mirror of OpenTofu's releases: api.json at its root, files as <URL>/v<version>/<file>
-    #[arg(long, env = "PLANCHA_TOFU_URL", help_heading = "Tool", value_name = "URL")]
-    pub tofu_url: Option<Url>,
-    /// Further OpenPGP keys that may sign releases (repeatable)
-    #[arg(long, env = "PLANCHA_KEYRING", help_heading = "Tool", value_name = "FILE")]
-    pub keyring: Vec<PathBuf>,
-    /// Refuse a release that has no signature
-    #[arg(long, help_heading = "Tool")]
-    pub require_signature: bool,
-    /// Certificates to trust for every HTTPS connection, besides the system's (PEM)
-    #[arg(long, env = "PLANCHA_CA_FILE", value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
-}
-
-/// `runner resolve`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  runner resolve                      what this directory asks for
-  runner resolve tofu live/vpc        which OpenTofu that directory asks for
-  runner resolve 'tofu@~> 1.9'        which one a constraint means")]
-pub struct ResolveArgs {
-    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST] | DIR", num_args = 0..=2)]
-    pub target: Vec<String>,
-    /// Print tool, version, request, source and why, as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where tools come from.
-    #[command(flatten)]
-    pub tools: ToolArgs,
-}
-
-/// `runner install`
-#[derive(Debug, Args)]
-pub struct InstallArgs {
-    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST] | DIR", num_args = 0..=2)]
-    pub target: Vec<String>,
-    /// Where tools come from.
-    #[command(flatten)]
-    pub tools: ToolArgs,
-}
-
-/// `[TOOL[@REQUEST]] [DIR]`, told apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The tool, if one was named, and the version asked for.
-    pub tool: Option<ToolRequest>,
-    /// The directory, the current one by default.
-    pub dir: PathBuf,
-}
-
-impl Target {
-    /// A first word that is not `terraform` or `tofu` (before an `@`) is DIR.
-    pub fn parse(words: &[String]) -> Result<Self, String> {
-        let (tool, rest) = match words {
-            [first, rest @ ..] => match ToolRequest::parse(first)? {
-                Some(tool) => (Some(tool), rest),
-                None => (None, words),
-            },
-            [] => (None, words),
-        };
-        match rest {
-            [] => Ok(Self { tool, dir: PathBuf::from(".") }),
-            [dir] => Ok(Self { tool, dir: PathBuf::from(dir) }),
-            [first, ..] => Err(format!("`{first}` is no tool: terraform or tofu goes before DIR")),
-        }
-    }
-}
-
 /// The run, and perhaps the attempt, that holds a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanName {
@@ -378,51 +291,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// What the environment says that no flag does.
-#[derive(Debug, Default)]
-pub struct Environment {
-    /// Where programs are looked for.
-    pub path: OsString,
-    /// The user's home, where `$HOME` says so.
-    pub home: Option<PathBuf>,
-    /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
-    pub cache_home: Option<PathBuf>,
-    /// The tool's data directory (`TF_DATA_DIR`).
-    pub tf_data_dir: Option<PathBuf>,
-    /// The datastore's token (`PLANCHA_TOKEN`).
-    pub token: Option<SecretString>,
-    /// Whether `CHECKPOINT_DISABLE` is the user's own.
-    pub checkpoint_disable: bool,
-    /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
-    git_config_count: usize,
-}
-
-impl Environment {
-    /// Reads it, once.
-    pub fn read() -> Self {
-        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
-        let directory = |name| set(name).map(PathBuf::from);
-        let home = directory("HOME");
-        let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-        Self {
-            path: set("PATH").unwrap_or_default(),
-            cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
-            home,
-            tf_data_dir: directory("TF_DATA_DIR"),
-            token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
-            checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
-            git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
+/// A tool that plans by itself: terragrunt has one of the others do so.
+fn planning_tool(text: &str) -> Result<ToolName, String> {
+    match text.parse() {
+        Ok(tool @ (ToolName::Terraform | ToolName::Tofu)) => Ok(tool),
+        Ok(ToolName::Terragrunt) | Err(_) => {
+            Err(format!("`{text}` plans nothing: terraform or tofu"))
         }
-    }
-
-    /// The variables that give git one more setting, beside the user's own.
-    pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
-        let n = self.git_config_count;
-        [
-            ("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string().into()),
-            (format!("GIT_CONFIG_KEY_{n}"), key.into()),
-            (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
-        ]
     }
 }
 

@@ -293,7 +293,7 @@ fn tool(
     let asked = asked.and_then(|(terraform, opentofu)| match tool {
         Some(ToolName::Terraform) => Some((terraform?, "the layer's spec.terraform.version")),
         Some(ToolName::Tofu) => Some((opentofu?, "the layer's spec.opentofu.version")),
-        None => None,
+        Some(ToolName::Terragrunt) | None => None,
     });
     let request = version.map(|version| (version, "--tool-version")).or(asked);
     Ok((tool, request))

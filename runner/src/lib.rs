@@ -52,6 +52,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
         }
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
+        Command::Mirror(args) => ended(release::mirror(&args, &environment).await),
         Command::Version => ended(release::print(env!("CARGO_PKG_VERSION"))),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })

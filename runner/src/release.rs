@@ -7,29 +7,36 @@
 
 mod command;
 mod error;
+mod feed;
 mod http;
 mod install;
 mod list;
 mod memory;
+mod mirror;
+mod outage;
 mod path;
+mod progress;
 mod signature;
 mod site;
 mod store;
 mod trust;
 mod unpack;
 
-pub(crate) use command::{install, print, resolve};
+pub(crate) use command::{install, mirror, print, resolve};
 pub(crate) use error::{ErrorKind, ReleaseError};
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use secrecy::ExposeSecret as _;
+use url::Url;
+
 use datastore_api::Sha256;
 
-use crate::config::{Environment, ToolArgs};
+use crate::config::{Environment, Tenv, ToolArgs};
 use crate::version::{Reason, Request, ToolName, Version, Wanted};
-use http::Http;
+use http::{Credential, Http, Proof};
 use list::List;
 use memory::Memory;
 use site::Site;
@@ -38,6 +45,7 @@ use store::Store;
 /// Where releases come from, and go to.
 pub(crate) struct Releases {
     args: ToolArgs,
+    tenv: Tenv,
     bin_dir: PathBuf,
     /// Plancha's directory in the user's cache.
     cache: Option<PathBuf>,
@@ -54,6 +62,8 @@ pub(crate) struct Choice {
     pub(crate) wanted: Wanted,
     pub(crate) version: Version,
     pub(crate) source: Source,
+    /// The versions that it was chosen from; none if it was asked for by its number.
+    pub(crate) candidates: Vec<Version>,
 }
 
 /// Where a tool comes from.
@@ -101,9 +111,32 @@ impl Releases {
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
             memory: Memory::new(cache.clone()),
-            http: Http::new(args.ca_file.clone()),
+            http: Http::new(args.ca_file.clone(), credentials(args, &environment.tenv)),
+            tenv: environment.tenv.clone(),
             cache,
         })
+    }
+
+    fn site(&self, tool: ToolName) -> Result<Site, ReleaseError> {
+        Site::new(tool, &self.args, &self.tenv)
+    }
+
+    /// Whether asking for a release would touch the network, which must not be.
+    fn is_offline(&self, tool: ToolName) -> Result<bool, ReleaseError> {
+        Ok(self.args.offline && !self.site(tool)?.is_local())
+    }
+
+    /// Whether the list goes before what is installed.
+    fn asks_first(&self) -> Result<bool, ReleaseError> {
+        let Some((name, text)) = &self.tenv.force_remote else { return Ok(self.args.refresh) };
+        match text.trim() {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(self.args.refresh),
+            _ => {
+                let (name, reason) = ((*name).to_owned(), "neither true nor false".to_owned());
+                Err(ReleaseError::Variable { name, reason })
+            }
+        }
     }
 
     fn store(&self, tool: ToolName) -> Store {
@@ -113,17 +146,23 @@ impl Releases {
     /// The version that will do.
     pub(crate) async fn choose(&self, wanted: &Wanted) -> Result<Choice, ReleaseError> {
         let store = self.store(wanted.tool);
-        let installed = || wanted.request.best(&store.versions()).cloned();
+        let installed = || {
+            let versions = store.versions();
+            let best = wanted.request.best(&versions).cloned();
+            best.map(|version| (version, versions))
+        };
         match &wanted.request {
-            Request::Exact(version) => return self.choice(wanted, version.clone(), None),
-            Request::Highest(_) | Request::Lowest(_) if !self.args.refresh => {
-                if let Some(version) = installed() {
-                    return self.choice(wanted, version, None);
+            Request::Exact(version) => {
+                return self.choice(wanted, version.clone(), Vec::new(), None);
+            }
+            Request::Highest(_) | Request::Lowest(_) if !self.asks_first()? => {
+                if let Some((version, candidates)) = installed() {
+                    return self.choice(wanted, version, candidates, None);
                 }
             }
             _ => {}
         }
-        let list = if self.args.offline {
+        let list = if self.is_offline(wanted.tool)? {
             Err(offline(wanted))
         } else {
             self.list(wanted.tool, self.args.refresh).await
@@ -131,13 +170,16 @@ impl Releases {
         let outage = "no newer list of versions can be had";
         match list {
             Ok(list) => match installed().filter(|_| list.is_old) {
-                Some(version) => {
-                    self.choice(wanted, version, Some(Reason::new(list.source, outage)))
+                Some((version, candidates)) => {
+                    let reason = Reason::new(list.source, outage);
+                    self.choice(wanted, version, candidates, Some(reason))
                 }
-                None => self.choice_of(wanted, &list),
+                None => self.choice_of(wanted, list),
             },
             Err(error) if error.is_unreachable() => match installed() {
-                Some(version) => self.choice(wanted, version, Some(Reason::new(error, outage))),
+                Some((version, candidates)) => {
+                    self.choice(wanted, version, candidates, Some(Reason::new(error, outage)))
+                }
                 None => self.path_or(wanted, error).await,
             },
             Err(error) => Err(error),
@@ -149,30 +191,32 @@ impl Releases {
         &self,
         wanted: &Wanted,
         version: Version,
+        candidates: Vec<Version>,
         reason: Option<Reason>,
     ) -> Result<Choice, ReleaseError> {
         let store = self.store(wanted.tool);
         let source = if store.has(&version) {
             Source::Installed(store.dir().to_owned())
         } else {
-            let files = Site::new(wanted.tool, &self.args)?.files(&version);
-            Source::Download(http::shown(&files.archive_url))
+            let files = self.site(wanted.tool)?.files(&version)?;
+            let first = files.archives.first();
+            Source::Download(first.map_or_else(String::new, |archive| http::shown(&archive.url)))
         };
-        Ok(Choice::new(wanted, version, source, reason))
+        Ok(Choice { candidates, ..Choice::new(wanted, version, source, reason) })
     }
 
     /// The best of the published versions.
-    fn choice_of(&self, wanted: &Wanted, list: &List) -> Result<Choice, ReleaseError> {
-        let Some(version) = wanted.request.best(&list.versions) else {
-            return Err(no_such_version(wanted, list));
+    fn choice_of(&self, wanted: &Wanted, list: List) -> Result<Choice, ReleaseError> {
+        let Some(version) = wanted.request.best(&list.versions).cloned() else {
+            return Err(no_such_version(wanted, &list));
         };
         let says = format!("{version} is the best match of {} versions", list.versions.len());
-        self.choice(wanted, version.clone(), Some(Reason::new(&list.source, says)))
+        let reason = Reason::new(&list.source, says);
+        self.choice(wanted, version, list.versions, Some(reason))
     }
 
     async fn list(&self, tool: ToolName, refresh: bool) -> Result<List, ReleaseError> {
-        let url = Site::new(tool, &self.args)?.list;
-        list::fetch(&self.http, tool, &url, self.cache.as_deref(), refresh).await
+        list::fetch(&self.http, &self.site(tool)?, self.cache.as_deref(), refresh).await
     }
 }
 
@@ -180,8 +224,43 @@ impl Choice {
     fn new(wanted: &Wanted, version: Version, source: Source, reason: Option<Reason>) -> Self {
         let mut wanted = wanted.clone();
         wanted.why.extend(reason);
-        Self { wanted, version, source }
+        Self { wanted, version, source, candidates: Vec::new() }
     }
+}
+
+/// What proves who asks: the password of a mirror to that mirror, the token to GitHub's API.
+fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
+    let mut credentials = Vec::new();
+    let origin = |url: &str| Url::parse(url.trim()).ok().map(|url| url.origin());
+    for tool in ToolName::ALL {
+        let mirror = tenv.mirror(tool);
+        let flag = match tool {
+            ToolName::Terraform => &args.releases_url,
+            ToolName::Tofu => &args.tofu_url,
+            ToolName::Terragrunt => &args.terragrunt_url,
+        };
+        let named = [&mirror.remote, &mirror.list_url, &mirror.url_template];
+        let named = named.into_iter().flatten().filter_map(|url| origin(url.expose_secret()));
+        let origins = named.chain(flag.as_ref().map(Url::origin));
+        if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
+            credentials.extend(origins.map(|origin| Credential {
+                origin,
+                proof: Proof::Basic(user.clone(), password.clone()),
+            }));
+        }
+    }
+    let own = |tool| {
+        let mirror = tenv.mirror(tool);
+        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
+        url.filter(|_| mirror.list_mode.as_deref() == Some("api"))?.expose_secret().into()
+    };
+    let apis = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
+    for api in std::iter::once(site::GITHUB_API).chain(apis) {
+        if let (Some(origin), Some(token)) = (origin(api), &tenv.github_token) {
+            credentials.push(Credential { origin, proof: Proof::Bearer(token.clone()) });
+        }
+    }
+    credentials
 }
 
 fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {

@@ -3,35 +3,54 @@
 //! It reads version files and the configuration's own `required_version`, and knows nothing of which
 //! versions exist or are installed: that is for [`crate::release`].
 
+mod file;
 mod number;
 mod request;
 mod required;
 mod search;
+mod syntax;
 
 pub use number::{Constraint, Malformed, Version};
-pub use request::{Request, Requirement};
+pub use request::{Pattern, Request, Requirement};
+pub use search::variable_names;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use search::Search;
 
-/// A program that plans and applies.
+/// A program that plans and applies, or that has another do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum ToolName {
     /// HashiCorp Terraform.
     Terraform,
     /// OpenTofu.
     Tofu,
+    /// Terragrunt.
+    Terragrunt,
 }
 
 impl ToolName {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Terraform, Self::Tofu, Self::Terragrunt];
+
     /// The name of its program, which is also how it is asked for.
     pub fn program(self) -> &'static str {
         match self {
             Self::Terraform => "terraform",
             Self::Tofu => "tofu",
+            Self::Terragrunt => "terragrunt",
+        }
+    }
+
+    /// The directory that holds its versions, as tenv names it.
+    pub(crate) fn directory(self) -> &'static str {
+        match self {
+            Self::Terraform => "Terraform",
+            Self::Tofu => "OpenTofu",
+            Self::Terragrunt => "Terragrunt",
         }
     }
 }
@@ -47,7 +66,7 @@ impl std::str::FromStr for ToolName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         <Self as clap::ValueEnum>::from_str(text, false)
-            .map_err(|_| format!("`{text}` is no tool: terraform or tofu"))
+            .map_err(|_| format!("`{text}` is no tool: terraform, tofu or terragrunt"))
     }
 }
 
@@ -92,8 +111,23 @@ pub struct Wanted {
     pub request: Request,
     /// Where the request comes from: a flag, a file, or that nothing asks.
     pub origin: String,
+    /// The directory that asks.
+    pub dir: PathBuf,
     /// Everything that was found on the way, in the order of looking.
     pub why: Vec<Reason>,
+    /// The files that were read, in that order.
+    pub looked_at: Vec<PathBuf>,
+}
+
+/// What stands around a directory and may ask for a version as well.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The user's home: looked at after all parents of the directory.
+    pub home: Option<PathBuf>,
+    /// tenv's directory.
+    pub tenv_root: Option<PathBuf>,
+    /// tenv's variables, those of [`variable_names`].
+    pub variables: BTreeMap<&'static str, String>,
 }
 
 /// One thing that was found, and where.
@@ -156,40 +190,64 @@ pub enum VersionError {
 /// Which tool, and which version of it, `dir` asks for.
 ///
 /// `tool` and `request` (its text, and where that comes from) go before everything that is found; a
-/// blank request is none. `home` is looked at after all parents of `dir`.
+/// blank request is none.
 pub fn wanted(
     tool: Option<ToolName>,
     request: Option<(&str, &str)>,
     dir: &Path,
-    home: Option<&Path>,
+    around: &Surroundings,
 ) -> Result<Wanted, VersionError> {
-    let mut search = Search::new(dir, home);
+    let mut search = Search::new(dir, around);
     let tool = match tool {
         Some(tool) => tool,
         None => search.tool()?,
     };
     let given = request.filter(|(text, _)| !text.trim().is_empty());
-    let (text, origin) = match given {
+    let found = match given {
         Some((text, origin)) => {
             search.why.push(Reason::new(origin, text.trim()));
-            (text.trim().to_owned(), origin.to_owned())
+            Some((text.trim().to_owned(), origin.to_owned()))
         }
-        None => match search.version_file(tool)? {
-            Some((text, path)) => (text, path.display().to_string()),
-            None => ("latest-allowed".to_owned(), "required_version".to_owned()),
-        },
+        None => search.request(tool)?,
     };
-    let request = match text.as_str() {
+    let nothing = || ("latest-allowed".to_owned(), nothing_asks(tool).to_owned());
+    let (text, origin) = found.unwrap_or_else(nothing);
+    let request = request_of(&mut search, tool, &text, &origin)?;
+    let (why, looked_at) = (search.why, search.looked_at);
+    Ok(Wanted { tool, request, origin, dir: dir.to_owned(), why, looked_at })
+}
+
+/// The origin of a request that nothing but the code makes.
+fn nothing_asks(tool: ToolName) -> &'static str {
+    match tool {
+        ToolName::Terraform | ToolName::Tofu => "required_version",
+        ToolName::Terragrunt => "nothing in particular",
+    }
+}
+
+fn request_of(
+    search: &mut Search<'_>,
+    tool: ToolName,
+    text: &str,
+    origin: &str,
+) -> Result<Request, VersionError> {
+    let mut request = match text {
         "latest-allowed" => Request::Highest(search.required(tool)?),
-        "min-required" => match search.required(tool)? {
-            requirement if requirement.is_empty() => Request::Latest,
-            requirement => Request::Lowest(requirement),
+        "min-required" => Request::Lowest(search.required(tool)?),
+        text => match text.parse::<Request>() {
+            Ok(request) => request.found_in(origin),
+            Err(source) => {
+                return Err(VersionError::Request { place: origin.to_owned(), source });
+            }
         },
-        text => text
-            .parse()
-            .map_err(|source| VersionError::Request { place: origin.clone(), source })?,
     };
-    Ok(Wanted { tool, request, origin, why: search.why })
+    if let Request::Highest(requirement) | Request::Lowest(requirement) = &mut request {
+        requirement.and(&search.default_constraint(tool)?);
+    }
+    if matches!(&request, Request::Lowest(requirement) if requirement.is_empty()) {
+        request = Request::Latest;
+    }
+    Ok(request)
 }
 
 #[cfg(test)]

@@ -104,10 +104,7 @@ fn both_tools_lie_where_tenv_looks_for_them() {
 
 #[test]
 fn the_real_terraform_goes_all_the_way() {
-    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
-        .map(|dir| dir.join("terraform"))
-        .find(|path| path.is_file());
-    let real = found.expect("terraform is on PATH, as scripts/test sees to");
+    let real = real_terraform();
     let (tool, version) = identify(&real);
     let case = Case::new();
     let binary = std::fs::read(&real).unwrap();
@@ -349,19 +346,46 @@ fn path_comes_last_and_must_be_what_is_asked_for() {
     assert!(case.installed(&["terraform@1.9.8"]).starts_with(case.bin_dir()));
 }
 
+/// The real terraform that is on PATH, as scripts/test sees to.
+fn real_terraform() -> PathBuf {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|dir| dir.join("terraform"))
+        .find(|path| path.is_file());
+    found.expect("terraform is on PATH").canonicalize().unwrap()
+}
+
 #[test]
-fn a_program_on_path_is_asked_once() {
+fn a_program_on_path_is_remembered() {
     let case = Case::new();
-    let calls = case.sandbox.path("calls");
-    let text = format!("{}echo x >> {}\n", script("1.9.9"), calls.display());
-    program(&case.sandbox.path("bin/terraform"), &text);
-    for _ in 0..3 {
-        assert_eq!(case.install(&["terraform@1.9.9", "--offline"]).code, 0);
+    let real = real_terraform();
+    let version = identify(&real).1;
+    std::os::unix::fs::symlink(&real, case.sandbox.path("bin/terraform")).unwrap();
+    for _ in 0..2 {
+        let ended = case.install(&[&format!("terraform@{version}"), "--offline"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let memory = case.sandbox.path("cache/plancha/binaries.json");
+        let memory = std::fs::read_to_string(memory).unwrap();
+        assert!(memory.contains("bin/terraform") && memory.contains(&version), "{memory}");
     }
-    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "x\n");
-    program(&case.sandbox.path("bin/terraform"), &text.replace("1.9.9", "1.9.10"));
-    assert_eq!(case.install(&["terraform@1.9.9", "--offline"]).code, 8);
-    assert_eq!(case.install(&["terraform@1.9.10", "--offline"]).code, 0);
+}
+
+#[test]
+fn a_program_on_path_whose_answer_depends_on_the_directory_is_asked_there_every_time() {
+    let case = Case::new();
+    // As the shims of tenv and tfenv do.
+    let shim = "#!/bin/sh\nread v < chosen\nprintf '{\"terraform_version\": \"%s\"}' \"$v\"\n";
+    program(&case.sandbox.path("bin/terraform"), shim);
+    let asked = |dir: &str, version: &str| {
+        let words = ["terraform", dir, "--offline"];
+        case.sandbox.write(&format!("{dir}/.terraform-version"), version);
+        case.install(&words).code
+    };
+    case.sandbox.write("a/chosen", "1.9.9");
+    case.sandbox.write("b/chosen", "1.9.10");
+    assert_eq!((asked("a", "1.9.9"), asked("b", "1.9.10"), asked("a", "1.9.10")), (0, 0, 8));
+    case.sandbox.write("a/chosen", "1.9.10");
+    assert_eq!((asked("a", "1.9.10"), asked("a", "1.9.9")), (0, 8));
+    assert!(!case.sandbox.path("cache/plancha/binaries.json").exists());
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use datastore_api::Sha256;
 
+use super::outage;
 use super::signature::SignatureError;
 use crate::version::{ToolName, Version};
 
@@ -33,9 +35,17 @@ pub(crate) enum ReleaseError {
     NoSuchVersion { tool: ToolName, request: String, origin: String, nearest: String },
     /// The version exists, but one of its files does not.
     #[error(
-        "{tool} {version} is published, but {url} does not exist: no build for this platform, or an incomplete mirror"
+        "{tool} {version} is published, but {url} does not exist: an incomplete mirror, or a release still being uploaded"
     )]
     NoSuchFile { tool: ToolName, version: Version, url: String },
+    /// The version exists, but not for this platform.
+    #[error("{tool} {version} is not built for {platform}, only for {built}")]
+    NoBuild { tool: ToolName, version: String, platform: String, built: String },
+    /// The maker has published neither sums nor signatures.
+    #[error(
+        "{tool} {version} was published without any digest, so nothing about it can be checked"
+    )]
+    NoSums { tool: ToolName, version: Version },
     /// 404.
     #[error("{0} does not exist (404)")]
     NotFound(String),
@@ -44,15 +54,48 @@ pub(crate) enum ReleaseError {
     Refused { url: String, status: u16 },
     /// A status that may change: 429 or 5xx.
     #[error("{url} still answered {status} after {tries} tries")]
-    Busy { url: String, status: u16, tries: usize },
+    Busy { url: String, status: u16, tries: usize, after: Option<Duration> },
+    /// 403 or 429, and the service says that so many requests are too many.
+    #[error("{url} is not answered before {until}: too many requests (rate limit)")]
+    RateLimit { url: String, until: String },
     /// No connection: DNS, refused, no route, or no answer in five seconds.
-    #[error("no connection for {url}")]
+    #[error("no connection for {url}{by}")]
     Unreachable {
+        url: String,
+        /// ` by the proxy ...`, or nothing.
+        by: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// Silence in the middle of an answer, or before it.
+    #[error("{url} has fallen silent (timeout)")]
+    Timeout {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    /// The connection failed otherwise, or broke: TLS, a proxy, silence, an early end.
+    /// It comes, but would never end.
+    #[error("{url} was not complete after {} s (timeout)", .limit.as_secs())]
+    TooSlow { url: String, limit: Duration },
+    /// The other side's certificate, or that it speaks no TLS.
+    #[error("no TLS with {url}")]
+    Tls {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The proxy lets nobody through to there.
+    #[error("the proxy {proxy} makes no connection for {url}")]
+    Proxy {
+        url: String,
+        proxy: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// 407: the proxy wants to know who asks.
+    #[error("the proxy {proxy} wants a user and password for {url} (407)")]
+    ProxyRefused { url: String, proxy: String },
+    /// The connection failed otherwise, or broke: a reset, an early end.
     #[error("the transfer of {url} failed")]
     Transfer {
         url: String,
@@ -70,12 +113,8 @@ pub(crate) enum ReleaseError {
     #[error("{url} is larger than {} MiB", .limit >> 20)]
     TooLarge { url: String, limit: u64 },
     /// The list of versions does not parse.
-    #[error("{url} is no list of versions")]
-    NotAList {
-        url: String,
-        #[source]
-        source: serde_json::Error,
-    },
+    #[error("{url} is no list of versions: {reason}")]
+    NotAList { url: String, reason: String },
     /// The archive is not what the sums say.
     #[error("{url} has the SHA-256 {actual}, but {expected} is signed for it")]
     WrongDigest { url: String, expected: Sha256, actual: Sha256 },
@@ -118,8 +157,11 @@ pub(crate) enum ReleaseError {
     #[error("{} holds no PEM certificates", .0.display())]
     CaFile(PathBuf),
     /// A mirror's address is of a kind that is not spoken.
-    #[error("{0}: mirrors are spoken to over http and https")]
+    #[error("{0}: mirrors are spoken to over http, https, and file:///DIR")]
     Scheme(String),
+    /// A variable makes no sense.
+    #[error("{name}: {reason}")]
+    Variable { name: String, reason: String },
     /// The archive does not hold the tool, and nothing but the tool by its name.
     #[error("{url} is no archive of {program}: {reason}")]
     Archive { url: String, program: &'static str, reason: String },
@@ -147,11 +189,15 @@ impl ReleaseError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::NoSuchVersion { .. } | Self::NoSuchFile { .. } => ErrorKind::Config,
-            Self::NotFound(_) => ErrorKind::Config,
-            Self::Refused { status: 401 | 403 | 407, .. } => ErrorKind::Credentials,
+            Self::NoBuild { .. } | Self::NotFound(_) => ErrorKind::Config,
+            Self::NoSums { .. } => ErrorKind::Integrity,
+            Self::Refused { status: 401 | 403, .. } => ErrorKind::Credentials,
+            Self::ProxyRefused { .. } => ErrorKind::Credentials,
             Self::Refused { .. } => ErrorKind::Config,
-            Self::Busy { .. } => ErrorKind::Network,
+            Self::Busy { .. } | Self::RateLimit { .. } => ErrorKind::Network,
             Self::Unreachable { .. } | Self::Transfer { .. } => ErrorKind::Network,
+            Self::Timeout { .. } | Self::TooSlow { .. } => ErrorKind::Network,
+            Self::Tls { .. } | Self::Proxy { .. } => ErrorKind::Network,
             Self::Redirect { .. } => ErrorKind::Config,
             Self::TooLarge { .. } => ErrorKind::Integrity,
             Self::NotAList { .. } => ErrorKind::Config,
@@ -161,6 +207,7 @@ impl ReleaseError {
             }
             Self::NoKey { source, .. } => source.kind(),
             Self::Keyring { .. } | Self::CaFile(_) | Self::Scheme(_) => ErrorKind::Config,
+            Self::Variable { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
             Self::Io(_) | Self::Client(_) => ErrorKind::Other,
@@ -173,19 +220,36 @@ impl ReleaseError {
             Self::NoSuchVersion { .. } => {
                 "ask for a version that exists, or --refresh the list of versions"
             }
-            Self::NoSuchFile { .. } => "choose a version that is built for this platform",
-            Self::NotFound(_) => "check the mirror's address",
-            Self::Refused { status: 401 | 403 | 407, .. } => {
-                "put user:password@ into the mirror's URL"
+            Self::NoSuchFile { .. } => "try again in an hour, or complete the mirror",
+            Self::NoBuild { .. } => {
+                "choose a version that is built for this platform, or another by TENV_ARCH"
             }
+            Self::NoSums { .. } => "choose a newer version: nothing unchecked is installed",
+            Self::NotFound(_) => "check the mirror's address",
+            Self::Refused { status: 401 | 403, .. } => {
+                "put user:password@ into the mirror's URL, or set TFENV_REMOTE_USER and \
+                 TFENV_REMOTE_PASSWORD (TOFUENV_, TG_)"
+            }
+            Self::ProxyRefused { .. } => "put user:password@ into the proxy's URL",
             Self::Refused { .. } => "check the mirror's address",
             Self::Busy { .. } => "try again later",
+            Self::RateLimit { .. } => {
+                "wait, give a token in TENV_GITHUB_TOKEN, or ask for an exact version, which needs \
+                 no list"
+            }
             Self::Unreachable { .. } => {
-                "check the network and proxies, or name a mirror (--releases-url, --tofu-url)"
+                "check the network and proxies (HTTPS_PROXY, NO_PROXY), or name a mirror \
+                 (--releases-url, --tofu-url, --terragrunt-url)"
             }
-            Self::Transfer { .. } => {
-                "try again; for an unknown certificate, name its authority with --ca-file"
+            Self::Timeout { .. } | Self::TooSlow { .. } => {
+                "try again, or name a nearer mirror (--releases-url, --tofu-url, --terragrunt-url)"
             }
+            Self::Tls { .. } => {
+                "for a certificate of your own authority, name that with --ca-file; else check \
+                 the address"
+            }
+            Self::Proxy { .. } => "check HTTPS_PROXY and NO_PROXY, or ask who runs the proxy",
+            Self::Transfer { .. } => "try again",
             Self::Redirect { .. } => "check the mirror",
             Self::TooLarge { .. } => "check the mirror",
             Self::NotAList { .. } => "check the mirror's address",
@@ -201,7 +265,8 @@ impl ReleaseError {
             Self::Unreadable(_) => "check --keyring and --ca-file",
             Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
             Self::CaFile(_) => "name a file of PEM certificates",
-            Self::Scheme(_) => "name a mirror with an http or https URL",
+            Self::Scheme(_) => "name a mirror with an http, https or file URL",
+            Self::Variable { .. } => "mend or unset that variable",
             Self::Archive { .. } => "do not use that release; check the mirror",
             Self::Changed { .. } => {
                 "find out who changed it; delete it, and the next run installs it again"
@@ -228,6 +293,17 @@ impl ReleaseError {
 
     /// Whether an old list may stand in: nobody said no.
     pub(super) fn is_outage(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Transfer { .. } | Self::Busy { .. })
+        matches!(self, Self::Unreachable { .. } | Self::RateLimit { .. } | Self::Proxy { .. })
+            || matches!(self, Self::TooSlow { .. } | Self::Tls { .. })
+            || self.is_transient()
+    }
+
+    /// Whether the same may go well a moment later.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Busy { .. } | Self::Timeout { .. } => true,
+            Self::Transfer { source, .. } => !outage::is_misunderstanding(source),
+            _ => false,
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Downloads: bounded in time and size, tried again where that may help.
 //!
 //! The client is made when the first byte is needed, since reading the system's certificates costs
-//! more than all the rest of a run without downloads. Proxies are taken from the environment.
+//! more than all the rest of a run without downloads. Proxies are taken from the environment. A
+//! `file://` address is read from the disk.
 
-use std::error::Error as _;
 use std::fs::File;
-use std::io::{ErrorKind, Seek as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,34 +14,77 @@ use backon::{ExponentialBuilder, Retryable as _};
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use fs_err as fs;
-use reqwest::header::{ETAG, HeaderValue, IF_NONE_MATCH};
+use indicatif::ProgressBar;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, LINK};
 use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Certificate, Client, Response, StatusCode};
+use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Origin, Url};
 
 use super::error::ReleaseError;
+use super::outage;
+use super::progress;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest silence in the middle of an answer.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_REDIRECTS: usize = 10;
 /// Tries after the first, with waits of about 0.2, 0.4 and 0.8 s between them.
-const RETRIES: usize = 3;
+pub(super) const RETRIES: usize = 3;
+/// No server's wish to be left alone is heeded longer.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+
+/// How long anything may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) connect: Duration,
+    /// The longest silence in the middle of an answer.
+    pub(super) silence: Duration,
+    /// A whole small file, in one try.
+    pub(super) small: Duration,
+    /// A whole archive, in one try.
+    pub(super) archive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            silence: Duration::from_secs(30),
+            small: Duration::from_mins(2),
+            archive: Duration::from_mins(30),
+        }
+    }
+}
+
+/// What proves who asks, and the only place where it is shown.
+pub(super) struct Credential {
+    pub(super) origin: Origin,
+    pub(super) proof: Proof,
+}
+
+/// A password or a token.
+pub(super) enum Proof {
+    Basic(String, SecretString),
+    Bearer(SecretString),
+}
 
 /// Fetches URLs.
 pub(super) struct Http {
     ca_file: Option<PathBuf>,
+    credentials: Vec<Credential>,
+    pub(super) limits: Limits,
     client: OnceLock<Client>,
 }
 
-/// A body, and its tag if it has one.
+/// A body, and what its headers say of it.
 pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     pub(super) etag: Option<String>,
+    /// The address of the last page of a list in pages.
+    pub(super) last_page: Option<String>,
 }
 
 impl Http {
-    pub(super) fn new(ca_file: Option<PathBuf>) -> Self {
-        Self { ca_file, client: OnceLock::new() }
+    pub(super) fn new(ca_file: Option<PathBuf>, credentials: Vec<Credential>) -> Self {
+        Self { ca_file, credentials, limits: Limits::default(), client: OnceLock::new() }
     }
 
     /// The whole body.
@@ -59,21 +102,34 @@ impl Http {
         limit: u64,
         etag: Option<&str>,
     ) -> Result<Option<Answer>, ReleaseError> {
+        if let Some(path) = local(url)? {
+            let body = read_local(url, &path, limit)?;
+            return Ok(Some(Answer { body, etag: None, last_page: None }));
+        }
         let once = async || {
-            let mut response = self.ask(url, etag).await?;
+            let request = self.request(url)?.header(ACCEPT_ENCODING, "gzip");
+            let mut response = self.ask(url, request, etag).await?;
             if response.status() == StatusCode::NOT_MODIFIED {
                 return Ok(None);
             }
-            let etag = response.headers().get(ETAG).and_then(|value| value.to_str().ok());
-            let etag = etag.map(str::to_owned);
+            let header = |name| {
+                let value = response.headers().get(name)?.to_str().ok()?;
+                Some(value.to_owned())
+            };
+            let (etag, link, coding) = (header(ETAG), header(LINK), header(CONTENT_ENCODING));
             let mut body = Vec::new();
-            while let Some(piece) = response.chunk().await.map_err(|error| failed(url, error))? {
+            while let Some(piece) =
+                response.chunk().await.map_err(|error| outage::failed(url, error))?
+            {
                 body.extend_from_slice(&piece);
                 within(url, body.len() as u64, limit)?;
             }
-            Ok(Some(Answer { body, etag }))
+            if coding.is_some_and(|coding| coding.eq_ignore_ascii_case("gzip")) {
+                body = inflated(url, &body, limit)?;
+            }
+            Ok(Some(Answer { body, etag, last_page: link.as_deref().and_then(last_page) }))
         };
-        retried(once).await
+        retried(url, self.limits.small, once).await
     }
 
     /// The digest of the body, which is then the whole content of `file`.
@@ -83,37 +139,56 @@ impl Http {
         limit: u64,
         file: &File,
     ) -> Result<Sha256, ReleaseError> {
+        if let Some(path) = local(url)? {
+            return copied(url, &path, limit, file);
+        }
         let once = async || {
-            let mut response = self.ask(url, None).await?;
+            let mut response = self.ask(url, self.request(url)?, None).await?;
             let mut out = file;
             out.set_len(0)?;
             out.rewind()?;
+            let bar = Bar(progress::bar(response.content_length()));
             let (mut hasher, mut size) = (Hasher::default(), 0);
-            while let Some(piece) = response.chunk().await.map_err(|error| failed(url, error))? {
+            while let Some(piece) =
+                response.chunk().await.map_err(|error| outage::failed(url, error))?
+            {
                 size += piece.len() as u64;
                 within(url, size, limit)?;
                 hasher.update(&piece);
                 out.write_all(&piece).map_err(|error| told("writing the archive", &error))?;
+                bar.0.set_position(size);
             }
             Ok(hasher.finish())
         };
-        retried(once).await
+        retried(url, self.limits.archive, once).await
     }
 
-    async fn ask(&self, url: &str, etag: Option<&str>) -> Result<Response, ReleaseError> {
-        let mut request = self.client()?.get(url);
+    fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
+        let request = self.client()?.get(url);
+        let Some(origin) = Url::parse(url).ok().map(|url| url.origin()) else { return Ok(request) };
+        let credential = self.credentials.iter().find(|credential| credential.origin == origin);
+        Ok(match credential.map(|credential| &credential.proof) {
+            None => request,
+            Some(Proof::Basic(user, password)) => {
+                request.basic_auth(user, Some(password.expose_secret()))
+            }
+            Some(Proof::Bearer(token)) => request.bearer_auth(token.expose_secret()),
+        })
+    }
+
+    async fn ask(
+        &self,
+        url: &str,
+        mut request: RequestBuilder,
+        etag: Option<&str>,
+    ) -> Result<Response, ReleaseError> {
         if let Some(etag) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
             request = request.header(IF_NONE_MATCH, etag);
         }
-        let response = request.send().await.map_err(|error| failed(url, error))?;
-        let (url, status) = (shown(url), response.status());
-        match status.as_u16() {
+        let response = request.send().await.map_err(|error| outage::failed(url, error))?;
+        match response.status().as_u16() {
             200 | 304 => Ok(response),
-            404 | 410 => Err(ReleaseError::NotFound(url)),
-            408 | 429 | 500..=599 => {
-                Err(ReleaseError::Busy { url, status: status.as_u16(), tries: RETRIES + 1 })
-            }
-            status => Err(ReleaseError::Refused { url, status }),
+            _ => Err(outage::refused(url, &response)),
         }
     }
 
@@ -123,8 +198,8 @@ impl Http {
         }
         let mut builder = Client::builder()
             .user_agent(concat!("plancha/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
+            .connect_timeout(self.limits.connect)
+            .read_timeout(self.limits.silence)
             .redirect(Policy::custom(redirect));
         if let Some(path) = &self.ca_file {
             let pem = fs::read(path).map_err(ReleaseError::Unreadable)?;
@@ -139,6 +214,15 @@ impl Http {
     }
 }
 
+/// Gone when its download ends, however that ends.
+struct Bar(ProgressBar);
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 fn redirect(attempt: Attempt) -> reqwest::redirect::Action {
     let secure = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
     if attempt.previous().len() > MAX_REDIRECTS {
@@ -150,76 +234,116 @@ fn redirect(attempt: Attempt) -> reqwest::redirect::Action {
     }
 }
 
-async fn retried<T>(once: impl AsyncFn() -> Result<T, ReleaseError>) -> Result<T, ReleaseError> {
+async fn retried<T>(
+    url: &str,
+    limit: Duration,
+    once: impl AsyncFn() -> Result<T, ReleaseError>,
+) -> Result<T, ReleaseError> {
     let waits = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(200))
         .with_max_times(RETRIES)
         .with_jitter();
+    let bounded = || async {
+        match tokio::time::timeout(limit, once()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ReleaseError::TooSlow { url: shown(url), limit }),
+        }
+    };
     let mut unreachable = 0;
     let is_transient = |error: &ReleaseError| match error {
-        ReleaseError::Busy { .. } => true,
-        ReleaseError::Transfer { source, .. } => !is_misunderstanding(source),
         // Something else may stand in, and five seconds of silence are long enough.
         ReleaseError::Unreachable { source, .. } => {
             unreachable += 1;
             unreachable < 2 && !source.is_timeout()
         }
-        _ => false,
+        error => error.is_transient(),
     };
-    (|| once()).retry(waits).when(is_transient).await
+    let as_asked = |error: &ReleaseError, wait: Option<Duration>| match error {
+        ReleaseError::Busy { after: Some(after), .. } => {
+            wait.map(|wait| wait.max(*after).min(MAX_WAIT))
+        }
+        _ => wait,
+    };
+    bounded.retry(waits).when(is_transient).adjust(as_asked).await
 }
 
 fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {
     if size > limit { Err(ReleaseError::TooLarge { url: shown(url), limit }) } else { Ok(()) }
 }
 
-fn failed(url: &str, error: reqwest::Error) -> ReleaseError {
-    let url = shown(url);
-    // It would show the URL again, and perhaps a password in it.
-    let source = error.without_url();
-    if source.is_redirect() {
-        ReleaseError::Redirect { url, source }
-    } else if source.is_connect() && is_no_connection(&source) {
-        ReleaseError::Unreachable { url, source }
-    } else {
-        ReleaseError::Transfer { url, source }
-    }
-}
-
-fn io_kind(error: &reqwest::Error) -> Option<ErrorKind> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return Some(error.kind());
+fn inflated(url: &str, body: &[u8], limit: u64) -> Result<Vec<u8>, ReleaseError> {
+    let mut whole = Vec::new();
+    let mut decoder = flate2::read::MultiGzDecoder::new(body).take(limit + 1);
+    match decoder.read_to_end(&mut whole) {
+        Ok(_) => within(url, whole.len() as u64, limit).map(|()| whole),
+        Err(error) => {
+            Err(ReleaseError::NotAList { url: shown(url), reason: format!("broken gzip: {error}") })
         }
-        cause = error.source();
     }
-    None
 }
 
-/// Whether not even the other side's name or port could be had. A server or proxy that answers in a
-/// way that is not understood does not count.
-fn is_no_connection(error: &reqwest::Error) -> bool {
-    let unreachable = |kind| {
-        matches!(
-            kind,
-            ErrorKind::ConnectionRefused
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkDown
-                | ErrorKind::AddrNotAvailable
-                | ErrorKind::TimedOut
-        )
+/// The address with `rel="last"` in a `Link` header.
+fn last_page(link: &str) -> Option<String> {
+    let last = link.split(',').find(|part| part.contains("rel=\"last\""))?;
+    let (_, rest) = last.split_once('<')?;
+    rest.split_once('>').map(|(url, _)| url.to_owned())
+}
+
+/// The path of a `file://` address.
+pub(super) fn local(url: &str) -> Result<Option<PathBuf>, ReleaseError> {
+    if !url.starts_with("file:") {
+        return Ok(None);
+    }
+    let path = Url::parse(url).ok().and_then(|url| url.to_file_path().ok());
+    path.map(Some).ok_or_else(|| ReleaseError::Scheme(url.to_owned()))
+}
+
+/// A file, or the names in a directory, each on a line and with a slash behind directories.
+fn read_local(url: &str, path: &std::path::Path, limit: u64) -> Result<Vec<u8>, ReleaseError> {
+    let read = || {
+        let mut body = Vec::new();
+        if path.is_dir() {
+            for entry in fs::read_dir(path)? {
+                let name = entry?.file_name();
+                body.extend_from_slice(format!("<a href=\"{}/\">\n", name.display()).as_bytes());
+            }
+            return Ok(body);
+        }
+        fs::File::open(path)?.take(limit + 1).read_to_end(&mut body)?;
+        Ok(body)
     };
-    error.is_dns() || error.is_timeout() || io_kind(error).is_some_and(unreachable)
+    let body = read().map_err(|error| missing(url, error))?;
+    within(url, body.len() as u64, limit)?;
+    Ok(body)
 }
 
-/// Whether both sides never came to an understanding: an unknown certificate, no TLS at all, a proxy
-/// that refuses. The same will happen again.
-fn is_misunderstanding(error: &reqwest::Error) -> bool {
-    let broken =
-        [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::UnexpectedEof];
-    error.is_connect() && !io_kind(error).is_some_and(|kind| broken.contains(&kind))
+fn copied(
+    url: &str,
+    path: &std::path::Path,
+    limit: u64,
+    mut out: &File,
+) -> Result<Sha256, ReleaseError> {
+    let mut file = fs::File::open(path).map_err(|error| missing(url, error))?;
+    let (mut hasher, mut size, mut piece) = (Hasher::default(), 0, vec![0; 1 << 18]);
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Ok(hasher.finish());
+        }
+        size += count as u64;
+        within(url, size, limit)?;
+        hasher.update(&piece[..count]);
+        out.write_all(&piece[..count]).map_err(|error| told("writing the archive", &error))?;
+    }
+}
+
+fn missing(url: &str, error: std::io::Error) -> ReleaseError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+            ReleaseError::NotFound(url.to_owned())
+        }
+        _ => error.into(),
+    }
 }
 
 /// The same error with what was being done: a file without a name cannot tell.
@@ -229,7 +353,7 @@ fn told(doing: &str, error: &std::io::Error) -> std::io::Error {
 
 /// The URL without a password.
 pub(super) fn shown(url: &str) -> String {
-    match url::Url::parse(url) {
+    match Url::parse(url) {
         Ok(mut url) if url.password().is_some() => match url.set_password(Some("***")) {
             Ok(()) => url.into(),
             Err(()) => String::new(),
@@ -237,3 +361,6 @@ pub(super) fn shown(url: &str) -> String {
         _ => url.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

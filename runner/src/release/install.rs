@@ -8,9 +8,9 @@ use datastore_api::Sha256;
 use super::error::ReleaseError;
 use super::http::shown;
 use super::memory::{self, Recollection};
-use super::site::{Files, Site};
+use super::site::{Archive, Files, Form};
 use super::store::{Lock, Store};
-use super::unpack::{UnpackError, unpack};
+use super::unpack::{UnpackError, copy, unpack};
 use super::{Choice, Installed, Releases, Source, no_such_version, offline};
 use crate::version::{ToolName, Version};
 
@@ -28,7 +28,7 @@ impl Releases {
         if store.has(&choice.version) {
             return self.installed_before(choice, &store).await;
         }
-        let outcome = if self.args.offline {
+        let outcome = if self.is_offline(choice.wanted.tool)? {
             Err(offline(&choice.wanted))
         } else {
             Box::pin(self.install_now(choice, &store)).await
@@ -81,44 +81,98 @@ impl Releases {
         if store.has(version) {
             return self.installed_before(choice, store).await;
         }
-        let files = Site::new(wanted.tool, &self.args)?.files(version);
-        let url = shown(&files.archive_url);
-        tracing::info!("downloading {url}");
+        let files = self.site(wanted.tool)?.files(version)?;
         let archive = store.archive()?;
-        let downloads = async {
-            tokio::try_join!(
-                self.http.download(&files.archive_url, MAX_ARCHIVE, &archive),
-                self.sums(wanted.tool, version, &files),
-            )
-        };
-        let (actual, sums) = match downloads.await {
-            Err(ReleaseError::NotFound(url)) => return Err(self.explain(choice, url).await),
-            other => other?,
-        };
-        let expected = listed(&sums, &files)?;
-        if actual != expected {
-            return Err(ReleaseError::WrongDigest { url, expected, actual });
-        }
+        let Fetched { archive: Archive { url, form, .. }, .. } =
+            self.fetch(choice, &files, &archive).await?;
+        let url = shown(&url);
         let (path, sha256) =
-            unpacked(lock, store.clone(), archive, wanted.tool, version, url.clone()).await?;
+            unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone()).await?;
         self.memory.remember(&path, version, sha256);
         Ok(Installed::new(choice, path, sha256, url))
     }
 
-    /// The sums of a version, signed as they have to be.
+    /// Downloads what holds the binary into `file`, and sees that it is what the maker has signed.
+    pub(super) async fn fetch(
+        &self,
+        choice: &Choice,
+        files: &Files,
+        file: &File,
+    ) -> Result<Fetched, ReleaseError> {
+        let Choice { wanted, version, .. } = choice;
+        let downloads = async {
+            tokio::try_join!(self.archive(files, file), self.sums(wanted.tool, version, files),)
+        };
+        let (found, (sums, signature)) = match downloads.await {
+            Err(ReleaseError::NotFound(url)) => return Err(self.explain(choice, url).await),
+            other => other?,
+        };
+        let Some((archive, actual)) = found else {
+            return Err(self.missing(choice, files, &sums)?);
+        };
+        let expected = digest_in(&sums, &archive.name).ok_or_else(|| ReleaseError::NoDigest {
+            url: shown(&files.sums_url),
+            file: archive.name.clone(),
+        })?;
+        if actual != expected {
+            return Err(ReleaseError::WrongDigest { url: shown(&archive.url), expected, actual });
+        }
+        Ok(Fetched { archive, sums, signature })
+    }
+
+    /// The first of the archives that exists, and its digest.
+    async fn archive(
+        &self,
+        files: &Files,
+        file: &File,
+    ) -> Result<Option<(Archive, Sha256)>, ReleaseError> {
+        for archive in &files.archives {
+            tracing::info!("downloading {}", shown(&archive.url));
+            match self.http.download(&archive.url, MAX_ARCHIVE, file).await {
+                Ok(digest) => return Ok(Some((archive.clone(), digest))),
+                Err(ReleaseError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The sums of a version, signed as they have to be, and the signature if there is one.
     async fn sums(
         &self,
         tool: ToolName,
         version: &Version,
         files: &Files,
-    ) -> Result<Vec<u8>, ReleaseError> {
+    ) -> Result<(Vec<u8>, Option<(String, Vec<u8>)>), ReleaseError> {
         let (sums, signature) = tokio::join!(
             self.http.get(&files.sums_url, MAX_SUMS),
             self.http.get(&files.signature_urls[0], MAX_SUMS),
         );
         let sums = sums?;
-        self.check(tool, version, files, &sums, signature).await?;
-        Ok(sums)
+        let signature = self.check(tool, version, files, &sums, signature).await?;
+        Ok((sums, signature))
+    }
+
+    /// Why there is no archive, as the sums tell, which are there.
+    fn missing(
+        &self,
+        choice: &Choice,
+        files: &Files,
+        sums: &[u8],
+    ) -> Result<ReleaseError, ReleaseError> {
+        let (tool, version) = (choice.wanted.tool, choice.version.clone());
+        let named = files.archives.iter().find(|archive| digest_in(sums, &archive.name).is_some());
+        if let Some(archive) = named {
+            return Ok(ReleaseError::NoSuchFile { tool, version, url: shown(&archive.url) });
+        }
+        let built = platforms(sums, tool, &version);
+        if built.is_empty() {
+            let file = files.archives.first().map(|archive| archive.name.clone());
+            let (url, file) = (shown(&files.sums_url), file.unwrap_or_default());
+            return Ok(ReleaseError::NoDigest { url, file });
+        }
+        let (platform, version) = (self.site(tool)?.platform, version.to_string());
+        Ok(ReleaseError::NoBuild { tool, version, platform, built })
     }
 
     /// A file that is not there: the version is not, or only this file of it.
@@ -134,6 +188,14 @@ impl Releases {
     }
 }
 
+/// A release whose archive lies in a file, and was checked.
+pub(super) struct Fetched {
+    pub(super) archive: Archive,
+    pub(super) sums: Vec<u8>,
+    /// Its address, and itself.
+    pub(super) signature: Option<(String, Vec<u8>)>,
+}
+
 impl Installed {
     pub(super) fn new(choice: &Choice, path: PathBuf, sha256: Sha256, source: String) -> Self {
         let (tool, version) = (choice.wanted.tool, choice.version.clone());
@@ -141,16 +203,31 @@ impl Installed {
     }
 }
 
-/// The digest that the sums have for the archive: the line of exactly that name.
-fn listed(sums: &[u8], files: &Files) -> Result<Sha256, ReleaseError> {
-    let missing =
-        || ReleaseError::NoDigest { url: shown(&files.sums_url), file: files.archive.clone() };
-    let text = str::from_utf8(sums).map_err(|_| missing())?;
-    let digest = text.lines().find_map(|line| {
+/// The digest that the sums have for a file: in the line of exactly that name.
+fn digest_in(sums: &[u8], file: &str) -> Option<Sha256> {
+    let mut lines = str::from_utf8(sums).ok()?.lines();
+    let digest = lines.find_map(|line| {
         let (digest, name) = line.split_once("  ")?;
-        (name.trim_end() == files.archive).then_some(digest)
+        (name.trim_end() == file).then_some(digest)
     });
-    digest.and_then(|digest| digest.parse().ok()).ok_or_else(missing)
+    digest?.parse().ok()
+}
+
+/// The platforms whose files the sums name: `darwin_amd64, linux_amd64`.
+fn platforms(sums: &[u8], tool: ToolName, version: &Version) -> String {
+    let prefix = match tool {
+        ToolName::Terraform | ToolName::Tofu => format!("{tool}_{version}_"),
+        ToolName::Terragrunt => format!("{tool}_"),
+    };
+    let names = str::from_utf8(sums).unwrap_or_default().lines();
+    let platform = |line: &str| {
+        let name = line.split_once("  ")?.1.trim_end().strip_prefix(&prefix)?.to_owned();
+        let name = name.strip_suffix(".zip").unwrap_or(&name).to_owned();
+        let is_platform = name.split('_').count() == 2 && !name.contains('.');
+        is_platform.then_some(name)
+    };
+    let platforms: std::collections::BTreeSet<_> = names.filter_map(platform).collect();
+    platforms.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// The binary under its name, and its digest. The archive was checked. The lock goes along: this goes
@@ -161,6 +238,7 @@ async fn unpacked(
     archive: File,
     tool: ToolName,
     version: &Version,
+    form: Form,
     url: String,
 ) -> Result<(PathBuf, Sha256), ReleaseError> {
     let version = version.clone();
@@ -168,7 +246,11 @@ async fn unpacked(
         let _lock = lock;
         let mut binary = store.unfinished(&version)?;
         let program = tool.program();
-        let sha256 = match unpack(&archive, program, binary.as_file_mut()) {
+        let unpacked = match form {
+            Form::Zip(entry) => unpack(&archive, &entry, binary.as_file_mut()),
+            Form::Bare => copy(&archive, binary.as_file_mut()),
+        };
+        let sha256 = match unpacked {
             Ok(sha256) => sha256,
             Err(UnpackError::Write(error)) => return Err(error.into()),
             Err(UnpackError::Refused(reason)) => {
@@ -199,18 +281,26 @@ mod tests {
 
     #[test]
     fn the_digest_is_that_of_the_very_name() {
-        let files = Files {
-            archive: "tofu_1.6.0_linux_amd64.zip".into(),
-            archive_url: String::new(),
-            sums_url: "URL".into(),
-            signature_urls: vec![],
-        };
+        let name = "tofu_1.6.0_linux_amd64.zip";
         let [a, b] = [Sha256::of(b"a"), Sha256::of(b"b")];
         let sums = format!("{a}  x_tofu_1.6.0_linux_amd64.zip\n{b}  tofu_1.6.0_linux_amd64.zip\n");
-        assert_eq!(listed(sums.as_bytes(), &files).unwrap(), b);
+        assert_eq!(digest_in(sums.as_bytes(), name), Some(b));
         for sums in ["", "x  tofu_1.6.0_linux_amd64.zip", "tofu_1.6.0_linux_amd64.zip", "\u{ff}"] {
-            listed(sums.as_bytes(), &files).unwrap_err();
+            assert_eq!(digest_in(sums.as_bytes(), name), None);
         }
-        listed(format!("{a}  tofu_1.6.0_linux_amd64.zip.sbom").as_bytes(), &files).unwrap_err();
+        assert_eq!(digest_in(format!("{a}  {name}.sbom").as_bytes(), name), None);
+    }
+
+    #[test]
+    fn the_sums_tell_what_a_version_is_built_for() {
+        let version: Version = "0.11.15".parse().unwrap();
+        let sums =
+            b"00  terraform_0.11.15_linux_amd64.zip\n00  terraform_0.11.15_darwin_amd64.zip\n\
+            00  terraform_0.11.15_linux_amd64.zip.sbom\n00  other_linux_amd64.zip\n";
+        let built = platforms(sums, ToolName::Terraform, &version);
+        assert_eq!(built, "darwin_amd64, linux_amd64");
+        let sums =
+            b"00  terragrunt_linux_386\n00  terragrunt_linux_386.zip\n00  terragrunt_x.txt\n";
+        assert_eq!(platforms(sums, ToolName::Terragrunt, &version), "linux_386");
     }
 }

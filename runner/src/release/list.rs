@@ -4,21 +4,20 @@
 //! one stands in while the site cannot be reached.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::SystemTime;
 
 use fs_err as fs;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReleaseError;
+use super::feed::{self, Asked};
 use super::http::{Http, shown};
 use super::memory::{private_dir, replace};
-use crate::version::{Request, ToolName, Version};
+use super::site::{ListAt, Site};
+use crate::version::{Request, Version};
 
 const FRESH_SECONDS: u64 = 3600;
-const MAX_LIST: u64 = 64 << 20;
 
 /// The published versions, in no order.
 #[derive(Debug)]
@@ -59,41 +58,31 @@ impl List {
 /// A list as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
+    /// The address that was to be asked, without a password.
     url: String,
+    /// The one that answered, if it was another.
+    #[serde(default)]
+    answered: Option<String>,
     etag: Option<String>,
     /// Seconds since 1970.
     fetched: u64,
     versions: Vec<String>,
 }
 
-/// releases.hashicorp.com's index.json
-#[derive(Deserialize)]
-#[expect(clippy::zero_sized_map_values, reason = "serde reads no keys without values")]
-struct Index {
-    versions: HashMap<String, IgnoredAny>,
-}
-
-/// get.opentofu.org's api.json
-#[derive(Deserialize)]
-struct Api {
-    versions: Vec<ApiVersion>,
-}
-
-#[derive(Deserialize)]
-struct ApiVersion {
-    id: String,
-}
-
-/// The list of `tool` at `url`; `cache` is Plancha's directory in the user's cache.
+/// The list of a site; `cache` is Plancha's directory in the user's cache.
+///
+/// The next of several addresses is asked only when one does not exist or is no list.
 pub(super) async fn fetch(
     http: &Http,
-    tool: ToolName,
-    url: &str,
+    site: &Site,
     cache: Option<&Path>,
     refresh: bool,
 ) -> Result<List, ReleaseError> {
-    let file = cache.map(|cache| cache.join("lists").join(format!("{tool}.json")));
-    let kept = file.as_deref().and_then(|file| read(file, url));
+    let Some(first) = site.lists.first() else { return Err(ReleaseError::Nowhere) };
+    // What lies on a disk is read again: that costs less than to be wrong.
+    let cache = cache.filter(|_| !first.url.starts_with("file:"));
+    let file = cache.map(|cache| cache.join("lists").join(format!("{}.json", site.tool)));
+    let kept = file.as_deref().and_then(|file| read(file, &shown(&first.url)));
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let age = |kept: &Kept| now.checked_sub(kept.fetched);
@@ -103,12 +92,12 @@ pub(super) async fn fetch(
     {
         return Ok(list(kept, "kept for an hour", false));
     }
-    let etag = kept.as_ref().and_then(|kept| kept.etag.as_deref());
-    let (kept, how) = match (http.get_changed(url, MAX_LIST, etag).await, kept) {
-        (Ok(Some(answer)), _) => {
-            let versions = parse(tool, &answer.body)
-                .map_err(|source| ReleaseError::NotAList { url: shown(url), source })?;
-            (Kept { url: url.to_owned(), etag: answer.etag, fetched: now, versions }, "asked now")
+    let (kept, how) = match (ask_all(http, site, kept.as_ref()).await, kept) {
+        (Ok(Some((list, at))), _) => {
+            let answered = (at.url != first.url).then(|| shown(&at.url));
+            let Asked { versions, etag } = list;
+            let kept = Kept { url: shown(&first.url), answered, etag, fetched: now, versions };
+            (kept, "asked now")
         }
         (Ok(None), Some(kept)) => (Kept { fetched: now, ..kept }, "asked now, unchanged"),
         (Err(error), Some(kept)) if error.is_outage() => {
@@ -116,7 +105,9 @@ pub(super) async fn fetch(
             return Ok(list(&kept, "kept from before", true));
         }
         (Err(error), _) => return Err(error),
-        (Ok(None), None) => return Err(ReleaseError::Refused { url: shown(url), status: 304 }),
+        (Ok(None), None) => {
+            return Err(ReleaseError::Refused { url: shown(&first.url), status: 304 });
+        }
     };
     if let Some(file) = file {
         keep(&file, &kept);
@@ -124,25 +115,34 @@ pub(super) async fn fetch(
     Ok(list(&kept, how, false))
 }
 
-fn list(kept: &Kept, how: &str, is_old: bool) -> List {
-    List {
-        versions: kept.versions.iter().filter_map(|version| version.parse().ok()).collect(),
-        source: format!("{} ({how})", shown(&kept.url)),
-        is_old,
+/// The first list that is one, or `None` if it is the kept one.
+async fn ask_all<'s>(
+    http: &Http,
+    site: &'s Site,
+    kept: Option<&Kept>,
+) -> Result<Option<(Asked, &'s ListAt)>, ReleaseError> {
+    let mut refusal = None;
+    for at in &site.lists {
+        let same = |kept: &&Kept| *kept.answered.as_ref().unwrap_or(&kept.url) == shown(&at.url);
+        let etag = kept.filter(same).and_then(|kept| kept.etag.as_deref());
+        match feed::ask(http, at, etag).await {
+            Ok(asked) => return Ok(asked.map(|asked| (asked, at))),
+            Err(error @ (ReleaseError::NotFound(_) | ReleaseError::NotAList { .. })) => {
+                refusal.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
     }
+    Err(refusal.unwrap_or(ReleaseError::Nowhere))
 }
 
-fn parse(tool: ToolName, body: &[u8]) -> Result<Vec<String>, serde_json::Error> {
-    let versions = match tool {
-        ToolName::Terraform => {
-            serde_json::from_slice::<Index>(body)?.versions.into_keys().collect()
-        }
-        ToolName::Tofu => {
-            let versions = serde_json::from_slice::<Api>(body)?.versions.into_iter();
-            versions.map(|version| version.id).collect()
-        }
-    };
-    Ok(versions)
+fn list(kept: &Kept, how: &str, is_old: bool) -> List {
+    let url = kept.answered.as_ref().unwrap_or(&kept.url);
+    List {
+        versions: kept.versions.iter().filter_map(|version| version.parse().ok()).collect(),
+        source: format!("{url} ({how})"),
+        is_old,
+    }
 }
 
 /// A kept list of another address, or one that does not parse, is none.

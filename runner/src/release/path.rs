@@ -1,7 +1,10 @@
 //! A program on `PATH`: the last resort, where no connection can be had.
 
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+
+use fs_err as fs;
 
 use super::error::ReleaseError;
 use super::install::digest;
@@ -25,15 +28,9 @@ impl Releases {
         error: ReleaseError,
     ) -> Result<Choice, ReleaseError> {
         let Some(path) = find(&self.path, wanted.tool) else { return Err(error) };
-        let version = if let Recollection::Same(known) = self.memory.recall(&path)? {
-            known.version
-        } else {
-            let Some(version) = probe(&path).await else {
-                tracing::warn!("{} does not tell its version", path.display());
-                return Err(error);
-            };
-            self.memory.remember(&path, &version, digest(path.clone()).await?);
-            version
+        let Some(version) = self.version_of(&path, wanted).await? else {
+            tracing::warn!("{} does not tell its version", path.display());
+            return Err(error);
         };
         if !wanted.request.allows(&version) {
             let (path, request) = (path.display(), &wanted.request);
@@ -46,6 +43,27 @@ impl Releases {
         };
         let found = Reason::new(path.display(), format!("is {version}"));
         Ok(Choice::new(wanted, version, Source::Path(path, reason), Some(found)))
+    }
+
+    /// The version that a program is, in the directory that asks. What only hands on to a program that
+    /// it chooses itself is asked every time.
+    async fn version_of(
+        &self,
+        path: &Path,
+        wanted: &Wanted,
+    ) -> Result<Option<Version>, ReleaseError> {
+        if hands_on(path, wanted.tool) {
+            let dir = fs::canonicalize(&wanted.dir).unwrap_or_else(|_| PathBuf::from("/"));
+            return Ok(probe(path, wanted.tool, dir).await);
+        }
+        if let Recollection::Same(known) = self.memory.recall(path)? {
+            return Ok(Some(known.version));
+        }
+        let version = probe(path, wanted.tool, PathBuf::from("/")).await;
+        if let Some(version) = &version {
+            self.memory.remember(path, version, digest(path.to_owned()).await?);
+        }
+        Ok(version)
     }
 
     /// The program that was chosen, with its digest as of now.
@@ -68,12 +86,31 @@ fn find(path: &OsStr, tool: ToolName) -> Option<PathBuf> {
     directories.map(|directory| directory.join(tool.program())).find(|path| is_program(path))
 }
 
-/// The version that a program says it is.
-async fn probe(path: &Path) -> Option<Version> {
+/// Whether a program may be one of tenv, tfenv, asdf and their like, whose answer depends on the
+/// directory where it is asked: a script, a link to a program of another name, or a neighbour of tenv.
+fn hands_on(path: &Path, tool: ToolName) -> bool {
+    let mut magic = [0; 2];
+    let is_script = fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .map_or(true, |()| magic == *b"#!");
+    let Ok(real) = fs::canonicalize(path) else { return true };
+    let other_name = !real
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(tool.program().as_bytes()));
+    let beside_tenv = [path, &real].iter().any(|path| path.with_file_name("tenv").exists());
+    is_script || other_name || beside_tenv
+}
+
+/// The version that a program says it is, when started in `dir`.
+async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
+    let args: &[&str] = match tool {
+        ToolName::Terraform | ToolName::Tofu => &["version", "-json"],
+        ToolName::Terragrunt => &["--version"],
+    };
     let program = Program {
         path: path.to_owned(),
-        args: ["version", "-json"].map(Into::into).to_vec(),
-        dir: PathBuf::from("/"),
+        args: args.iter().map(Into::into).collect(),
+        dir,
         env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
         without: &[],
     };
@@ -81,7 +118,7 @@ async fn probe(path: &Path) -> Option<Version> {
     if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {
         return Some(answer.terraform_version);
     }
-    // Terraform before 0.13 has no JSON: `Terraform v0.12.31`.
+    // Terraform before 0.13 has no JSON: `Terraform v0.12.31`. Nor has `terragrunt version v0.98.0`.
     let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next()?.split_whitespace().nth(1)?.parse().ok()
+    text.lines().next()?.split_whitespace().find_map(|word| word.parse().ok())
 }

@@ -15,6 +15,7 @@ use pgp::types::{Duration, KeyDetails, Tag, Timestamp};
 pub(super) const HASHICORP: &[u8] = include_bytes!("hashicorp.asc");
 pub(super) const HASHICORP_FINGERPRINT: &str = "c874011f0ab405110d02105534365d9472d7468f";
 pub(super) const OPENTOFU_FINGERPRINT: &str = "e3e6e43d84cb852eadb0051d0c0af313e5fd9f80";
+pub(super) const GRUNTWORK_FINGERPRINT: &str = "68c80f86df98e710c0f22e2e577774aca847cc49";
 /// `HashiCorp`'s key of before, which leaked in 2021 (HCSEC-2021-12).
 const LEAKED: &str = "91a6e7f85d05c65630bef18951852d87348ffc4c";
 

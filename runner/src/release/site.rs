@@ -1,86 +1,379 @@
-//! Where the makers and their mirrors keep the files of a release.
+//! Where the makers and their mirrors keep the files of a release, and the list of releases.
 //!
-//! The layouts are those of releases.hashicorp.com and of OpenTofu's releases on GitHub; every
-//! address is built from the version, without asking for it.
+//! The layouts are those of releases.hashicorp.com and of releases on GitHub; every address is built
+//! from the version, without asking for it. Mirrors are named by flags or by tenv's variables.
 
-use crate::config::ToolArgs;
-use crate::version::{ToolName, Version};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
 
 use super::error::ReleaseError;
+use super::http::shown;
+use crate::config::{MirrorVariables, Tenv, ToolArgs};
+use crate::version::{ToolName, Version};
+
+const HASHICORP: &str = "https://releases.hashicorp.com";
+const OPENTOFU_LIST: &str = "https://get.opentofu.org/tofu/api.json";
+/// The first versions of Terragrunt with sums, with archives, and with signatures.
+const TERRAGRUNT_SUMS: [i64; 3] = [0, 18, 1];
+const TERRAGRUNT_ARCHIVES: [i64; 3] = [0, 93, 6];
+const TERRAGRUNT_SIGNED: [i64; 3] = [0, 98, 0];
 
 /// One tool's releases.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    tool: ToolName,
-    /// Without a slash at its end.
-    base: String,
-    /// Where the list of versions is.
-    pub(super) list: String,
+    pub(super) tool: ToolName,
+    layout: Layout,
+    /// `linux_amd64`
+    pub(super) platform: String,
+    /// Where the list of versions is: the next is asked only when one does not exist or is no list.
+    pub(super) lists: Vec<ListAt>,
+}
+
+/// How the address of a file is built. No base has a slash at its end.
+#[derive(Clone, Debug)]
+enum Layout {
+    /// `<base>/terraform/<version>/<file>`
+    HashiCorp(String),
+    /// `<base>/<tag>/<file>`
+    Tags(String),
+    /// tenv's template, with `{{ .Version }}` and `{{ .Artifact }}`.
+    Template(String),
+}
+
+/// A list of versions.
+#[derive(Clone, Debug)]
+pub(super) struct ListAt {
+    pub(super) url: String,
+    pub(super) format: ListFormat,
+}
+
+/// What a list looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListFormat {
+    /// releases.hashicorp.com's index.json
+    Index,
+    /// get.opentofu.org's api.json
+    Api,
+    /// GitHub's API of releases, in pages
+    GitHub,
+    /// Links to directories that are called as the versions are
+    Html,
 }
 
 /// The files of one version for this platform.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The archive's own name, as it stands in the sums.
-    pub(super) archive: String,
-    pub(super) archive_url: String,
+    /// What holds the binary: the first that exists.
+    pub(super) archives: Vec<Archive>,
     pub(super) sums_url: String,
     /// The first that is good will do.
     pub(super) signature_urls: Vec<String>,
 }
 
+/// A file that holds the binary.
+#[derive(Clone, Debug)]
+pub(super) struct Archive {
+    /// Its own name, as it stands in the sums.
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) form: Form,
+}
+
+/// What kind of file holds the binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A zip archive with this entry.
+    Zip(String),
+    /// The binary itself.
+    Bare,
+}
+
+/// The settings of one tool's mirror, as far as any are set.
+struct Mirror<'a> {
+    variables: &'a MirrorVariables,
+    flag: Option<String>,
+    remote: Option<String>,
+    list_url: Option<String>,
+}
+
 impl Site {
-    pub(super) fn new(tool: ToolName, args: &ToolArgs) -> Result<Self, ReleaseError> {
-        let mirror = match tool {
+    pub(super) fn new(tool: ToolName, args: &ToolArgs, tenv: &Tenv) -> Result<Self, ReleaseError> {
+        let variables = tenv.mirror(tool);
+        let flag = match tool {
             ToolName::Terraform => &args.releases_url,
             ToolName::Tofu => &args.tofu_url,
+            ToolName::Terragrunt => &args.terragrunt_url,
         };
-        if let Some(url) = mirror.as_ref().filter(|url| !matches!(url.scheme(), "http" | "https")) {
-            return Err(ReleaseError::Scheme(super::http::shown(url.as_str())));
-        }
-        let mirror = mirror.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-        let (base, list) = match (tool, mirror) {
-            (ToolName::Terraform, mirror) => {
-                let base = mirror.unwrap_or_else(|| "https://releases.hashicorp.com".to_owned());
-                let list = format!("{base}/terraform/index.json");
-                (base, list)
-            }
-            (ToolName::Tofu, Some(base)) => {
-                let list = format!("{base}/api.json");
-                (base, list)
-            }
-            (ToolName::Tofu, None) => (
-                "https://github.com/opentofu/opentofu/releases/download".to_owned(),
-                "https://get.opentofu.org/tofu/api.json".to_owned(),
-            ),
+        let mirror = Mirror {
+            variables,
+            flag: flag.as_ref().map(base).transpose()?,
+            remote: address(variables, "REMOTE", variables.remote.as_ref())?,
+            list_url: address(variables, "LIST_URL", variables.list_url.as_ref())?,
         };
-        Ok(Self { tool, base, list })
+        let (layout, lists) = match tool {
+            ToolName::Terraform => mirror.of_hashicorp()?,
+            ToolName::Tofu | ToolName::Terragrunt => mirror.of_github(tool)?,
+        };
+        let platform = format!("{}_{}", os(), tenv.arch.as_deref().unwrap_or_else(|| arch()));
+        Ok(Self { tool, layout, platform, lists })
     }
 
-    pub(super) fn files(&self, version: &Version) -> Files {
-        let directory = match self.tool {
-            ToolName::Terraform => format!("{}/terraform/{version}", self.base),
-            ToolName::Tofu => format!("{}/v{version}", self.base),
+    /// Whether it is reached without a network.
+    pub(super) fn is_local(&self) -> bool {
+        self.directory("0").starts_with("file:")
+            && self.lists.iter().all(|list| list.url.starts_with("file:"))
+    }
+
+    /// What the sites of makers have at their end and mirrors of ours as well: a key by its name.
+    pub(super) fn key_url(&self, fingerprint: &str) -> Option<String> {
+        match &self.layout {
+            Layout::Tags(base) if !base.starts_with("https://github.com/") => {
+                Some(format!("{base}/{fingerprint}.asc"))
+            }
+            Layout::HashiCorp(_) | Layout::Tags(_) | Layout::Template(_) => None,
+        }
+    }
+
+    /// The directory of a version.
+    fn directory(&self, version: &str) -> String {
+        match &self.layout {
+            Layout::HashiCorp(base) => format!("{base}/terraform/{version}"),
+            Layout::Tags(base) => format!("{base}/{}", tag(version)),
+            Layout::Template(template) => template.clone(),
+        }
+    }
+
+    fn url(&self, version: &str, file: &str) -> String {
+        match &self.layout {
+            Layout::Template(template) => {
+                filled(&filled(template, "Version", version), "Artifact", file)
+            }
+            Layout::HashiCorp(_) | Layout::Tags(_) => {
+                format!("{}/{file}", self.directory(version))
+            }
+        }
+    }
+
+    /// The files of a version; an error if nothing about it could be checked.
+    pub(super) fn files(&self, version: &Version) -> Result<Files, ReleaseError> {
+        let text = version.to_string();
+        let (program, platform) = (self.tool.program(), &self.platform);
+        let zip = |name: String, entry: &str| (name, Form::Zip(entry.to_owned()));
+        let binaries = match (self.tool, text.as_str()) {
+            (ToolName::Terraform, "0.12.0-alpha3" | "0.12.0-alpha4") => {
+                vec![zip(format!("terraform_{text}_terraform_{text}_{platform}.zip"), program)]
+            }
+            (ToolName::Terraform | ToolName::Tofu, _) => {
+                vec![zip(format!("{program}_{text}_{platform}.zip"), program)]
+            }
+            (ToolName::Terragrunt, _) => {
+                let bare = format!("{program}_{platform}");
+                let archive = zip(format!("{bare}.zip"), &bare);
+                let has_archive =
+                    version.is_bare_name() || version.is_at_least(TERRAGRUNT_ARCHIVES);
+                let both = [has_archive.then_some(archive), Some((bare, Form::Bare))];
+                both.into_iter().flatten().collect()
+            }
         };
-        let program = self.tool.program();
-        let archive = format!("{program}_{version}_{}_{}.zip", os(), arch());
-        let sums_url = format!("{directory}/{program}_{version}_SHA256SUMS");
+        let sums = match self.tool {
+            ToolName::Terraform | ToolName::Tofu => format!("{program}_{text}_SHA256SUMS"),
+            ToolName::Terragrunt
+                if version.is_bare_name() || version.is_at_least(TERRAGRUNT_SUMS) =>
+            {
+                "SHA256SUMS".to_owned()
+            }
+            ToolName::Terragrunt => {
+                return Err(ReleaseError::NoSums { tool: self.tool, version: version.clone() });
+            }
+        };
         let endings: &[&str] = match self.tool {
             // Old releases were signed again when the key of then had leaked.
             ToolName::Terraform => &[".sig", ".72D7468F.sig"],
-            ToolName::Tofu => &[".gpgsig"],
+            ToolName::Tofu | ToolName::Terragrunt => &[".gpgsig"],
         };
-        let signature_urls = endings.iter().map(|ending| format!("{sums_url}{ending}")).collect();
-        Files { archive_url: format!("{directory}/{archive}"), archive, sums_url, signature_urls }
+        let archive =
+            |(name, form): (String, Form)| Archive { url: self.url(&text, &name), name, form };
+        Ok(Files {
+            archives: binaries.into_iter().map(archive).collect(),
+            sums_url: self.url(&text, &sums),
+            signature_urls: endings
+                .iter()
+                .map(|ending| self.url(&text, &format!("{sums}{ending}")))
+                .collect(),
+        })
     }
 }
 
+impl Mirror<'_> {
+    fn of_hashicorp(&self) -> Result<(Layout, Vec<ListAt>), ReleaseError> {
+        let mirror = self.flag.clone().or_else(|| self.remote.clone());
+        let is_official = mirror.is_none() && self.list_url.is_none();
+        let base = mirror.unwrap_or_else(|| HASHICORP.to_owned());
+        let list = self.list_url.clone().unwrap_or_else(|| base.clone());
+        let index =
+            if is_json(&list) { list.clone() } else { format!("{list}/terraform/index.json") };
+        let index = ListAt { url: index, format: ListFormat::Index };
+        let html = ListAt { url: format!("{list}/terraform/"), format: ListFormat::Html };
+        let lists = match self.mode("LIST_MODE", self.variables.list_mode.as_deref())? {
+            Some("html") => vec![html],
+            Some(_) => vec![index],
+            None if is_official || is_json(&list) => vec![index],
+            None => vec![index, html],
+        };
+        Ok((Layout::HashiCorp(base), lists))
+    }
+
+    fn of_github(&self, tool: ToolName) -> Result<(Layout, Vec<ListAt>), ReleaseError> {
+        let repository = repository(tool);
+        let web = format!("https://github.com/{repository}/releases/download");
+        let layout = match (&self.flag, &self.remote, self.template()?) {
+            (Some(base), _, _) => Layout::Tags(base.clone()),
+            (None, _, Some(template)) => Layout::Template(template),
+            (None, Some(remote), None) => Layout::Tags(downloads(remote, repository)),
+            (None, None, None) => Layout::Tags(web.clone()),
+        };
+        let json = |url: &str| ListAt {
+            url: if is_json(url) { url.to_owned() } else { format!("{url}/api.json") },
+            format: ListFormat::Api,
+        };
+        let html = |url: &str| ListAt { url: format!("{url}/"), format: ListFormat::Html };
+        let api = |url: &str| ListAt { url: url.to_owned(), format: ListFormat::GitHub };
+        let official = match tool {
+            ToolName::Terraform | ToolName::Tofu => json(OPENTOFU_LIST),
+            ToolName::Terragrunt => api(&github_api(repository)),
+        };
+        let mode = self.mode("LIST_MODE", self.variables.list_mode.as_deref())?;
+        let own = self.list_url.as_ref().or(self.remote.as_ref());
+        let lists = match (mode, &self.flag, own) {
+            (None, Some(base), _) => vec![json(base), html(base)],
+            (None, None, None) => vec![official],
+            (None, None, Some(own)) if is_json(own) => vec![json(own)],
+            (None, None, Some(own)) if is_github_api(own, repository) => vec![api(own)],
+            (None, None, Some(own)) => vec![json(own), html(&downloads(own, repository))],
+            (Some("api"), _, own) => {
+                vec![own.map_or_else(|| api(&github_api(repository)), |own| api(own))]
+            }
+            (Some("html"), _, own) => {
+                vec![html(&own.map_or(web, |own| downloads(own, repository)))]
+            }
+            (Some(_), _, own) => vec![own.map_or_else(|| json(OPENTOFU_LIST), |own| json(own))],
+        };
+        Ok((layout, lists))
+    }
+
+    /// The template of the addresses, if it is set and no other mode is.
+    fn template(&self) -> Result<Option<String>, ReleaseError> {
+        let mode = self.mode("INSTALL_MODE", self.variables.install_mode.as_deref())?;
+        let Some(template) = self.variables.url_template.as_ref() else { return Ok(None) };
+        if !matches!(mode, None | Some("mirror")) {
+            return Ok(None);
+        }
+        let template = template.expose_secret().trim().to_owned();
+        let example = filled(&filled(&template, "Version", "1.0.0"), "Artifact", "x");
+        let whole = !example.contains("{{") && Url::parse(&example).is_ok();
+        if whole { Ok(Some(template)) } else { Err(self.variable("URL_TEMPLATE", "no template")) }
+    }
+
+    fn mode<'m>(
+        &self,
+        name: &str,
+        value: Option<&'m str>,
+    ) -> Result<Option<&'m str>, ReleaseError> {
+        match (name, value.map(str::trim)) {
+            (_, None) => Ok(None),
+            ("LIST_MODE", Some(mode @ ("api" | "html" | "mirror")))
+            | ("INSTALL_MODE", Some(mode @ ("api" | "direct" | "mirror"))) => Ok(Some(mode)),
+            (_, Some(mode)) => Err(self.variable(name, &format!("`{mode}` is no mode of it"))),
+        }
+    }
+
+    fn variable(&self, name: &str, reason: &str) -> ReleaseError {
+        ReleaseError::Variable {
+            name: format!("{}{name}", self.variables.prefix),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// The address in a variable, without a slash at its end.
+fn address(
+    variables: &MirrorVariables,
+    name: &str,
+    value: Option<&SecretString>,
+) -> Result<Option<String>, ReleaseError> {
+    let Some(value) = value else { return Ok(None) };
+    match Url::parse(value.expose_secret().trim()) {
+        Ok(url) => base(&url).map(Some),
+        Err(error) => Err(ReleaseError::Variable {
+            name: format!("{}{name}", variables.prefix),
+            reason: format!("no URL: {error}"),
+        }),
+    }
+}
+
+fn base(url: &Url) -> Result<String, ReleaseError> {
+    match url.scheme() {
+        "http" | "https" | "file" => Ok(url.as_str().trim_end_matches('/').to_owned()),
+        _ => Err(ReleaseError::Scheme(shown(url.as_str()))),
+    }
+}
+
+/// Whether an address is that of a list itself.
+fn is_json(url: &str) -> bool {
+    std::path::Path::new(url).extension().is_some_and(|extension| extension == "json")
+}
+
+/// A field of tenv's template, with or without spaces in its braces.
+fn filled(template: &str, field: &str, value: &str) -> String {
+    template
+        .replace(&format!("{{{{ .{field} }}}}"), value)
+        .replace(&format!("{{{{.{field}}}}}"), value)
+}
+
+/// The name of the repository that holds the releases of a tool.
+fn repository(tool: ToolName) -> &'static str {
+    match tool {
+        ToolName::Terraform => "hashicorp/terraform",
+        ToolName::Tofu => "opentofu/opentofu",
+        ToolName::Terragrunt => "gruntwork-io/terragrunt",
+    }
+}
+
+/// GitHub's own API.
+pub(super) const GITHUB_API: &str = "https://api.github.com";
+
+fn github_api(repository: &str) -> String {
+    format!("{GITHUB_API}/repos/{repository}/releases")
+}
+
+/// Whether an address is that of an API of GitHub's, there or in a house of its own.
+fn is_github_api(url: &str, repository: &str) -> bool {
+    url.ends_with(&format!("/repos/{repository}/releases"))
+}
+
+/// Where the files are, of a remote in the layout of github.com or of its API.
+fn downloads(remote: &str, repository: &str) -> String {
+    let host = match remote.strip_suffix(&format!("/repos/{repository}/releases")) {
+        Some(GITHUB_API) => "https://github.com",
+        Some(api) => api.strip_suffix("/api/v3").unwrap_or(api),
+        None => remote,
+    };
+    format!("{host}/{repository}/releases/download")
+}
+
+/// The tag of a version: previews that are bare names have no `v`.
+pub(super) fn tag(version: &str) -> String {
+    let numbered = version.starts_with(|first: char| first.is_ascii_digit());
+    if numbered { format!("v{version}") } else { version.to_owned() }
+}
+
 /// Whether the maker signs this version with OpenPGP: all of Terraform; of OpenTofu all but the
-/// prereleases of 1.6.0.
+/// prereleases of 1.6.0; of Terragrunt what came after January 2026.
 pub(super) fn is_signed(tool: ToolName, version: &Version) -> bool {
     match tool {
         ToolName::Terraform => true,
         ToolName::Tofu => !version.is_prerelease() || version.is_at_least([1, 7, 0]),
+        ToolName::Terragrunt => version.is_at_least(TERRAGRUNT_SIGNED),
     }
 }
 
@@ -101,3 +394,6 @@ fn arch() -> &'static str {
         arch => arch,
     }
 }
+
+#[cfg(test)]
+mod tests;

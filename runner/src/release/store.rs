@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
@@ -18,6 +18,8 @@ use crate::version::{ToolName, Version};
 
 /// How often a lock that another installer holds is tried again.
 const LOCK_POLL: Duration = Duration::from_millis(25);
+/// An installer that holds it longer than its own limits allow has stopped, not died.
+const LOCK_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The installed versions of one tool.
 #[derive(Clone, Debug)]
@@ -32,11 +34,7 @@ pub(super) struct Lock(#[expect(dead_code, reason = "held for its drop")] File);
 
 impl Store {
     pub(super) fn new(bin_dir: &Path, tool: ToolName) -> Self {
-        let name = match tool {
-            ToolName::Terraform => "Terraform",
-            ToolName::Tofu => "OpenTofu",
-        };
-        Self { tool, dir: bin_dir.join(name) }
+        Self { tool, dir: bin_dir.join(tool.directory()) }
     }
 
     /// The directory that holds a directory for each version.
@@ -74,9 +72,14 @@ impl Store {
         options.create(true).truncate(false).write(true).mode(0o644);
         let file = options.open(&path)?.into_file();
         let mut told = false;
+        let started = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => break,
+                Err(std::fs::TryLockError::WouldBlock) if started.elapsed() > LOCK_TIMEOUT => {
+                    let text = format!("{} is held by another process", path.display());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
                 Err(std::fs::TryLockError::WouldBlock) => {
                     if !std::mem::replace(&mut told, true) {
                         tracing::info!(

@@ -1,7 +1,8 @@
 //! Whose signature counts for which tool, and where the keys come from.
 //!
-//! `HashiCorp`'s key is part of the program. `OpenTofu`'s is known by its fingerprint, fetched once and
-//! kept. Keyrings of the user count for every tool.
+//! `HashiCorp`'s key is part of the program. `OpenTofu`'s and Gruntwork's are known by their
+//! fingerprints, fetched once and kept: from the mirror if it has them, else from their makers.
+//! Keyrings of the user count for every tool.
 
 use std::path::PathBuf;
 
@@ -12,17 +13,41 @@ use super::error::ReleaseError;
 use super::http::shown;
 use super::memory::{private_dir, replace};
 use super::signature::{
-    HASHICORP, HASHICORP_FINGERPRINT, Keys, OPENTOFU_FINGERPRINT, SignatureError,
+    GRUNTWORK_FINGERPRINT, HASHICORP, HASHICORP_FINGERPRINT, Keys, OPENTOFU_FINGERPRINT,
+    SignatureError,
 };
 use super::site::{Files, is_signed};
 use crate::version::{ToolName, Version};
 
-const OPENTOFU_KEY: &str = "https://get.opentofu.org/opentofu.asc";
+/// A key that is known by its fingerprint only.
+#[derive(Clone, Copy)]
+pub(super) struct Pin {
+    pub(super) fingerprint: &'static str,
+    /// The maker's own address of it.
+    url: &'static str,
+}
+
 const MAX_SIGNATURE: u64 = 1 << 20;
 
+/// The pinned key of a tool's maker; `None` where it is part of the program.
+pub(super) fn pin(tool: ToolName) -> Option<Pin> {
+    match tool {
+        ToolName::Terraform => None,
+        ToolName::Tofu => Some(Pin {
+            fingerprint: OPENTOFU_FINGERPRINT,
+            url: "https://get.opentofu.org/opentofu.asc",
+        }),
+        ToolName::Terragrunt => Some(Pin {
+            fingerprint: GRUNTWORK_FINGERPRINT,
+            url: "https://gruntwork.io/.well-known/pgp-key.txt",
+        }),
+    }
+}
+
 impl Releases {
-    /// Whether the sums are signed as they have to be. The first of the signatures was asked for
-    /// already; the first that is good will do, else what is wrong with the first is told.
+    /// The signature of the sums, if there is one and it is good; an error if there must be one. The
+    /// first was asked for already; the first that is good will do, else what is wrong with the first
+    /// is told.
     pub(super) async fn check(
         &self,
         tool: ToolName,
@@ -30,7 +55,7 @@ impl Releases {
         files: &Files,
         sums: &[u8],
         first: Result<Vec<u8>, ReleaseError>,
-    ) -> Result<(), ReleaseError> {
+    ) -> Result<Option<(String, Vec<u8>)>, ReleaseError> {
         let mut first = Some(first);
         let mut refusal = None;
         for url in &files.signature_urls {
@@ -40,8 +65,9 @@ impl Releases {
             };
             let error = match signature {
                 Ok(signature) => match self.verify(tool, url, sums, &signature).await {
+                    Ok(()) => return Ok(Some((url.clone(), signature))),
                     Err(error @ ReleaseError::Signature { .. }) => error,
-                    outcome => return outcome,
+                    Err(error) => return Err(error),
                 },
                 Err(ReleaseError::NotFound(url)) => ReleaseError::NoSignature(url, tool),
                 Err(error) => return Err(error),
@@ -55,10 +81,10 @@ impl Releases {
                 tracing::warn!(
                     "{tool} {version} was never signed; only its digest is checked: no {url}"
                 );
-                Ok(())
+                Ok(None)
             }
             Some(error) => Err(error),
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 
@@ -70,19 +96,20 @@ impl Releases {
         signature: &[u8],
     ) -> Result<(), ReleaseError> {
         let refused = |source| ReleaseError::Signature { url: shown(url), tool, source };
-        let mut keys = self.keyring()?;
-        match tool {
-            ToolName::Terraform => {
-                keys.add(Keys::parse(HASHICORP).map_err(refused)?.only(HASHICORP_FINGERPRINT));
-            }
-            ToolName::Tofu => keys.add(self.kept_opentofu_key().unwrap_or_default()),
+        let mut keys = self.keyring(tool).await?;
+        let mut fetchable = None;
+        match pin(tool) {
+            None => keys.add(Keys::parse(HASHICORP).map_err(refused)?.only(HASHICORP_FINGERPRINT)),
+            Some(pin) => match self.kept_key(pin) {
+                Some(kept) => keys.add(kept),
+                None => fetchable = Some(pin).filter(|pin| !keys.has(pin.fingerprint)),
+            },
         }
         let mut outcome = keys.verify(sums, signature);
         if let Err(SignatureError::UnknownKey(_)) = outcome
-            && tool == ToolName::Tofu
-            && !keys.has(OPENTOFU_FINGERPRINT)
+            && let Some(pin) = fetchable
         {
-            keys.add(self.fetch_opentofu_key(url).await?);
+            keys.add(self.fetch_key(tool, pin, url).await?.0);
             outcome = keys.verify(sums, signature);
         }
         let fingerprint = outcome.map_err(refused)?;
@@ -90,49 +117,79 @@ impl Releases {
         Ok(())
     }
 
-    fn keyring(&self) -> Result<Keys, ReleaseError> {
+    /// The user's own keys.
+    async fn keyring(&self, tool: ToolName) -> Result<Keys, ReleaseError> {
         let mut keys = Keys::default();
-        for path in &self.args.keyring {
-            let broken = |source| ReleaseError::Keyring { path: path.clone(), source };
-            keys.add(
-                Keys::parse(&fs::read(path).map_err(ReleaseError::Unreadable)?).map_err(broken)?,
-            );
+        let named = self.tenv.mirror(tool).key.as_deref();
+        let (urls, paths): (Vec<_>, Vec<_>) = named
+            .into_iter()
+            .partition(|key| key.starts_with("http://") || key.starts_with("https://"));
+        for path in self.args.keyring.iter().cloned().chain(paths.into_iter().map(PathBuf::from)) {
+            let bytes = fs::read(&path).map_err(ReleaseError::Unreadable)?;
+            keys.add(Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path, source })?);
+        }
+        for url in urls {
+            let bytes = self.http.get(url, MAX_SIGNATURE).await?;
+            let path = PathBuf::from(url);
+            keys.add(Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path, source })?);
         }
         Ok(keys)
     }
 
-    fn opentofu_key_file(&self) -> Option<PathBuf> {
-        Some(self.cache.as_ref()?.join("keys").join(format!("{OPENTOFU_FINGERPRINT}.asc")))
+    fn key_file(&self, pin: Pin) -> Option<PathBuf> {
+        Some(self.cache.as_ref()?.join("keys").join(format!("{}.asc", pin.fingerprint)))
     }
 
     /// Checked as if it had just been fetched.
-    fn kept_opentofu_key(&self) -> Option<Keys> {
-        let bytes = fs::read(self.opentofu_key_file()?).ok()?;
-        pinned(&bytes)
+    fn kept_key(&self, pin: Pin) -> Option<Keys> {
+        pinned(&fs::read(self.key_file(pin)?).ok()?, pin)
     }
 
-    async fn fetch_opentofu_key(&self, signature: &str) -> Result<Keys, ReleaseError> {
-        let fingerprint = OPENTOFU_FINGERPRINT;
-        let missing = |source| ReleaseError::NoKey {
-            signature: shown(signature),
-            fingerprint,
-            source: Box::new(source),
+    /// A pinned key, and the bytes that it was read from. They may come from anywhere: nobody else can
+    /// make a key of that fingerprint.
+    pub(super) async fn fetch_key(
+        &self,
+        tool: ToolName,
+        pin: Pin,
+        signature: &str,
+    ) -> Result<(Keys, Vec<u8>), ReleaseError> {
+        let mirrored = match self.site(tool)?.key_url(pin.fingerprint) {
+            Some(url) => self.http.get(&url, MAX_SIGNATURE).await.unwrap_or_default(),
+            None => Vec::new(),
         };
-        let bytes = self.http.get(OPENTOFU_KEY, MAX_SIGNATURE).await.map_err(missing)?;
-        let wrong = || ReleaseError::WrongKey { url: OPENTOFU_KEY.to_owned(), fingerprint };
-        let keys = pinned(&bytes).ok_or_else(wrong)?;
-        if let Some(file) = self.opentofu_key_file()
+        let (keys, bytes) = match pinned(&mirrored, pin) {
+            Some(keys) => (keys, mirrored),
+            None => self.makers_key(pin).await.map_err(|error| match error {
+                error @ ReleaseError::WrongKey { .. } => error,
+                source => ReleaseError::NoKey {
+                    signature: shown(signature),
+                    fingerprint: pin.fingerprint,
+                    source: Box::new(source),
+                },
+            })?,
+        };
+        if let Some(file) = self.key_file(pin)
             && let Some(dir) = file.parent()
             && let Err(error) = private_dir(dir).and_then(|()| replace(&file, &bytes))
         {
             tracing::debug!("not keeping {}: {error}", file.display());
         }
-        Ok(keys)
+        Ok((keys, bytes))
+    }
+
+    async fn makers_key(&self, pin: Pin) -> Result<(Keys, Vec<u8>), ReleaseError> {
+        let Pin { fingerprint, url } = pin;
+        if self.args.offline {
+            return Err(ReleaseError::NotFound(url.to_owned()));
+        }
+        let bytes = self.http.get(url, MAX_SIGNATURE).await?;
+        let wrong = || ReleaseError::WrongKey { url: url.to_owned(), fingerprint };
+        Ok((pinned(&bytes, pin).ok_or_else(wrong)?, bytes))
     }
 }
 
-/// `OpenTofu`'s key among these bytes, whatever else is there.
-fn pinned(bytes: &[u8]) -> Option<Keys> {
-    let keys = Keys::parse(bytes).ok()?.only(OPENTOFU_FINGERPRINT);
-    keys.has(OPENTOFU_FINGERPRINT).then_some(keys)
+/// The pinned key among these bytes, whatever else is there.
+fn pinned(bytes: &[u8], pin: Pin) -> Option<Keys> {
+    let keys = Keys::parse(bytes).ok()?.only(pin.fingerprint);
+    keys.has(pin.fingerprint).then_some(keys)
 }

@@ -5,7 +5,7 @@
 //! believed.
 
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
@@ -26,6 +26,23 @@ pub(super) enum UnpackError {
     Refused(String),
     #[error(transparent)]
     Write(io::Error),
+}
+
+/// Copies a binary that is in no archive into `out` and returns its digest.
+pub(super) fn copy(bare: &File, out: &mut File) -> Result<Sha256, UnpackError> {
+    let (mut bare, mut hasher, mut piece) = (bare, Hasher::default(), vec![0; 1 << 18]);
+    bare.rewind().map_err(UnpackError::Write)?;
+    let mut written = 0;
+    loop {
+        let count = bare.read(&mut piece).map_err(UnpackError::Write)?;
+        if count == 0 {
+            break;
+        }
+        written += count as u64;
+        hasher.update(&piece[..count]);
+        out.write_all(&piece[..count]).map_err(UnpackError::Write)?;
+    }
+    if written == 0 { Err(refused("it is empty")) } else { Ok(hasher.finish()) }
 }
 
 fn refused(reason: impl Into<String>) -> UnpackError {

@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Longer texts are no versions: they would not fit into a file name.
 const MAX_LENGTH: usize = 128;
@@ -18,10 +19,13 @@ const MAX_ITEMS: usize = 1000;
 /// Any number of segments, each up to `i64::MAX`; fewer than three are filled up with zeros. Shown
 /// without the `v` and filled up, which is how releases are named. Equality is that of
 /// [`Version::compare`].
+///
+/// Terragrunt also has previews that are a name without a number (`alpha-2025031901`). They are lower
+/// than everything, and only asking for the very name finds one.
 #[derive(Clone, Debug)]
 pub struct Version {
     segments: Vec<i64>,
-    /// How many segments were written: `~>` looks at the last of them.
+    /// How many segments were written: `~>` looks at the last of them. None in a bare name.
     written: usize,
     pre: String,
     meta: String,
@@ -62,6 +66,11 @@ impl Version {
     /// Whether it is an alpha, a beta or the like.
     pub fn is_prerelease(&self) -> bool {
         !self.pre.is_empty()
+    }
+
+    /// Whether it is a preview that has a name and no number.
+    pub fn is_bare_name(&self) -> bool {
+        self.written == 0
     }
 
     /// Whether it can be the name of a release: at most three segments and no metadata.
@@ -141,6 +150,21 @@ fn are_parts(text: &str) -> bool {
     text.split('.').all(|part| !part.is_empty() && part.chars().all(allowed))
 }
 
+/// `alpha`, `beta`, perhaps a dash, and digits.
+fn bare_name(text: &str) -> Option<Version> {
+    let digits = text.strip_prefix("alpha").or_else(|| text.strip_prefix("beta"))?;
+    let digits = digits.strip_prefix('-').unwrap_or(digits);
+    let is_name = !digits.is_empty()
+        && text.len() <= MAX_LENGTH
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_name.then(|| Version {
+        segments: vec![0; 3],
+        written: 0,
+        pre: text.to_owned(),
+        meta: String::new(),
+    })
+}
+
 /// `v?N(.N)*` and what may follow it: `-PRE`, or a PRE that starts with a letter; then `+META`.
 fn parse_version(text: &str) -> Option<Version> {
     if text.len() > MAX_LENGTH {
@@ -176,12 +200,17 @@ impl FromStr for Version {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        parse_version(text).ok_or_else(|| Malformed::new(text, "version (1.9.8, 1.10.0-rc1)"))
+        parse_version(text)
+            .or_else(|| bare_name(text))
+            .ok_or_else(|| Malformed::new(text, "version (1.9.8, 1.10.0-rc1)"))
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_bare_name() {
+            return f.write_str(&self.pre);
+        }
         for (index, segment) in self.segments.iter().enumerate() {
             let dot = if index == 0 { "" } else { "." };
             write!(f, "{dot}{segment}")?;
@@ -220,6 +249,8 @@ struct Item {
     version: Version,
     /// As it was written, without white space around it.
     text: String,
+    /// Where it was written, if that was told.
+    place: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,10 +287,37 @@ impl Constraint {
         self.items.extend(other.items);
     }
 
+    /// The same, with the place where it was found.
+    #[must_use]
+    pub fn found_in(mut self, place: &str) -> Self {
+        let place: Arc<str> = place.into();
+        for item in &mut self.items {
+            item.place = Some(place.clone());
+        }
+        self
+    }
+
     /// Whether `version` satisfies every item.
     pub fn allows(&self, version: &Version) -> bool {
-        let gated = self.items.iter().any(|item| item.operator != Operator::NotEqual);
-        (gated || !version.is_prerelease()) && self.items.iter().all(|item| item.allows(version))
+        self.is_open_to(version) && self.items.iter().all(|item| item.allows(version))
+    }
+
+    /// The first item that `version` does not satisfy, with its place; `None` if it satisfies all.
+    pub fn refusal(&self, version: &Version) -> Option<String> {
+        if !self.is_open_to(version) {
+            return Some("a prerelease".to_owned());
+        }
+        let item = self.items.iter().find(|item| !item.allows(version))?;
+        Some(match &item.place {
+            Some(place) => format!("{} ({place})", item.text),
+            None => item.text.clone(),
+        })
+    }
+
+    /// Where nothing but `!=` is asked, a prerelease is not.
+    fn is_open_to(&self, version: &Version) -> bool {
+        !version.is_prerelease()
+            || self.items.iter().any(|item| item.operator != Operator::NotEqual)
     }
 }
 
@@ -310,7 +368,7 @@ fn parse_item(text: &str) -> Option<Item> {
     let find = |(spelling, operator)| Some((text.strip_prefix(spelling)?, operator));
     let (version, operator) = OPERATORS.into_iter().find_map(find)?;
     let version = parse_version(version.trim_start_matches(white))?;
-    Some(Item { operator, version, text: text.to_owned() })
+    Some(Item { operator, version, text: text.to_owned(), place: None })
 }
 
 impl fmt::Display for Constraint {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use regex::bytes::{Regex, RegexBuilder};
+
 use super::number::{Constraint, Malformed, Version};
 
 /// Which versions will do, and which of them is best.
@@ -18,7 +20,15 @@ pub enum Request {
     Highest(Requirement),
     /// The lowest that is allowed: `min-required`.
     Lowest(Requirement),
+    /// The highest that matches, prereleases included: `latest:<regular expression>`.
+    HighestLike(Pattern),
+    /// The lowest that matches, prereleases included: `min:<regular expression>`.
+    LowestLike(Pattern),
 }
+
+/// A regular expression in RE2's syntax, looked for anywhere in a version.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
 
 /// What a version must satisfy. Without any constraint, every stable version does.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +40,9 @@ pub struct Requirement {
 }
 
 const EXPECTED: &str = "exact version (1.9.8), constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas) \
-     or keyword (latest, latest-pre, latest-allowed, min-required)";
-const NO_REGEX: &str =
-    "request that is understood yet: regular expressions (latest:..., min:...) come later";
+     or keyword (latest, latest-pre, latest-allowed, min-required, latest:<regex>, min:<regex>)";
+/// What a compiled expression may take in memory; a person's take a few KiB.
+const MAX_PATTERN: usize = 1 << 20;
 
 impl FromStr for Request {
     type Err = Malformed;
@@ -42,10 +52,13 @@ impl FromStr for Request {
         match text {
             "latest" | "latest-stable" => return Ok(Self::Latest),
             "latest-pre" => return Ok(Self::LatestPre),
-            _ if text.starts_with("latest:") || text.starts_with("min:") => {
-                return Err(Malformed::new(text, NO_REGEX));
-            }
             _ => {}
+        }
+        if let Some(pattern) = text.strip_prefix("latest:") {
+            return Ok(Self::HighestLike(pattern.parse()?));
+        }
+        if let Some(pattern) = text.strip_prefix("min:") {
+            return Ok(Self::LowestLike(pattern.parse()?));
         }
         if let Ok(version) = text.parse::<Version>()
             && version.is_exact()
@@ -57,14 +70,55 @@ impl FromStr for Request {
     }
 }
 
+impl FromStr for Pattern {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let parsed = RegexBuilder::new(text).unicode(false).size_limit(MAX_PATTERN).build();
+        parsed.map(Self).map_err(|_| Malformed::new(text, "regular expression (RE2)"))
+    }
+}
+
 impl Request {
     /// Whether `version` will do.
     pub fn allows(&self, version: &Version) -> bool {
         match self {
             Self::Exact(exact) => version == exact,
-            Self::Latest => !version.is_prerelease(),
-            Self::LatestPre => true,
-            Self::Highest(requirement) | Self::Lowest(requirement) => requirement.allows(version),
+            _ => self.refusal(version).is_none(),
+        }
+    }
+
+    /// Why `version` will not do, in few words that many share; `None` if it will.
+    pub fn refusal(&self, version: &Version) -> Option<String> {
+        let unless = |allowed: bool, reason: &str| (!allowed).then(|| reason.to_owned());
+        match self {
+            Self::Exact(exact) => unless(version == exact, "another version"),
+            _ if version.is_bare_name() => Some("a name, not a number".to_owned()),
+            Self::Latest => unless(!version.is_prerelease(), "a prerelease"),
+            Self::LatestPre => None,
+            Self::Highest(requirement) | Self::Lowest(requirement) => requirement.refusal(version),
+            Self::HighestLike(Pattern(regex)) | Self::LowestLike(Pattern(regex)) => {
+                unless(regex.is_match(version.to_string().as_bytes()), "no match")
+            }
+        }
+    }
+
+    /// The same, with the place of its constraint.
+    pub(super) fn found_in(self, place: &str) -> Self {
+        match self {
+            Self::Highest(Requirement { constraint, tofu_1_12 }) => {
+                Self::Highest(Requirement { constraint: constraint.found_in(place), tofu_1_12 })
+            }
+            other => other,
+        }
+    }
+
+    /// Whether `candidate` is better than `other`, if both will do.
+    pub fn prefers(&self, candidate: &Version, other: &Version) -> bool {
+        let order = candidate.compare(other);
+        match self {
+            Self::Lowest(_) | Self::LowestLike(_) => order.is_lt(),
+            _ => order.is_gt(),
         }
     }
 
@@ -72,7 +126,7 @@ impl Request {
     pub fn best<'a>(&self, versions: impl IntoIterator<Item = &'a Version>) -> Option<&'a Version> {
         let allowed = versions.into_iter().filter(|version| self.allows(version));
         match self {
-            Self::Lowest(_) => allowed.min_by(|a, b| a.compare(b)),
+            Self::Lowest(_) | Self::LowestLike(_) => allowed.min_by(|a, b| a.compare(b)),
             _ => allowed.max_by(|a, b| a.compare(b)),
         }
     }
@@ -84,11 +138,27 @@ impl Requirement {
         self.constraint.is_empty() && self.tofu_1_12.as_ref().is_none_or(Constraint::is_empty)
     }
 
+    /// Adds a constraint on versions of every kind.
+    pub(super) fn and(&mut self, constraint: &Constraint) {
+        self.constraint.and(constraint.clone());
+        if let Some(newer) = &mut self.tofu_1_12 {
+            newer.and(constraint.clone());
+        }
+    }
+
     /// Whether `version` satisfies what is required of its kind.
     pub fn allows(&self, version: &Version) -> bool {
+        self.of_its_kind(version).allows(version)
+    }
+
+    fn refusal(&self, version: &Version) -> Option<String> {
+        self.of_its_kind(version).refusal(version)
+    }
+
+    fn of_its_kind(&self, version: &Version) -> &Constraint {
         match &self.tofu_1_12 {
-            Some(constraint) if version.is_at_least([1, 12, 0]) => constraint.allows(version),
-            _ => self.constraint.allows(version),
+            Some(constraint) if version.is_at_least([1, 12, 0]) => constraint,
+            _ => &self.constraint,
         }
     }
 }
@@ -101,6 +171,8 @@ impl fmt::Display for Request {
             Self::LatestPre => f.write_str("latest-pre"),
             Self::Highest(requirement) => requirement.fmt(f),
             Self::Lowest(requirement) => write!(f, "min-required ({requirement})"),
+            Self::HighestLike(Pattern(regex)) => write!(f, "latest:{regex}"),
+            Self::LowestLike(Pattern(regex)) => write!(f, "min:{regex}"),
         }
     }
 }

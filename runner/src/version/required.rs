@@ -3,26 +3,23 @@
 //! The rules are those of the tools. Terraform and OpenTofu before 1.12: every `required_version`
 //! counts, but an override file that has one replaces all before it. OpenTofu hides `x.tf` behind
 //! `x.tofu`, and from 1.12 on heeds `required_version` in `.tofu` files only, and
-//! `language { compatible_with { opentofu = "..." } }` in all. Child modules are not looked at.
+//! `language { compatible_with { opentofu = "..." } }` in all. Child modules count as well, as far as
+//! they are at hand: those whose source is a path.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use hcl_edit::Span as _;
-use hcl_edit::expr::Expression;
-use hcl_edit::structure::{Attribute, Block, Body};
-use hcl_edit::template::Element;
 use memchr::memmem;
 use serde_json::Value;
 
 use super::number::Constraint;
 use super::request::Requirement;
-use super::search::read_at_most;
+use super::syntax::{self, Literal, MAX_CONFIGURATION};
 use super::{Reason, ToolName, VersionError};
 
-/// No configuration file that a person or a generator writes is larger.
-const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;
+/// A tree with more local modules than this is none that a person wrote.
+const MAX_MODULES: usize = 1000;
 
 /// One requirement as it stands in a file.
 struct Declaration {
@@ -30,6 +27,16 @@ struct Declaration {
     text: String,
     /// From 1; 0 in JSON, whose parser does not keep it.
     line: usize,
+}
+
+/// What is of interest in one file.
+#[derive(Default)]
+struct Contents {
+    declarations: Vec<Declaration>,
+    /// The sources of modules, by the modules' names.
+    modules: BTreeMap<String, String>,
+    /// Whether something else than a literal is required.
+    unknown: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,33 +106,75 @@ pub(super) fn tofu_file(dir: &Path) -> Result<Option<String>, VersionError> {
     Ok(names(dir)?.into_iter().find(is_tofu))
 }
 
+/// What a module and its local child modules require, and how that was found.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) requirement: Requirement,
+    pub(super) why: Vec<Reason>,
+    pub(super) looked_at: Vec<PathBuf>,
+}
+
 /// What the configuration in `dir` requires of `tool`.
-pub(super) fn scan(
+pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
+    let mut scan = Scan::default();
+    let mut rules = Rules::default();
+    let mut seen = BTreeSet::from([dir.to_owned()]);
+    let mut to_do = vec![dir.to_owned()];
+    while let Some(module) = to_do.pop() {
+        let (found, sources) = scan_module(&module, tool, &mut scan)?;
+        rules.add(found);
+        for source in sources {
+            // The tool itself will tell that a module is not there.
+            let Ok(child) = fs::canonicalize(module.join(source)) else { continue };
+            if child.is_dir() && seen.len() < MAX_MODULES && seen.insert(child.clone()) {
+                to_do.push(child);
+            }
+        }
+    }
+    scan.requirement = rules.requirement(tool);
+    Ok(scan)
+}
+
+/// The rules of one module, and the sources of its local children.
+fn scan_module(
     dir: &Path,
     tool: ToolName,
-    why: &mut Vec<Reason>,
-) -> Result<Requirement, VersionError> {
+    scan: &mut Scan,
+) -> Result<(Rules, impl Iterator<Item = String>), VersionError> {
     let names = names(dir)?;
-    let visible = |name: &&String| match (tool, FileName::parse(name)) {
-        (_, None) => false,
-        (ToolName::Terraform, Some(file)) => !file.tofu,
-        (ToolName::Tofu, Some(file)) => {
+    let visible = |name: &&String| match FileName::parse(name) {
+        None => false,
+        Some(file) if tool == ToolName::Tofu => {
             let json = if file.json { ".json" } else { "" };
             file.tofu || !names.contains(&format!("{}.tofu{json}", file.stem))
         }
+        Some(file) => !file.tofu,
     };
     let is_override = |name: &&String| FileName::parse(name).is_some_and(|file| file.is_override());
     let (overrides, primary): (Vec<_>, Vec<_>) =
         names.iter().filter(visible).partition(is_override);
 
     let mut rules = Rules::default();
-    for name in primary {
-        rules.add(Rules::of_file(&dir.join(name), tool, why)?);
+    let mut modules = BTreeMap::new();
+    for (name, overrides) in primary
+        .into_iter()
+        .map(|name| (name, false))
+        .chain(overrides.into_iter().map(|name| (name, true)))
+    {
+        let path = dir.join(name);
+        let contents = contents(&path, tool)?;
+        // An override file's module of the same name takes the place of the other.
+        modules.extend(contents.modules.clone());
+        let found = Rules::of_file(&path, contents, &mut scan.why)?;
+        if overrides {
+            rules.replace(found);
+        } else {
+            rules.add(found);
+        }
+        scan.looked_at.push(path);
     }
-    for name in overrides {
-        rules.replace(Rules::of_file(&dir.join(name), tool, why)?);
-    }
-    Ok(rules.requirement(tool))
+    let is_local = |source: &String| source.starts_with("./") || source.starts_with("../");
+    Ok((rules, modules.into_values().filter(is_local)))
 }
 
 /// What files require, by the rules of old and of new.
@@ -138,18 +187,23 @@ struct Rules {
 }
 
 impl Rules {
-    fn of_file(path: &Path, tool: ToolName, why: &mut Vec<Reason>) -> Result<Self, VersionError> {
+    fn of_file(
+        path: &Path,
+        contents: Contents,
+        why: &mut Vec<Reason>,
+    ) -> Result<Self, VersionError> {
         let tofu_file = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
         let tofu_file = tofu_file.is_some_and(|name| name.tofu);
         let mut rules = Self::default();
-        for Declaration { kind, text, line } in declarations(path, tool)? {
+        for Declaration { kind, text, line } in contents.declarations {
             let place = match line {
                 0 => path.display().to_string(),
                 line => format!("{}:{line}", path.display()),
             };
-            let constraint: Constraint = text
-                .parse()
-                .map_err(|source| VersionError::Request { place: place.clone(), source })?;
+            let constraint = match text.parse::<Constraint>() {
+                Ok(constraint) => constraint.found_in(&place),
+                Err(source) => return Err(VersionError::Request { place, source }),
+            };
             why.push(Reason::new(place, format!("{} {constraint}", kind.needle())));
             rules.needs_1_12 |= kind == Kind::CompatibleWith;
             if tofu_file || kind == Kind::CompatibleWith {
@@ -181,7 +235,7 @@ impl Rules {
     }
 
     fn requirement(mut self, tool: ToolName) -> Requirement {
-        if tool == ToolName::Terraform {
+        if tool != ToolName::Tofu {
             return Requirement { constraint: self.classic, tofu_1_12: None };
         }
         if self.needs_1_12 {
@@ -191,124 +245,88 @@ impl Rules {
     }
 }
 
-/// The declarations of one file. It is parsed only if it can have any.
-fn declarations(path: &Path, tool: ToolName) -> Result<Vec<Declaration>, VersionError> {
-    let kinds: &[Kind] = match tool {
-        ToolName::Terraform => &[Kind::RequiredVersion],
-        ToolName::Tofu => &[Kind::RequiredVersion, Kind::CompatibleWith],
-    };
-    let bytes = read_at_most(path, MAX_CONFIGURATION).map_err(VersionError::Unreadable)?;
+/// What is of interest in one file. It is parsed only if there can be anything.
+fn contents(path: &Path, tool: ToolName) -> Result<Contents, VersionError> {
+    let bytes = syntax::read_at_most(path, MAX_CONFIGURATION).map_err(VersionError::Unreadable)?;
     let too_large = || VersionError::TooLarge { path: path.to_owned(), limit: MAX_CONFIGURATION };
     let bytes = bytes.ok_or_else(too_large)?;
-    if !kinds.iter().any(|kind| memmem::find(&bytes, kind.needle().as_bytes()).is_some()) {
-        return Ok(Vec::new());
+    let has = |needle: &str| memmem::find(&bytes, needle.as_bytes()).is_some();
+    let requires = has(Kind::RequiredVersion.needle())
+        || (tool == ToolName::Tofu && has(Kind::CompatibleWith.needle()));
+    let local_modules = has("module") && (has("\"./") || has("\"../"));
+    if !requires && !local_modules {
+        return Ok(Contents::default());
     }
-    let text = String::from_utf8(bytes).map_err(|_| VersionError::NotText(path.to_owned()))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let found = if path.extension().is_some_and(|extension| extension == "json") {
-        in_json(path, text)?
+    let text = syntax::text(path, bytes)?;
+    let mut contents = if path.extension().is_some_and(|extension| extension == "json") {
+        in_json(&syntax::json(path, &text)?)
     } else {
-        in_hcl(path, text)?
+        in_hcl(path, &text)?
     };
-    let Some(mut found) = found else {
+    if tool != ToolName::Tofu {
+        contents.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
+    }
+    if contents.unknown {
         tracing::warn!("{}: a required version that is no literal is passed over", path.display());
-        return Ok(Vec::new());
-    };
-    found.retain(|declaration| kinds.contains(&declaration.kind));
-    Ok(found)
-}
-
-/// `None` if a declaration is no literal.
-fn in_hcl(path: &Path, text: &str) -> Result<Option<Vec<Declaration>>, VersionError> {
-    let body = hcl_edit::parser::parse_body(text).map_err(|error| VersionError::Syntax {
-        path: path.to_owned(),
-        line: error.location().line(),
-        column: error.location().column(),
-        message: error.message().to_owned(),
-        text: error.line().to_owned(),
-    })?;
-    let mut found = Vec::new();
-    let mut collect = |block: &Block, key: &str, kind: Kind| {
-        let named = |attribute: &&Attribute| attribute.key.as_str() == key;
-        let set = |attribute: &&Attribute| !attribute.value.is_null();
-        for attribute in block.body.attributes().filter(named).filter(set) {
-            let Some(value) = literal(&attribute.value) else { return false };
-            let start = attribute.span().map_or(0, |span| span.start);
-            let line = text[..start].matches('\n').count() + 1;
-            found.push(Declaration { kind, text: value, line });
-        }
-        true
-    };
-    let literals = blocks(&body, "terraform")
-        .all(|block| collect(block, "required_version", Kind::RequiredVersion))
-        && blocks(&body, "language")
-            .flat_map(|block| blocks(&block.body, "compatible_with"))
-            .all(|block| collect(block, "opentofu", Kind::CompatibleWith));
-    Ok(literals.then_some(found))
-}
-
-fn blocks<'a>(body: &'a Body, name: &'a str) -> impl Iterator<Item = &'a Block> {
-    body.blocks().filter(move |block| block.ident.as_str() == name)
-}
-
-/// The text of a literal, `None` for what would have to be evaluated.
-fn literal(expression: &Expression) -> Option<String> {
-    match expression {
-        Expression::String(text) => Some(text.value().clone()),
-        Expression::Number(number) => Some(number.value().to_string()),
-        Expression::StringTemplate(template) => joined(template.iter()),
-        Expression::HeredocTemplate(heredoc) => joined(heredoc.template.iter()),
-        Expression::Parenthesis(inner) => literal(inner.inner()),
-        _ => None,
+        contents.declarations.clear();
     }
+    Ok(contents)
 }
 
-fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Option<String> {
-    let part = |element: &Element| match element {
-        Element::Literal(part) => Some(part.value().clone()),
-        Element::Interpolation(part) => literal(&part.expr),
-        Element::Directive(_) => None,
-    };
-    elements.map(part).collect()
-}
-
-/// `None` if a declaration is no literal.
-fn in_json(path: &Path, text: &str) -> Result<Option<Vec<Declaration>>, VersionError> {
-    let root: Value = serde_json::from_str(text).map_err(|error| VersionError::Syntax {
-        path: path.to_owned(),
-        line: error.line(),
-        column: error.column(),
-        message: "not JSON".to_owned(),
-        text: text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default().to_owned(),
-    })?;
-    let terraform = members(vec![&root], "terraform");
-    let language = members(members(vec![&root], "language"), "compatible_with");
-    let required = members(terraform, "required_version").into_iter();
-    let compatible = members(language, "opentofu").into_iter();
-    let values = required
-        .map(|value| (Kind::RequiredVersion, value))
-        .chain(compatible.map(|value| (Kind::CompatibleWith, value)));
-    let mut found = Vec::new();
-    for (kind, value) in values {
-        match value {
-            Value::Null => {}
-            Value::String(text) if !text.contains("${") && !text.contains("%{") => {
-                found.push(Declaration { kind, text: text.clone(), line: 0 });
-            }
-            Value::Number(number) => {
-                found.push(Declaration { kind, text: number.to_string(), line: 0 });
-            }
-            _ => return Ok(None),
+impl Contents {
+    fn declare(&mut self, kind: Kind, literal: Literal, line: usize) {
+        match literal {
+            Literal::Text(text) => self.declarations.push(Declaration { kind, text, line }),
+            Literal::Null => {}
+            Literal::Unknown => self.unknown = true,
         }
     }
-    Ok(Some(found))
 }
 
-/// The members of this name in objects, or in lists of them: a block of JSON may be either.
-fn members<'a>(values: Vec<&'a Value>, name: &str) -> Vec<&'a Value> {
-    let objects = values.into_iter().flat_map(|value| match value {
-        Value::Array(list) => list.iter().collect(),
-        other => vec![other],
-    });
-    objects.filter_map(|object| object.get(name)).collect()
+fn in_hcl(path: &Path, text: &str) -> Result<Contents, VersionError> {
+    let body = syntax::hcl(path, text)?;
+    let mut contents = Contents::default();
+    let terraform = syntax::blocks(&body, "terraform");
+    let language = syntax::blocks(&body, "language");
+    let compatible = language.flat_map(|block| syntax::blocks(&block.body, "compatible_with"));
+    let declaring = terraform
+        .map(|block| (block, "required_version", Kind::RequiredVersion))
+        .chain(compatible.map(|block| (block, "opentofu", Kind::CompatibleWith)));
+    for (block, name, kind) in declaring {
+        for attribute in syntax::attributes(&block.body, name) {
+            let line = syntax::line_of(text, attribute);
+            contents.declare(kind, syntax::literal(&attribute.value), line);
+        }
+    }
+    for module in syntax::blocks(&body, "module") {
+        let Some(name) = module.labels.first() else { continue };
+        for source in syntax::attributes(&module.body, "source") {
+            if let Literal::Text(source) = syntax::literal(&source.value) {
+                contents.modules.insert(name.as_str().to_owned(), source);
+            }
+        }
+    }
+    Ok(contents)
+}
+
+fn in_json(root: &Value) -> Contents {
+    let mut contents = Contents::default();
+    let terraform = syntax::members(vec![root], "terraform");
+    for value in syntax::members(terraform, "required_version") {
+        contents.declare(Kind::RequiredVersion, syntax::json_literal(value), 0);
+    }
+    let language = syntax::members(syntax::members(vec![root], "language"), "compatible_with");
+    for value in syntax::members(language, "opentofu") {
+        contents.declare(Kind::CompatibleWith, syntax::json_literal(value), 0);
+    }
+    for modules in syntax::objects(syntax::members(vec![root], "module")) {
+        for (name, module) in modules.as_object().into_iter().flatten() {
+            for source in syntax::members(vec![module], "source") {
+                if let Literal::Text(source) = syntax::json_literal(source) {
+                    contents.modules.insert(name.clone(), source);
+                }
+            }
+        }
+    }
+    contents
 }

@@ -1,40 +1,68 @@
-//! The version files around a directory: in it, in each of its parents, then in the home.
+//! Where a version is asked for outside the code: variables, the version files around a directory (in
+//! it, in each of its parents, then in the home), and tenv's own directory.
 
-use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use super::file::{self, VersionFile};
+use super::number::Constraint;
 use super::request::Requirement;
-use super::{Reason, ToolName, VersionError, required};
+use super::{Reason, Surroundings, ToolName, VersionError, required, syntax};
 
-/// A version file is one line; what is larger is something else.
-const MAX_VERSION_FILE: u64 = 64 * 1024;
+/// A version or a constraint of tenv's directory is one line.
+const MAX_LINE: u64 = 64 * 1024;
 
 /// One search, and what it has found so far.
 pub(super) struct Search<'a> {
     dir: &'a Path,
-    home: Option<&'a Path>,
+    around: &'a Surroundings,
     pub(super) why: Vec<Reason>,
+    pub(super) looked_at: Vec<PathBuf>,
 }
 
-fn file_name(tool: ToolName) -> &'static str {
-    match tool {
-        ToolName::Terraform => ".terraform-version",
-        ToolName::Tofu => ".opentofu-version",
-    }
+/// tenv's variables for one tool.
+struct Variables {
+    version: &'static str,
+    default_version: &'static str,
+    default_constraint: &'static str,
+}
+
+fn variables(tool: ToolName) -> Variables {
+    let [version, default_version, default_constraint] = match tool {
+        ToolName::Terraform => [
+            "TFENV_TERRAFORM_VERSION",
+            "TFENV_TERRAFORM_DEFAULT_VERSION",
+            "TFENV_TERRAFORM_DEFAULT_CONSTRAINT",
+        ],
+        ToolName::Tofu => [
+            "TOFUENV_TOFU_VERSION",
+            "TOFUENV_TOFU_DEFAULT_VERSION",
+            "TOFUENV_TOFU_DEFAULT_CONSTRAINT",
+        ],
+        ToolName::Terragrunt => ["TG_VERSION", "TG_DEFAULT_VERSION", "TG_DEFAULT_CONSTRAINT"],
+    };
+    Variables { version, default_version, default_constraint }
+}
+
+/// The names of all variables that a search looks at.
+pub fn variable_names() -> impl Iterator<Item = &'static str> {
+    ToolName::ALL.into_iter().flat_map(|tool| {
+        let Variables { version, default_version, default_constraint } = variables(tool);
+        [version, default_version, default_constraint]
+    })
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(dir: &'a Path, home: Option<&'a Path>) -> Self {
-        Self { dir, home, why: Vec::new() }
+    pub(super) fn new(dir: &'a Path, around: &'a Surroundings) -> Self {
+        Self { dir, around, why: Vec::new(), looked_at: Vec::new() }
     }
 
     /// The directory, its parents up to the root, and the home if it is none of them.
     fn places(&self) -> Result<Vec<PathBuf>, VersionError> {
         let dir = fs::canonicalize(self.dir).map_err(VersionError::Unreadable)?;
         let mut places: Vec<_> = dir.ancestors().map(Path::to_owned).collect();
-        let home = self.home.and_then(|home| fs::canonicalize(home).ok());
+        let home = self.around.home.as_ref().and_then(|home| fs::canonicalize(home).ok());
         places.extend(home.filter(|home| !dir.starts_with(home)));
         Ok(places)
     }
@@ -44,10 +72,11 @@ impl<'a> Search<'a> {
     pub(super) fn tool(&mut self) -> Result<ToolName, VersionError> {
         for (distance, place) in self.places()?.iter().enumerate() {
             for tool in [ToolName::Tofu, ToolName::Terraform] {
-                let path = place.join(file_name(tool));
-                if read_version_file(&path)?.is_some() {
-                    self.why.push(Reason::new(path.display(), format!("the tool is {tool}")));
-                    return Ok(tool);
+                for file in file::files(tool).filter(|file| file.names_the_tool()) {
+                    if let Some((_, origin)) = self.noted(place, file)? {
+                        self.why.push(Reason::new(origin, format!("the tool is {tool}")));
+                        return Ok(tool);
+                    }
                 }
             }
             if distance == 0
@@ -61,62 +90,114 @@ impl<'a> Search<'a> {
         Ok(ToolName::Terraform)
     }
 
-    /// The request in the nearest version file of `tool` that is not blank.
-    pub(super) fn version_file(
+    /// The request for `tool` that goes before all others, and where it comes from; `None` if nothing
+    /// but the code may ask for one.
+    pub(super) fn request(
         &mut self,
         tool: ToolName,
-    ) -> Result<Option<(String, PathBuf)>, VersionError> {
+    ) -> Result<Option<(String, String)>, VersionError> {
+        let Variables { version, default_version, .. } = variables(tool);
+        let found = match self.variable(version) {
+            Some(found) => Some(found),
+            None => match self.version_file(tool)? {
+                Some(found) => Some(found),
+                None => match self.variable(default_version) {
+                    Some(found) => Some(found),
+                    None => self.in_tenv_root(tool, "version")?,
+                },
+            },
+        };
+        if let Some((text, origin)) = &found {
+            self.why.push(Reason::new(origin, text));
+        }
+        Ok(found)
+    }
+
+    fn variable(&self, name: &str) -> Option<(String, String)> {
+        let text = self.around.variables.get(name)?.trim();
+        (!text.is_empty()).then(|| (text.to_owned(), name.to_owned()))
+    }
+
+    /// The request in the nearest version file of `tool` that is not blank.
+    fn version_file(&mut self, tool: ToolName) -> Result<Option<(String, String)>, VersionError> {
         for place in self.places()? {
-            let path = place.join(file_name(tool));
-            if let Some(text) = read_version_file(&path)? {
-                self.why.push(Reason::new(path.display(), &text));
-                return Ok(Some((text, path)));
+            for file in file::files(tool) {
+                if let Some(found) = self.noted(&place, file)? {
+                    return Ok(Some(found));
+                }
             }
         }
         Ok(None)
     }
 
+    /// What one file notes, and its place.
+    fn noted(
+        &mut self,
+        place: &Path,
+        file: VersionFile,
+    ) -> Result<Option<(String, String)>, VersionError> {
+        let path = place.join(file.name);
+        let Some(bytes) = self.read(&path, file.limit())? else { return Ok(None) };
+        Ok(file.noted(&path, bytes)?.map(|noted| {
+            let origin = match noted.line {
+                Some(line) => format!("{}:{line}", path.display()),
+                None => path.display().to_string(),
+            };
+            (noted.text, origin)
+        }))
+    }
+
+    /// A line in tenv's own directory: `$TENV_ROOT/Terraform/version`.
+    fn in_tenv_root(
+        &mut self,
+        tool: ToolName,
+        name: &str,
+    ) -> Result<Option<(String, String)>, VersionError> {
+        let Some(root) = &self.around.tenv_root else { return Ok(None) };
+        let path = root.join(tool.directory()).join(name);
+        let Some(bytes) = self.read(&path, MAX_LINE)? else { return Ok(None) };
+        let text = syntax::text(&path, bytes)?.trim().to_owned();
+        Ok((!text.is_empty()).then(|| (text, path.display().to_string())))
+    }
+
+    fn read(&mut self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
+        let bytes = syntax::read(path, limit)?;
+        if bytes.is_some() && !self.looked_at.iter().any(|looked_at| looked_at == path) {
+            self.looked_at.push(path.to_owned());
+        }
+        Ok(bytes)
+    }
+
+    /// What is always required besides what is asked for: a constraint of the user's, for every
+    /// directory.
+    pub(super) fn default_constraint(
+        &mut self,
+        tool: ToolName,
+    ) -> Result<Constraint, VersionError> {
+        let found = match self.variable(variables(tool).default_constraint) {
+            Some(found) => Some(found),
+            None => self.in_tenv_root(tool, "constraint")?,
+        };
+        let Some((text, place)) = found else { return Ok(Constraint::default()) };
+        self.why.push(Reason::new(&place, format!("always {text}")));
+        let constraint = text.parse::<Constraint>();
+        let constraint = constraint.map(|constraint| constraint.found_in(&place));
+        constraint.map_err(|source| VersionError::Request { place, source })
+    }
+
     /// What the configuration itself requires.
     pub(super) fn required(&mut self, tool: ToolName) -> Result<Requirement, VersionError> {
+        if tool == ToolName::Terragrunt {
+            return Ok(Requirement::default());
+        }
         let dir = fs::canonicalize(self.dir).map_err(VersionError::Unreadable)?;
-        let requirement = required::scan(&dir, tool, &mut self.why)?;
+        let scan = required::scan(&dir, tool)?;
+        let requirement = scan.requirement;
+        self.why.extend(scan.why);
+        self.looked_at.extend(scan.looked_at);
         if requirement.is_empty() {
             self.why.push(Reason::new(dir.display(), "requires no version of its own"));
         }
         Ok(requirement)
     }
-}
-
-/// The text of a version file without the white space around it; `None` where it is missing, blank
-/// or, with a warning, unreadable.
-fn read_version_file(path: &Path) -> Result<Option<String>, VersionError> {
-    let read = || {
-        if fs::metadata(path)?.is_file() {
-            return read_at_most(path, MAX_VERSION_FILE);
-        }
-        Err(std::io::Error::other(format!("{} is no regular file", path.display())))
-    };
-    let bytes = match read() {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => {
-            return Err(VersionError::TooLarge { path: path.to_owned(), limit: MAX_VERSION_FILE });
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => {
-            tracing::warn!("passing over a version file: {error}");
-            return Ok(None);
-        }
-    };
-    let text = String::from_utf8(bytes).map_err(|_| VersionError::NotText(path.to_owned()))?;
-    let text = text.trim_start_matches('\u{feff}').trim();
-    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
-}
-
-/// The whole file, or `None` if it is larger than `limit` bytes.
-pub(super) fn read_at_most(path: &Path, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
-    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
 }

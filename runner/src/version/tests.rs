@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{Request, ToolName, ToolRequest, VersionError, Wanted, wanted};
+use super::{Request, Surroundings, ToolName, ToolRequest, VersionError, Wanted, wanted};
 
 /// A temporary directory with these files in it.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -14,7 +14,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn look(dir: &Path) -> Wanted {
-    wanted(None, None, dir, None).unwrap()
+    wanted(None, None, dir, &Surroundings::default()).unwrap()
 }
 
 fn asked(files: &[(&str, &str)]) -> String {
@@ -25,7 +25,7 @@ fn asked(files: &[(&str, &str)]) -> String {
 
 fn refusal(files: &[(&str, &str)]) -> String {
     let dir = tree(files);
-    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
     let text = match std::error::Error::source(&error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -65,11 +65,14 @@ fn the_words_of_a_request_are_understood() {
         ("~> 1.9", "~> 1.9"),
         ("=1.9.8", "=1.9.8"),
         ("1.2.3.4", "1.2.3.4"),
+        ("latest:^1\\.9", "latest:^1\\.9"),
+        ("min:-rc", "min:-rc"),
+        ("alpha-2025031901", "alpha-2025031901"),
     ] {
         assert_eq!(text.parse::<Request>().unwrap().to_string(), shown);
     }
     assert!(matches!("1.9".parse::<Request>(), Ok(Request::Exact(_))));
-    for text in ["", "newest", "latest:^1.", "min:1", "1.x", "1.9.8 # why", "1.9.8\n1.9.9"] {
+    for text in ["", "newest", "latest:(", "min:[1", "1.x", "1.9.8 # why", "1.9.8\n1.9.9"] {
         text.parse::<Request>().unwrap_err();
     }
 }
@@ -92,7 +95,8 @@ fn the_nearest_version_file_decides_and_a_blank_one_does_not() {
 fn the_home_comes_after_all_parents() {
     let home = tree(&[(".terraform-version", "1.0.0")]);
     let dir = tree(&[("a/main.tf", "")]);
-    let at = |path: &str| wanted(None, None, &dir.path().join(path), Some(home.path())).unwrap();
+    let around = Surroundings { home: Some(home.path().to_owned()), ..Surroundings::default() };
+    let at = |path: &str| wanted(None, None, &dir.path().join(path), &around).unwrap();
     assert_eq!(at("a").request.to_string(), "1.0.0");
     std::fs::write(dir.path().join(".terraform-version"), "1.1.0").unwrap();
     assert_eq!(at("a").request.to_string(), "1.1.0");
@@ -101,14 +105,17 @@ fn the_home_comes_after_all_parents() {
 #[test]
 fn what_is_given_goes_before_what_is_found() {
     let dir = tree(&[(".opentofu-version", "1.8.0"), (".terraform-version", "1.9.8")]);
-    let given =
-        |tool, text| wanted(tool, Some((text, "--tool-version")), dir.path(), None).unwrap();
+    let given = |tool, text| {
+        let asked = Some((text, "--tool-version"));
+        wanted(tool, asked, dir.path(), &Surroundings::default()).unwrap()
+    };
     let both = given(Some(ToolName::Terraform), "1.2.3");
     assert_eq!((both.tool, both.request.to_string()), (ToolName::Terraform, "1.2.3".to_owned()));
     assert_eq!(both.origin, "--tool-version");
     assert_eq!(given(None, "1.2.3").tool, ToolName::Tofu);
     assert_eq!(given(Some(ToolName::Terraform), " ").request.to_string(), "1.9.8");
-    let nowhere = wanted(Some(ToolName::Tofu), Some(("1.9", "x")), Path::new("/no/such/dir"), None);
+    let (tool, asked) = (Some(ToolName::Tofu), Some(("1.9", "x")));
+    let nowhere = wanted(tool, asked, Path::new("/no/such/dir"), &Surroundings::default());
     assert_eq!(nowhere.unwrap().request.to_string(), "1.9.0");
 }
 
@@ -164,20 +171,20 @@ fn a_broken_file_is_named_with_its_line_and_column() {
     insta::assert_snapshot!(refusal(&[("main.tf", broken)]), @r#"DIR/main.tf:2:28: expected newline or eof: `required_version = "1.5" }`"#);
     insta::assert_snapshot!(refusal(&[("a.tf.json", "{\n \"required_version\": ]")]), @r#"DIR/a.tf.json:2:22: not JSON: `"required_version": ]`"#);
     insta::assert_snapshot!(refusal(&[("main.tf", &terraform("\"^1.5\""))]), @"DIR/main.tf:2: not a version request: `^1.5` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
-    insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is no exact version (1.9.8), constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas) or keyword (latest, latest-pre, latest-allowed, min-required)");
-    insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^1\\.8")]), @r"DIR/.opentofu-version: not a version request: `latest:^1\.8` is no request that is understood yet: regular expressions (latest:..., min:...) come later");
+    insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is no exact version (1.9.8), constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas) or keyword (latest, latest-pre, latest-allowed, min-required, latest:<regex>, min:<regex>)");
+    insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^(1")]), @"DIR/.opentofu-version: not a version request: `^(1` is no regular expression (RE2)");
 }
 
 #[test]
 fn nothing_is_read_without_a_limit() {
     let dir = tree(&[(".terraform-version", &" ".repeat(65 * 1024))]);
-    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
     assert!(matches!(error, VersionError::TooLarge { limit: 65_536, .. }), "{error}");
 
     let dir = tree(&[]);
     let sparse = std::fs::File::create(dir.path().join("main.tf")).unwrap();
     sparse.set_len(1 << 40).unwrap();
-    let error = wanted(None, None, dir.path(), None).unwrap_err();
+    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
     assert!(matches!(error, VersionError::TooLarge { limit: 16_777_216, .. }), "{error}");
 }
 
@@ -205,7 +212,7 @@ fn a_nest_of_brackets_does_not_overflow_the_stack() {
 /// Which of some versions a directory of OpenTofu allows.
 fn allowed(files: &[(&str, &str)]) -> Vec<&'static str> {
     let dir = tree(files);
-    let wanted = wanted(Some(ToolName::Tofu), None, dir.path(), None).unwrap();
+    let wanted = wanted(Some(ToolName::Tofu), None, dir.path(), &Surroundings::default()).unwrap();
     let candidates = ["1.6.0", "1.11.0", "1.12.0-beta1", "1.12.0", "1.12.6"];
     candidates.into_iter().filter(|text| wanted.request.allows(&text.parse().unwrap())).collect()
 }

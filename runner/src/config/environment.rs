@@ -1,0 +1,169 @@
+//! What the environment says that no flag does.
+
+#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+
+use crate::version::{Surroundings, ToolName, variable_names};
+
+/// What the environment says that no flag does.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Where programs are looked for.
+    pub path: OsString,
+    /// The user's home, where `$HOME` says so.
+    pub home: Option<PathBuf>,
+    /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
+    pub cache_home: Option<PathBuf>,
+    /// The tool's data directory (`TF_DATA_DIR`).
+    pub tf_data_dir: Option<PathBuf>,
+    /// What stands around a directory and may ask for a version.
+    pub surroundings: Surroundings,
+    /// tenv's other variables.
+    pub tenv: Tenv,
+    /// The datastore's token (`PLANCHA_TOKEN`).
+    pub token: Option<SecretString>,
+    /// Whether `CHECKPOINT_DISABLE` is the user's own.
+    pub checkpoint_disable: bool,
+    /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
+    git_config_count: usize,
+}
+
+impl Environment {
+    /// Reads it, once.
+    pub fn read() -> Self {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let directory = |name| set(name).map(PathBuf::from);
+        let home = directory("HOME");
+        let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        let variables = variable_names().filter_map(|name| Some((name, env::var(name).ok()?)));
+        let tenv = Tenv::read();
+        let surroundings = Surroundings {
+            home: home.clone(),
+            tenv_root: tenv.root.clone().or_else(|| Some(home.as_ref()?.join(".tenv"))),
+            variables: variables.collect(),
+        };
+        Self {
+            surroundings,
+            tenv,
+            path: set("PATH").unwrap_or_default(),
+            cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
+            home,
+            tf_data_dir: directory("TF_DATA_DIR"),
+            token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
+            checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
+            git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
+        }
+    }
+
+    /// The variables that give git one more setting, beside the user's own.
+    pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
+        let n = self.git_config_count;
+        [
+            ("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string().into()),
+            (format!("GIT_CONFIG_KEY_{n}"), key.into()),
+            (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
+        ]
+    }
+}
+
+/// What tenv's variables say of releases. As texts: what they mean is for [`crate::release`].
+#[derive(Clone, Debug, Default)]
+pub struct Tenv {
+    /// `TENV_ROOT` and its like.
+    pub root: Option<PathBuf>,
+    /// `TENV_ARCH` and its like: the platform's second half, as Go names it.
+    pub arch: Option<String>,
+    /// `TENV_FORCE_REMOTE` and its like, with the variable's name.
+    pub force_remote: Option<(&'static str, String)>,
+    /// `TENV_GITHUB_TOKEN` and its like.
+    pub github_token: Option<SecretString>,
+    /// `TFENV_REMOTE` and its like.
+    pub terraform: MirrorVariables,
+    /// `TOFUENV_REMOTE` and its like.
+    pub tofu: MirrorVariables,
+    /// `TG_REMOTE` and its like.
+    pub terragrunt: MirrorVariables,
+}
+
+/// What tenv's variables say of one tool's mirror. Each may hold a password.
+#[derive(Clone, Debug, Default)]
+pub struct MirrorVariables {
+    /// What the names begin with: `TFENV_`.
+    pub prefix: &'static str,
+    /// `_REMOTE`
+    pub remote: Option<SecretString>,
+    /// `_LIST_URL`
+    pub list_url: Option<SecretString>,
+    /// `_LIST_MODE`
+    pub list_mode: Option<String>,
+    /// `_INSTALL_MODE`
+    pub install_mode: Option<String>,
+    /// `_URL_TEMPLATE`, of OpenTofu only
+    pub url_template: Option<SecretString>,
+    /// `_REMOTE_USER`
+    pub user: Option<String>,
+    /// `_REMOTE_PASSWORD`
+    pub password: Option<SecretString>,
+    /// `TFENV_HASHICORP_PGP_KEY`, `TOFUENV_OPENTOFU_PGP_KEY`
+    pub key: Option<String>,
+}
+
+/// A variable that is set to something.
+fn text(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.trim().is_empty())
+}
+
+impl Tenv {
+    fn read() -> Self {
+        const PREFIXES: [&str; 3] = ["TENV_", "TOFUENV_", "TFENV_"];
+        let first =
+            |name: &str| PREFIXES.iter().find_map(|prefix| text(&format!("{prefix}{name}")));
+        let force = ["TENV_FORCE_REMOTE", "TOFUENV_FORCE_REMOTE", "TFENV_FORCE_REMOTE"];
+        let token = text("TENV_GITHUB_TOKEN").or_else(|| text("TOFUENV_GITHUB_TOKEN"));
+        Self {
+            root: first("ROOT").map(PathBuf::from),
+            arch: first("ARCH"),
+            force_remote: force.into_iter().find_map(|name| Some((name, text(name)?))),
+            github_token: token.map(|token| token.trim().to_owned().into()),
+            terraform: MirrorVariables::read("TFENV_", Some("TFENV_HASHICORP_PGP_KEY")),
+            tofu: MirrorVariables::read("TOFUENV_", Some("TOFUENV_OPENTOFU_PGP_KEY")),
+            terragrunt: MirrorVariables::read("TG_", None),
+        }
+    }
+
+    /// What they say of the mirror of one tool.
+    pub fn mirror(&self, tool: ToolName) -> &MirrorVariables {
+        match tool {
+            ToolName::Terraform => &self.terraform,
+            ToolName::Tofu => &self.tofu,
+            ToolName::Terragrunt => &self.terragrunt,
+        }
+    }
+}
+
+impl MirrorVariables {
+    fn read(prefix: &'static str, key: Option<&str>) -> Self {
+        let of_tool = |name: &str| text(&format!("{prefix}{name}"));
+        Self {
+            prefix,
+            remote: of_tool("REMOTE").map(Into::into),
+            list_url: of_tool("LIST_URL").map(Into::into),
+            list_mode: of_tool("LIST_MODE"),
+            install_mode: of_tool("INSTALL_MODE"),
+            url_template: of_tool("URL_TEMPLATE").map(Into::into),
+            user: of_tool("REMOTE_USER"),
+            password: of_tool("REMOTE_PASSWORD").map(Into::into),
+            key: key.and_then(text),
+        }
+    }
+}
+
+/// Whether a variable is there, and empty.
+pub(super) fn is_set_to_nothing(name: &std::ffi::OsStr) -> bool {
+    env::var_os(name).is_some_and(|value| value.is_empty())
+}

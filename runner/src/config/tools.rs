@@ -1,0 +1,141 @@
+//! Where tools come from, and the commands that only ask for one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use url::Url;
+
+use crate::version::ToolRequest;
+
+/// Where tools come from.
+#[derive(Clone, Debug, Args)]
+pub struct ToolArgs {
+    /// Where tools are installed [default: plancha/bin in the user's cache directory]
+    #[arg(
+        long,
+        env = "BURRITO_RUNNER_RUNNERBINARYPATH",
+        help_heading = "Tool",
+        value_name = "DIR"
+    )]
+    pub bin_dir: Option<PathBuf>,
+    /// Never touch the network for tools; mirrors that are directories (file://) are no network
+    #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool")]
+    pub offline: bool,
+    /// Ask for the list of versions now, however fresh the kept one is
+    #[arg(long, help_heading = "Tool", conflicts_with = "offline")]
+    pub refresh: bool,
+    /// Mirror of releases.hashicorp.com, in its layout; <file:///DIR> works without a network
+    /// [also: `TFENV_REMOTE`]
+    #[arg(long, help_heading = "Tool", value_name = "URL")]
+    pub releases_url: Option<Url>,
+    /// Mirror of OpenTofu's releases: api.json at its root, files as <URL>/v<version>/<file> [also:
+    /// `TOFUENV_REMOTE`, in the layout of github.com]
+    #[arg(
+        long,
+        env = "PLANCHA_TOFU_URL",
+        hide_env_values = true,
+        help_heading = "Tool",
+        value_name = "URL"
+    )]
+    pub tofu_url: Option<Url>,
+    /// The same for Terragrunt's releases [also: `TG_REMOTE`, in the layout of github.com]
+    #[arg(
+        long,
+        env = "PLANCHA_TERRAGRUNT_URL",
+        hide_env_values = true,
+        help_heading = "Tool",
+        value_name = "URL"
+    )]
+    pub terragrunt_url: Option<Url>,
+    /// Further OpenPGP keys that may sign releases (repeatable)
+    #[arg(long, env = "PLANCHA_KEYRING", help_heading = "Tool", value_name = "FILE")]
+    pub keyring: Vec<PathBuf>,
+    /// Refuse a release that has no signature
+    #[arg(long, help_heading = "Tool")]
+    pub require_signature: bool,
+    /// Certificates to trust for every HTTPS connection, besides the system's (PEM)
+    #[arg(long, env = "PLANCHA_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+}
+
+/// `runner resolve`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runner resolve                      what this directory asks for
+  runner resolve tofu@1.9 live/vpc    an exact version needs no look at the directory
+  runner resolve --json live/vpc      and why: files, constraints, versions that were dropped
+
+Requests: 1.9.8 (exact; 1.9 is 1.9.0), a constraint (~> 1.9, >= 1.5, != 1.5.3), latest, latest-pre,
+latest-allowed and min-required (by the code's required_version), latest:REGEX, min:REGEX.")]
+pub struct ResolveArgs {
+    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
+    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    pub target: Vec<String>,
+    /// Print tool, version, request, source and the whole why, as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `runner install`
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
+    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
+    pub target: Vec<String>,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `runner mirror`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runner mirror terraform@1.9.8 /srv/mirror    then: --releases-url file:///srv/mirror
+  runner mirror tofu@latest /srv/mirror        then: --tofu-url file:///srv/mirror/tofu
+A mirror holds what was put there, for this platform or that of TENV_ARCH. It may be served over http
+as it is.")]
+pub struct MirrorArgs {
+    /// The release: terraform@1.9.8, tofu@latest, terragrunt@~> 0.98
+    #[arg(value_name = "TOOL@REQUEST")]
+    pub release: String,
+    /// The directory that is, or becomes, the mirror
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Where the release comes from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `[TOOL[@REQUEST]] [DIR]`, told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The tool, if one was named, and the version asked for.
+    pub tool: Option<ToolRequest>,
+    /// The directory, the current one by default.
+    pub dir: PathBuf,
+}
+
+impl Target {
+    /// A first word that is no tool (before an `@`) is DIR.
+    pub fn parse(words: &[String]) -> Result<Self, String> {
+        let (tool, rest) = match words {
+            [first, rest @ ..] => match ToolRequest::parse(first)? {
+                Some(tool) => (Some(tool), rest),
+                None => (None, words),
+            },
+            [] => (None, words),
+        };
+        match rest {
+            [] => Ok(Self { tool, dir: PathBuf::from(".") }),
+            [dir] => Ok(Self { tool, dir: PathBuf::from(dir) }),
+            [first, ..] => {
+                Err(format!("`{first}` is no tool: terraform, tofu or terragrunt goes before DIR"))
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The files in which people note a version: which there are, and how each of them says it.
+//!
+//! The names, their order and their grammar are tenv's. Where the files are looked for is not known
+//! here.
+
+use std::path::Path;
+
+use memchr::memmem;
+
+use super::syntax::{self, Literal};
+use super::{ToolName, VersionError};
+
+/// A version file is a line or a few; what is larger is something else.
+const MAX_VERSION_FILE: u64 = 64 * 1024;
+
+/// A file that may note the version of one tool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VersionFile {
+    pub(super) name: &'static str,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    /// The whole of it is the request.
+    Flat,
+    /// Lines of a plugin's name and a version; the last line of this name counts.
+    ToolVersions(&'static str),
+    /// This attribute at the top, if it is a literal.
+    Hcl(&'static str),
+    /// The same as JSON.
+    HclJson(&'static str),
+    /// This key at the top.
+    Toml(&'static str),
+}
+
+/// A request, and the line that it stands on where the file has several.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub(super) text: String,
+    pub(super) line: Option<usize>,
+}
+
+/// The files that may note a version of `tool`, the first of them first.
+pub(super) fn files(tool: ToolName) -> impl Iterator<Item = VersionFile> {
+    let own: &[(&str, Format)] = match tool {
+        ToolName::Terraform => &[
+            (".terraform-version", Format::Flat),
+            (".tfswitchrc", Format::Flat),
+            (".tool-versions", Format::ToolVersions("terraform")),
+        ],
+        ToolName::Tofu => &[
+            (".opentofu-version", Format::Flat),
+            (".tool-versions", Format::ToolVersions("opentofu")),
+        ],
+        ToolName::Terragrunt => &[
+            (".terragrunt-version", Format::Flat),
+            (".tgswitchrc", Format::Flat),
+            (".tgswitch.toml", Format::Toml("version")),
+            (".tool-versions", Format::ToolVersions("terragrunt")),
+        ],
+    };
+    let key = match tool {
+        ToolName::Terraform | ToolName::Tofu => "terraform_version_constraint",
+        ToolName::Terragrunt => "terragrunt_version_constraint",
+    };
+    let shared = [
+        ("terragrunt.hcl", Format::Hcl(key)),
+        ("terragrunt.hcl.json", Format::HclJson(key)),
+        ("root.hcl", Format::Hcl(key)),
+        ("root.hcl.json", Format::HclJson(key)),
+    ];
+    own.iter().copied().chain(shared).map(|(name, format)| VersionFile { name, format })
+}
+
+impl VersionFile {
+    /// Whether the file says by itself which tool is meant. A terragrunt file does not: what it says of
+    /// terraform holds for OpenTofu, too.
+    pub(super) fn names_the_tool(self) -> bool {
+        matches!(self.format, Format::Flat | Format::ToolVersions(_))
+    }
+
+    /// The most bytes that are read of it.
+    pub(super) fn limit(self) -> u64 {
+        match self.format {
+            Format::Flat | Format::ToolVersions(_) | Format::Toml(_) => MAX_VERSION_FILE,
+            Format::Hcl(_) | Format::HclJson(_) => syntax::MAX_CONFIGURATION,
+        }
+    }
+
+    /// What the file at `path`, with these bytes, notes. `None` if that is nothing, or, with a warning,
+    /// nothing that can be known without evaluating it.
+    pub(super) fn noted(self, path: &Path, bytes: Vec<u8>) -> Result<Option<Noted>, VersionError> {
+        if let Format::Hcl(key) | Format::HclJson(key) = self.format
+            && memmem::find(&bytes, key.as_bytes()).is_none()
+        {
+            return Ok(None);
+        }
+        let text = syntax::text(path, bytes)?;
+        let (literal, line) = match self.format {
+            Format::Flat => (Literal::Text(text), None),
+            Format::ToolVersions(plugin) => match in_tool_versions(&text, plugin) {
+                Some((version, line)) => (Literal::Text(version), Some(line)),
+                None => (Literal::Null, None),
+            },
+            Format::Hcl(key) => match syntax::attributes(&syntax::hcl(path, &text)?, key).last() {
+                Some(attribute) => {
+                    (syntax::literal(&attribute.value), Some(syntax::line_of(&text, attribute)))
+                }
+                None => (Literal::Null, None),
+            },
+            Format::HclJson(key) => {
+                let value = syntax::json(path, &text)?;
+                (value.get(key).map_or(Literal::Null, syntax::json_literal), None)
+            }
+            Format::Toml(key) => match syntax::toml(path, &text)?.get(key) {
+                Some(toml::Value::String(text)) => (Literal::Text(text.clone()), None),
+                Some(_) => (Literal::Unknown, None),
+                None => (Literal::Null, None),
+            },
+        };
+        match literal {
+            Literal::Text(text) if !text.trim().is_empty() => {
+                Ok(Some(Noted { text: text.trim().to_owned(), line }))
+            }
+            Literal::Text(_) | Literal::Null => Ok(None),
+            Literal::Unknown => {
+                tracing::warn!("{}: a version that is no literal is passed over", path.display());
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The second word of the last line whose first is `plugin`, and the line's number.
+fn in_tool_versions(text: &str, plugin: &str) -> Option<(String, usize)> {
+    let mut found = None;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split_once('#').map_or(line, |(before, _)| before);
+        let mut words = line.split_whitespace();
+        if words.next() == Some(plugin)
+            && let Some(version) = words.next()
+        {
+            found = Some((version.to_owned(), index + 1));
+        }
+    }
+    found
+}

@@ -1,0 +1,162 @@
+//! Files in HCL, JSON and TOML: how they are read, and what is a literal in them.
+//!
+//! What their parts mean is not known here.
+
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use fs_err as fs;
+use hcl_edit::Span as _;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Attribute, Block, Body};
+use hcl_edit::template::Element;
+use serde_json::Value;
+
+use super::VersionError;
+
+/// No configuration file that a person or a generator writes is larger.
+pub(super) const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;
+
+/// A literal, or what would have to be evaluated to know it.
+pub(super) enum Literal {
+    /// Its text; a number's digits.
+    Text(String),
+    /// It counts as not written.
+    Null,
+    /// A variable, a function, or a kind of value that says nothing here.
+    Unknown,
+}
+
+/// The text of a file, without the mark that some editors put at its beginning.
+pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, VersionError> {
+    let text = String::from_utf8(bytes).map_err(|_| VersionError::NotText(path.to_owned()))?;
+    Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
+}
+
+pub(super) fn hcl(path: &Path, text: &str) -> Result<Body, VersionError> {
+    hcl_edit::parser::parse_body(text).map_err(|error| VersionError::Syntax {
+        path: path.to_owned(),
+        line: error.location().line(),
+        column: error.location().column(),
+        message: error.message().to_owned(),
+        text: error.line().to_owned(),
+    })
+}
+
+pub(super) fn json(path: &Path, text: &str) -> Result<Value, VersionError> {
+    serde_json::from_str(text).map_err(|error| VersionError::Syntax {
+        path: path.to_owned(),
+        line: error.line(),
+        column: error.column(),
+        message: "not JSON".to_owned(),
+        text: text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default().to_owned(),
+    })
+}
+
+pub(super) fn toml(path: &Path, text: &str) -> Result<toml::Table, VersionError> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        VersionError::Syntax {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[start..].chars().count() + 1,
+            message: error.message().lines().next().unwrap_or("not TOML").to_owned(),
+            text: text[start..].lines().next().unwrap_or_default().to_owned(),
+        }
+    })
+}
+
+pub(super) fn blocks<'a>(body: &'a Body, name: &'a str) -> impl Iterator<Item = &'a Block> {
+    body.blocks().filter(move |block| block.ident.as_str() == name)
+}
+
+/// The attributes of this name; more than one is an error that the tool will tell.
+pub(super) fn attributes<'a>(body: &'a Body, name: &'a str) -> impl Iterator<Item = &'a Attribute> {
+    body.attributes().filter(move |attribute| attribute.key.as_str() == name)
+}
+
+/// The line of an attribute, from 1.
+pub(super) fn line_of(text: &str, attribute: &Attribute) -> usize {
+    let start = attribute.span().map_or(0, |span| span.start);
+    text.get(..start).map_or(1, |before| before.matches('\n').count() + 1)
+}
+
+pub(super) fn literal(expression: &Expression) -> Literal {
+    match expression {
+        Expression::Null(_) => Literal::Null,
+        Expression::String(text) => Literal::Text(text.value().clone()),
+        Expression::Number(number) => Literal::Text(number.value().to_string()),
+        Expression::StringTemplate(template) => joined(template.iter()),
+        Expression::HeredocTemplate(heredoc) => joined(heredoc.template.iter()),
+        Expression::Parenthesis(inner) => literal(inner.inner()),
+        _ => Literal::Unknown,
+    }
+}
+
+fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Literal {
+    let part = |element: &Element| match element {
+        Element::Literal(part) => Some(part.value().clone()),
+        Element::Interpolation(part) => match literal(&part.expr) {
+            Literal::Text(text) => Some(text),
+            Literal::Null | Literal::Unknown => None,
+        },
+        Element::Directive(_) => None,
+    };
+    elements.map(part).collect::<Option<_>>().map_or(Literal::Unknown, Literal::Text)
+}
+
+pub(super) fn json_literal(value: &Value) -> Literal {
+    match value {
+        Value::Null => Literal::Null,
+        Value::String(text) if !text.contains("${") && !text.contains("%{") => {
+            Literal::Text(text.clone())
+        }
+        Value::Number(number) => Literal::Text(number.to_string()),
+        _ => Literal::Unknown,
+    }
+}
+
+/// The members of this name in objects, or in lists of them: a block of JSON may be either.
+pub(super) fn members<'a>(values: Vec<&'a Value>, name: &str) -> Vec<&'a Value> {
+    objects(values).filter_map(|object| object.get(name)).collect()
+}
+
+/// Objects, and those in lists.
+pub(super) fn objects(values: Vec<&Value>) -> impl Iterator<Item = &Value> {
+    values.into_iter().flat_map(|value| match value {
+        Value::Array(list) => list.iter().collect(),
+        other => vec![other],
+    })
+}
+
+/// The whole file; `None` if it is not there.
+///
+/// A file that is there but cannot be read is passed over with a warning: it may be somebody else's,
+/// in a directory above.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
+    let read = || {
+        if fs::metadata(path)?.is_file() {
+            return read_at_most(path, limit);
+        }
+        Err(std::io::Error::other(format!("{} is no regular file", path.display())))
+    };
+    match read() {
+        Ok(Some(bytes)) => Ok(Some(bytes)),
+        Ok(None) => Err(VersionError::TooLarge { path: path.to_owned(), limit }),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => {
+            tracing::warn!("passing over a version file: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// The whole file, or `None` if it is larger than `limit` bytes.
+pub(super) fn read_at_most(path: &Path, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
+}
