@@ -91,13 +91,11 @@ impl Admission {
             return Ok(permit);
         }
         let _waiting = Counted::one(waiting);
-        match timeout(*wait, Arc::clone(free).acquire_many_owned(pieces)).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => {
-                refused.fetch_add(1, Ordering::Relaxed);
-                Err(Cause::Busy)
-            }
-        }
+        let in_line = timeout(*wait, Arc::clone(free).acquire_many_owned(pieces)).await;
+        in_line.ok().and_then(Result::ok).ok_or_else(|| {
+            refused.fetch_add(1, Ordering::Relaxed);
+            Cause::Busy
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod app;
 mod artifacts;
 mod auth;
 mod bundles;
+pub mod commands;
 pub mod config;
 mod error;
 pub mod gc;
@@ -48,6 +49,7 @@ pub async fn serve(
     let address = listener.local_addr()?;
     tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));
+    tokio::spawn(store.clone().tidy(shutdown.clone()));
 
     let app = app::App {
         store: store.clone(),

@@ -17,7 +17,7 @@ pub(crate) const HEAD: usize = 16 << 10;
 /// Bytes a second that are too few, if they are all that moves for [`PACE_OVER`].
 pub(crate) const PACE: u64 = 16 * KIB;
 /// So long a transfer is waited for, all in all, before its pace is judged.
-pub(crate) const PACE_OVER: Duration = Duration::from_secs(60);
+pub(crate) const PACE_OVER: Duration = Duration::from_mins(1);
 
 /// How much of anything a caller may have, and for how long.
 #[derive(Clone, Debug)]

@@ -1,20 +1,26 @@
 //! The datastore, as a program. It also goes by the name `burrito`.
 
-use std::io::Write as _;
+use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use datastore::config::{Command, Serve};
-use datastore::telemetry;
+use datastore::{commands, telemetry};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-fn main() -> ExitCode {
+#[tokio::main]
+async fn main() -> ExitCode {
     let done = match Command::parse() {
-        Ok(Command::Serve(settings)) => serve(settings),
-        Ok(Command::Version(text)) => writeln!(std::io::stdout(), "{text}").map_err(Into::into),
-        Ok(Command::Check(_) | Command::Tool(..)) => Err(anyhow::anyhow!("not built yet")),
+        Ok(Command::Serve(settings)) => serve(settings).await,
+        Ok(Command::Check(settings)) => {
+            return commands::ended(commands::check(&settings, &mut stdout()).await);
+        }
+        Ok(Command::Tool(at, tool)) => {
+            return commands::ended(commands::run(&at, tool, &mut stdout()).await);
+        }
+        Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };
     match done {
@@ -26,7 +32,6 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main]
 async fn serve(settings: Serve) -> anyhow::Result<()> {
     telemetry::init(settings.log_format);
     let listener = TcpListener::bind(&*settings.listen).await;

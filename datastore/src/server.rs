@@ -136,6 +136,6 @@ async fn answer(
 async fn no_request(stage: &Stage) {
     sleep(HEAD_AT_END).await;
     if stage.is_busy() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

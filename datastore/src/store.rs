@@ -14,6 +14,7 @@ mod index;
 mod janitor;
 mod objects;
 mod parts;
+mod place;
 mod probe;
 mod put;
 mod ranged;
@@ -46,6 +47,7 @@ use tokio_util::task::TaskTracker;
 pub use self::cloud::{Cloud, Provider, Variables};
 pub use self::get::{ByteStream, Meta};
 pub use self::objects::Object;
+pub use self::place::{INDEX, KnownRuns};
 pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
 

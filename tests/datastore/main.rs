@@ -5,7 +5,9 @@
 mod artifacts;
 mod bundles;
 mod client;
+mod commands;
 mod cut;
+mod gc;
 mod http;
 mod limits;
 mod logs;

@@ -344,7 +344,7 @@ fn rot(datastore: &TestDatastore, at: usize, byte: u8) {
 }
 
 /// Changes a byte as a dying disk does: without a trace in the file's times.
-fn rot_file(path: &std::path::Path, at: usize, byte: u8) {
+pub(crate) fn rot_file(path: &std::path::Path, at: usize, byte: u8) {
     use std::io::{Seek as _, SeekFrom};
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
     let mut file = File::options().write(true).open(path).unwrap();

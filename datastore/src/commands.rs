@@ -1,0 +1,140 @@
+//! The words that tend a storage: `ls`, `cat`, `reindex`, `check`; `gc` is next door.
+
+mod sweep;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use futures::TryStreamExt as _;
+
+use crate::config::{Serve, Setting, Tool};
+use crate::error::chain;
+use crate::store::{Ability, BoxError, Storage, Store, StoreError};
+
+/// A word could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such directory.
+    #[error("there is no directory {0}")]
+    NoStorage(String),
+    /// There is no such key.
+    #[error("there is no `{0}`; `datastore ls` shows what there is")]
+    NoKey(String),
+    /// What was read is not what was stored.
+    #[error("what was written so far must not be used")]
+    Corrupt(#[source] StoreError),
+    /// The storage cannot be opened.
+    #[error("cannot use the storage {0}")]
+    Open(String, #[source] BoxError),
+    /// The storage is at fault.
+    #[error("cannot {0}")]
+    Storage(&'static str, #[source] StoreError),
+    /// The storage does not do what is needed of it.
+    #[error("the storage does not do what is needed: {0}")]
+    Unfit(String),
+    /// Some objects are still there.
+    #[error("{0} of the objects could not be deleted")]
+    Undeleted(usize),
+    /// Nobody reads what we write.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl CommandError {
+    /// The exit code, of the one list in `design/product.md`.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoStorage(_) | Self::NoKey(_) => 8,
+            Self::Corrupt(_) => 9,
+            Self::Open(..) | Self::Storage(..) | Self::Unfit(_) | Self::Undeleted(_) => 10,
+            Self::Output(_) => 1,
+        }
+    }
+
+    /// Whether whoever read what we wrote has had enough of it: nothing to talk about.
+    fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Says on standard error why a word was not done, and how the program is to end.
+pub fn ended(done: Result<(), CommandError>) -> ExitCode {
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    if !error.is_closed_pipe() {
+        // Nobody is left to tell if this fails.
+        let _told = writeln!(io::stderr(), "error: {}", chain(&error));
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// Does one word, writing to `out` what it has to tell.
+pub async fn run(storage: &Storage, tool: Tool, out: &mut impl Write) -> Result<(), CommandError> {
+    if let Storage::File(root) = storage
+        && !root.is_dir()
+    {
+        return Err(CommandError::NoStorage(root.display().to_string()));
+    }
+    let store = open(storage)?;
+    match tool {
+        Tool::Ls(prefix) => ls(&store, &prefix, out).await?,
+        Tool::Cat(key) => cat(&store, &key, out).await?,
+        Tool::Gc(rules) => sweep::sweep(&store, &rules, out).await?,
+        Tool::Reindex => {
+            let made = store.reindex().await;
+            let made = made.map_err(|error| CommandError::Storage("make the index", error))?;
+            writeln!(out, "{made} runs were missing in the index")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn open(storage: &Storage) -> Result<Store, CommandError> {
+    Store::open(storage).map_err(|error| CommandError::Open(storage.to_string(), error))
+}
+
+async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| CommandError::Storage("list", error);
+    let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
+    let mut objects = store.list(directory).map_err(failed)?;
+    while let Some(object) = objects.try_next().await.map_err(failed)? {
+        if object.key.starts_with(prefix) {
+            writeln!(out, "{}\t{:.0}\t{}", object.size, object.modified, object.key)?;
+        }
+    }
+    Ok(())
+}
+
+async fn cat(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| match error {
+        StoreError::NotFound => CommandError::NoKey(key.to_owned()),
+        error @ StoreError::Corrupt(_) => CommandError::Corrupt(error),
+        error => CommandError::Storage("read", error),
+    };
+    let (_, mut bytes) = store.open_key(key).await.map_err(failed)?;
+    while let Some(piece) = bytes.try_next().await.map_err(failed)? {
+        out.write_all(&piece)?;
+    }
+    Ok(())
+}
+
+/// Says what was set, and what the storage was seen to do.
+pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandError> {
+    for Setting { name, value, source } in &serve.settings {
+        writeln!(out, "{name:<16} {value}  ({source})")?;
+    }
+    out.flush()?;
+    let storage = &serve.config.storage;
+    let store = open(storage)?;
+    store.start().await.map_err(|error| CommandError::Open(storage.to_string(), error))?;
+    let results = store.probe_results();
+    for ability in Ability::ALL {
+        let can = match results.can(ability) {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not tried",
+        };
+        writeln!(out, "storage can {:<20} {can}", ability.name())?;
+    }
+    out.flush()?;
+    results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
+}

@@ -1,0 +1,179 @@
+//! `ls`, `cat`, `reindex` and `check`, as programs over a directory that a datastore has filled.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use support::TestDatastore;
+
+use crate::http::{RUN, get, noise, stored};
+use crate::process::program;
+
+const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
+
+/// Runs a word over a directory: exit code, standard output, the first line of standard error.
+fn run(root: &Path, words: &[&str]) -> (i32, String, String) {
+    ended(&output(root, words))
+}
+
+fn output(root: &Path, words: &[&str]) -> Output {
+    let storage = format!("file://{}", root.display());
+    program(words).args(["--storage", &storage]).output().unwrap()
+}
+
+fn ended(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let told = text(&output.stderr).lines().next().unwrap_or_default().to_owned();
+    (output.status.code().unwrap(), text(&output.stdout), told)
+}
+
+fn plan(attempt: u32) -> String {
+    format!("plans?{RUN}&attempt={attempt}")
+}
+
+#[tokio::test]
+async fn ls_shows_size_time_and_key_of_what_begins_so() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    stored(&datastore, &plan(1), "1").await;
+    let bundle = "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d";
+    stored(&datastore, bundle, "123").await;
+    let listed = |prefix: &str| {
+        let (code, listed, told) = run(&datastore.root(), &["ls", prefix]);
+        assert_eq!((code, told.as_str()), (0, ""));
+        let mut lines = listed
+            .lines()
+            .map(|line| {
+                let fields = line.split('\t').collect::<Vec<_>>();
+                let modified: jiff::Timestamp = fields[1].parse().unwrap();
+                assert!(jiff::Timestamp::now().duration_since(modified).abs().as_secs() < 60);
+                format!("{} {}", fields[0], fields[2])
+            })
+            .collect::<Vec<_>>();
+        lines.sort();
+        lines.join("\n")
+    };
+    insta::assert_snapshot!(listed("layers/"), @r"
+    1 layers/team-a/network/plan-1/1/plan.json
+    5 layers/team-a/network/plan-1/0/plan.json
+    ");
+    insta::assert_snapshot!(listed("layers/team-a/network/plan-1/0/pl"), @"5 layers/team-a/network/plan-1/0/plan.json");
+    insta::assert_snapshot!(listed("rep"), @"3 repositories/a/b/c/d.gitbundle");
+    assert_eq!(listed("layers/team-b"), "");
+    assert_eq!(listed("").lines().filter(|line| line.contains(".plancha/")).count(), 5);
+}
+
+#[tokio::test]
+async fn cat_writes_out_what_was_stored() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [0, 5, 3 << 20] {
+        stored(&datastore, &plan(0), noise(size, 1)).await;
+        let output = output(&datastore.root(), &["cat", FILE]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stdout == noise(size, 1));
+    }
+}
+
+#[tokio::test]
+async fn cat_ends_with_9_where_the_bytes_have_changed_and_with_8_where_there_are_none() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 3 << 20] {
+        stored(&datastore, &plan(0), noise(size, 1)).await;
+        crate::transfer::rot_file(&datastore.root().join(FILE), size - 1, 0);
+        let output = output(&datastore.root(), &["cat", FILE]);
+        assert!(output.stdout.len() < size);
+        let (code, _, told) = ended(&output);
+        assert_eq!(code, 9);
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(told, @"error: what was written so far must not be used: `layers/team-a/network/plan-1/0/plan.json` no longer has the sha256 it was stored with");
+        }
+    }
+    let (code, shown, told) = run(&datastore.root(), &["cat", "layers/a/b/c/0/plan.bin"]);
+    assert_eq!((code, shown.as_str()), (8, ""));
+    insta::assert_snapshot!(told, @"error: there is no `layers/a/b/c/0/plan.bin`; `datastore ls` shows what there is");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_is_not_made() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let root = directory.path().join("nowhere");
+    for words in [&["ls"][..], &["cat", FILE], &["reindex"], &["gc", "--keep-runs", "1"]] {
+        let (code, _, told) = run(&root, words);
+        assert_eq!((code, told), (8, format!("error: there is no directory {}", root.display())));
+    }
+    assert!(!root.exists());
+}
+
+#[tokio::test]
+async fn whoever_stops_reading_hears_nothing_of_it() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), noise(3 << 20, 1)).await;
+    let storage = format!("file://{}", datastore.root().display());
+    let mut cat = program(&["cat", FILE, "--storage", &storage]);
+    let mut cat = cat.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(cat.stdout.take());
+    let (code, _, told) = ended(&cat.wait_with_output().unwrap());
+    assert_eq!((code, told.as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn reindex_finds_the_runs_that_others_have_stored() {
+    let datastore = TestDatastore::temporary().await;
+    let theirs = datastore.root().join("layers/team-a/network/theirs/0");
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("plan.json"), "{}").unwrap();
+    stored(&datastore, &plan(0), "ours").await;
+    let (code, told, _) = run(&datastore.root(), &["reindex"]);
+    assert_eq!((code, told.as_str()), (0, "1 runs were missing in the index\n"));
+    let runs = get(&datastore, "runs?namespace=team-a&layer=network").await.text();
+    assert!(runs.contains("\"theirs\"") && runs.contains("\"plan-1\""), "{runs}");
+    let (_, told, _) = run(&datastore.root(), &["reindex"]);
+    assert_eq!(told, "0 runs were missing in the index\n");
+}
+
+#[test]
+fn check_names_every_setting_and_its_source_and_no_secret() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let storage = format!("file://{}", directory.path().display());
+    let mut check = program(&["check", "--max-size", "log=5MiB", "--drain-delay", "5s"]);
+    let output = check.env("PLANCHA_STORAGE", &storage).env("PLANCHA_LOG_FORMAT", "json").output();
+    let (code, shown, told) = ended(&output.unwrap());
+    assert_eq!((code, told.as_str()), (0, ""));
+    insta::assert_snapshot!(shown.replace(&storage, "file:///[root]"), @r"
+    --listen         127.0.0.1:8080  (default)
+    --storage        file:///[root]  (PLANCHA_STORAGE)
+    --auth           none  (default)
+    --max-size       bin=512MiB  (default)
+    --max-size       json=1GiB  (default)
+    --max-size       pretty=1GiB  (default)
+    --max-size       short=1MiB  (default)
+    --max-size       log=5MiB  (--max-size)
+    --max-size       bundle=4GiB  (default)
+    --max-size       artifact=4GiB  (default)
+    --drain-delay    5s  (--drain-delay)
+    --drain-timeout  30s  (default)
+    --log-format     json  (PLANCHA_LOG_FORMAT)
+    storage can list                 yes
+    storage can write                yes
+    storage can conditional_create   yes
+    storage can read                 yes
+    storage can delete               yes
+    ");
+
+    // A cloud that nobody answers for.
+    let mut check = program(&["check", "--storage", "s3://bucket"]);
+    let output = check
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_ACCESS_KEY_ID", "an-access-key")
+        .env("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+        .output();
+    let output = output.unwrap();
+    let (code, shown, told) = ended(&output);
+    assert_eq!(code, 10, "{told}");
+    for secret in ["s3cr3t", "an-access-key"] {
+        assert!(!format!("{shown}{}", String::from_utf8_lossy(&output.stderr)).contains(secret));
+    }
+    for variable in ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        assert!(shown.contains(variable), "{shown}");
+    }
+}

@@ -1,0 +1,294 @@
+//! `gc`: what goes, what stays, and what happens beside it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, FileTimes};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use datastore::commands;
+use datastore::config::Tool;
+use datastore::gc::Rules;
+use datastore::store::Storage;
+use support::{Dialect, TestDatastore};
+
+use crate::http::{files, get, stored};
+use crate::process::program;
+
+const HOUR: u64 = 3600;
+
+/// Lets everything below a directory, or one file, be that old.
+fn age(path: &Path, hours: u64) {
+    let modified = SystemTime::now() - Duration::from_secs(hours * HOUR);
+    let set = |path: &Path| {
+        let times = FileTimes::new().set_modified(modified);
+        File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+    };
+    if path.is_file() {
+        return set(path);
+    }
+    for file in files(path) {
+        set(&path.join(file));
+    }
+}
+
+fn gc(root: &Path, flags: &str) -> String {
+    let storage = format!("file://{}", root.display());
+    let flags = flags.split_whitespace().collect::<Vec<_>>();
+    let output = program(&["gc", "--storage", &storage]).args(flags).output().unwrap();
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
+    let mut lines =
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let summary = lines.pop().unwrap();
+    lines.sort();
+    lines.push(summary);
+    lines.join("\n")
+}
+
+/// Three runs: r1 planned and applied 50 hours ago, r2 40, r3 30 without a plan.bin.
+async fn three_runs(datastore: &TestDatastore) {
+    for (run, names, hours) in [
+        ("r1", &["format=bin", "name=run.json", "log"][..], 50),
+        ("r2", &["format=bin", "name=run.json", "format=json", "log"], 40),
+        ("r3", &["name=run.json", "log"], 30),
+    ] {
+        for name in names {
+            let route = match name.split('=').next() {
+                Some("format") => "plans",
+                Some("name") => "artifacts",
+                _ => "logs",
+            };
+            let url = format!("{route}?namespace=a&layer=b&run={run}&attempt=0&{name}");
+            stored(datastore, &url, "12345").await;
+        }
+        age(&datastore.root().join("layers/a/b").join(run), hours);
+    }
+    age(&datastore.root().join(".plancha/runs"), 50);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_go_and_deletes_nothing() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    let before = files(&datastore.root());
+    insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 1 --max-age log=1d --dry-run"), @r"
+    would delete layers/a/b/r1/0/plan.bin (its run is past the last 1)
+    would delete layers/a/b/r1/0/run.json (its run is past the last 1)
+    would delete layers/a/b/r1/0/run.log (its run is past the last 1)
+    would delete layers/a/b/r2/0/plan.json (its run is past the last 1)
+    would delete layers/a/b/r2/0/run.log (its run is past the last 1)
+    would delete layers/a/b/r3/0/run.log (it is older than 24h)
+    6 of 9 artifacts would be deleted, 30B
+    ");
+    assert_eq!(files(&datastore.root()), before);
+}
+
+#[tokio::test]
+async fn records_and_entries_go_with_their_objects() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 2"), @r"
+    deleted layers/a/b/r1/0/plan.bin (its run is past the last 2)
+    deleted layers/a/b/r1/0/run.json (its run is past the last 2)
+    deleted layers/a/b/r1/0/run.log (its run is past the last 2)
+    3 of 9 artifacts deleted, 15B
+    ");
+    insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 0"), @r"
+    deleted layers/a/b/r2/0/plan.json (its run is past the last 0)
+    deleted layers/a/b/r2/0/run.log (its run is past the last 0)
+    deleted layers/a/b/r3/0/run.json (its run is past the last 0)
+    deleted layers/a/b/r3/0/run.log (its run is past the last 0)
+    4 of 6 artifacts deleted, 20B
+    ");
+    let left = files(&datastore.root());
+    let left = left.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>();
+    let left = left.iter().map(|path| match path.strip_prefix(".plancha/runs/a/b/") {
+        Some(entry) => format!(".plancha/runs/a/b/[time]{}", &entry[16..]),
+        None => path.to_string(),
+    });
+    insta::assert_snapshot!(left.collect::<Vec<_>>().join("\n"), @r"
+    .plancha/runs/a/b/[time]-r2
+    .plancha/sha256/layers/a/b/r2/0/plan.bin
+    .plancha/sha256/layers/a/b/r2/0/run.json
+    layers/a/b/r2/0/plan.bin
+    layers/a/b/r2/0/run.json
+    ");
+    let runs = get(&datastore, "runs?namespace=a&layer=b").await.json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(get(&datastore, "plans?namespace=a&layer=b&run=r2&format=bin").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_run_that_changes_while_it_is_looked_at_stays() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    stored(&datastore, "logs?namespace=a&layer=b&run=r1&attempt=1", "again").await;
+    let told = gc(&datastore.root(), "--keep-runs 0");
+    assert!(!told.contains("/r1/") && told.contains("/r3/"), "{told}");
+    assert!(gc(&datastore.root(), "--keep-runs 0 --min-age 0s").contains("/r1/1/run.log"));
+}
+
+#[tokio::test]
+async fn what_is_none_of_ours_stays() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    for name in ["layers/a/b/r1/0/.hidden", "layers/a/b/r1/notes/x", "layers/a/x", "other/x"] {
+        let path = datastore.root().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        age(&path, 100);
+    }
+    gc(&datastore.root(), "--keep-runs 0");
+    let left = files(&datastore.root());
+    for name in ["layers/a/b/r1/0/.hidden", "layers/a/b/r1/notes/x", "layers/a/x", "other/x"] {
+        assert!(left.contains(&name.into()), "{name}");
+    }
+    assert!(!left.contains(&"layers/a/b/r1/0/run.log".into()));
+}
+
+#[tokio::test]
+async fn an_entry_without_a_run_is_given_a_day() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    let entries = datastore.root().join(".plancha/runs/a/b");
+    for (name, hours) in [("fffffe74301a97fe-young", 23), ("fffffe74301a97fe-old", 25)] {
+        std::fs::write(entries.join(name), "").unwrap();
+        age(&entries.join(name), hours);
+    }
+    gc(&datastore.root(), "--keep-runs 9");
+    let left = files(&entries);
+    assert_eq!(left.len(), 4, "{left:?}");
+    assert!(left.contains(&"fffffe74301a97fe-young".into()));
+}
+
+#[test]
+fn gc_without_a_rule_and_with_a_wrong_one_is_refused() {
+    let refusal = |flags: &str| {
+        let flags = flags.split_whitespace().collect::<Vec<_>>();
+        let output = program(&["gc", "--storage", "file:///nowhere"]).args(flags).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        format!("{} {}", output.status.code().unwrap(), text.lines().next().unwrap())
+    };
+    insta::assert_snapshot!(refusal(""), @"64 error: gc: nothing says what may go: use --keep-runs N, --max-age KIND=DURATION, or both");
+    insta::assert_snapshot!(refusal("--keep-runs -1"), @"64 error: unexpected argument '-1' found");
+    insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: `log` is not of the form KIND=VALUE");
+    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: `plan=3d` cannot be: `plan` is no kind: use bin, json, pretty, short, log, bundle, artifact");
+    insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: `log=3` cannot be: `3` is no duration like 500ms, 30s, 5m or 14d");
+    insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: `x` is no duration like 500ms, 30s, 5m or 14d");
+}
+
+async fn sweep(storage: &Storage, keep_runs: usize) -> String {
+    let (max_age, min_age) = (BTreeMap::new(), Duration::ZERO);
+    let rules = Rules { keep_runs: Some(keep_runs), max_age, min_age, dry_run: false };
+    let mut told = Vec::new();
+    commands::run(storage, Tool::Gc(rules), &mut told).await.unwrap();
+    String::from_utf8(told).unwrap()
+}
+
+#[tokio::test]
+async fn it_works_the_same_over_every_backend() {
+    let file = TestDatastore::temporary().await;
+    let file_storage = Storage::File(file.root());
+    let (s3, gcs) =
+        (TestDatastore::double(Dialect::S3).await, TestDatastore::double(Dialect::Gcs).await);
+    let (s3_storage, gcs_storage) = (s3.cloud().storage(), gcs.cloud().storage());
+    for (datastore, storage) in [(file, file_storage), (s3, s3_storage), (gcs, gcs_storage)] {
+        for run in ["r1", "Run+2", "r3"] {
+            for attempt in [0, 1] {
+                let url =
+                    format!("plans?namespace=a&layer=b&run={run}&attempt={attempt}&format=bin");
+                stored(&datastore, &url, "12345").await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(sweep(&storage, 2).await.ends_with("2 of 6 artifacts deleted, 10B\n"));
+        let runs = get(&datastore, "runs?namespace=a&layer=b").await.json();
+        assert_eq!(
+            (&runs["runs"][0]["run"], &runs["runs"][1]["run"]),
+            (&"r3".into(), &"Run 2".into())
+        );
+        assert_eq!(runs["runs"].as_array().unwrap().len(), 2);
+        assert!(sweep(&storage, 0).await.ends_with("3 of 4 artifacts deleted, 15B\n"));
+        let plan = "plans?namespace=a&layer=b&run=r3&attempt=1&format=bin";
+        assert_eq!(get(&datastore, plan).await.text(), "12345");
+        assert_eq!(
+            get(&datastore, "runs?namespace=a&layer=b").await.json()["runs"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+}
+
+/// Uploads to a layer that is swept all the time: whatever was acknowledged within the least age is
+/// there, and found.
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_traffic_nothing_young_is_lost() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, "plans?namespace=a&layer=b&run=r&attempt=0", "first").await;
+    let storage = Storage::File(datastore.root());
+    let rules = Rules {
+        keep_runs: Some(0),
+        max_age: BTreeMap::new(),
+        min_age: Duration::from_secs(HOUR),
+        dry_run: false,
+    };
+    let sweeping = async {
+        loop {
+            commands::run(&storage, Tool::Gc(rules.clone()), &mut Vec::new()).await.unwrap();
+        }
+    };
+    let uploading = async {
+        for run in 0..60 {
+            let old = datastore.root().join(format!("layers/a/b/r{run}/0/run.log"));
+            std::fs::create_dir_all(old.parent().unwrap()).unwrap();
+            std::fs::write(&old, "old").unwrap();
+            age(&old, 2);
+            let url = format!("plans?namespace=a&layer=b&run=r{run}&attempt=0&format=json");
+            stored(&datastore, &url, "12345").await;
+        }
+    };
+    tokio::select! { () = sweeping => {} () = uploading => {} }
+    for run in 0..60 {
+        let url = format!("plans?namespace=a&layer=b&run=r{run}&attempt=0&format=json");
+        assert_eq!(get(&datastore, &url).await.text(), "12345");
+    }
+}
+
+/// Puts a file into r3 as soon as something of r1 is deleted.
+struct Meddler {
+    told: Vec<u8>,
+    root: std::path::PathBuf,
+}
+
+impl std::io::Write for Meddler {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if text.windows(4).any(|part| part == b"/r1/") {
+            let new = self.root.join("layers/a/b/r3/1");
+            std::fs::create_dir_all(&new)?;
+            std::fs::write(new.join("run.log"), "again")?;
+        }
+        self.told.write(text)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_changes_between_two_looks_stays() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    let rules = Rules {
+        keep_runs: Some(0),
+        max_age: BTreeMap::new(),
+        min_age: Duration::from_secs(HOUR),
+        dry_run: false,
+    };
+    let mut out = Meddler { told: Vec::new(), root: datastore.root() };
+    commands::run(&Storage::File(datastore.root()), Tool::Gc(rules), &mut out).await.unwrap();
+    let told = String::from_utf8(out.told).unwrap();
+    assert!(told.contains("kept layers/a/b/r3/: it has changed meanwhile"), "{told}");
+    assert_eq!(get(&datastore, "logs?namespace=a&layer=b&run=r3&attempt=0").await.status, 200);
+}
