@@ -5,8 +5,10 @@
 mod artifacts;
 mod bundles;
 mod client;
+mod clouds;
 mod commands;
 mod cut;
+mod faults;
 mod gc;
 mod http;
 mod limits;

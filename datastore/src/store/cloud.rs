@@ -19,7 +19,8 @@ use object_store::gcp::{
 use object_store::list::PaginatedListStore;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider,
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
+    StaticCredentialProvider,
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -288,7 +289,7 @@ impl Cloud {
             let nobody = GcpCredential { bearer: String::new() };
             builder = builder
                 .with_base_url(&url)
-                .with_client_options(client().with_allow_http(true))
+                .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true")
                 .with_credentials(Arc::new(StaticCredentialProvider::new(nobody)));
         }
         builder.with_bucket_name(&self.bucket).build()

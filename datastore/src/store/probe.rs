@@ -129,17 +129,11 @@ impl Store {
             }
         }
         let error = timeout(PATIENCE, self.list_one()).await.ok()?.err()?;
-        Some(match error {
-            Error::NotFound { .. } => {
-                "there is no such bucket: make it, or name another with --storage".into()
-            }
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                let (cause, way_out) = (text(&error), provider.way_out());
-                format!("it may not be listed ({cause}): allow it, or {way_out}").into()
-            }
-            error if text(&error).contains("without LOCATION") => {
-                "the bucket is in another region: name it with AWS_REGION".into()
-            }
+        let (cause, way_out) = (text(&error), provider.way_out());
+        Some(match status(&cause)? {
+            404 => "there is no such bucket: make it, or name another with --storage".into(),
+            401 | 403 => format!("it may not be listed ({cause}): allow it, or {way_out}").into(),
+            301 | 307 => format!("it is kept elsewhere ({cause}): {way_out}").into(),
             _ => return None,
         })
     }
@@ -277,6 +271,15 @@ impl Health {
             state.last = results;
         });
     }
+}
+
+/// The status that a backend answered with, which `object_store` keeps to itself but for its text.
+fn status(text: &str) -> Option<u16> {
+    if text.contains("redirect without LOCATION") {
+        return Some(301);
+    }
+    let (_, status) = text.split_once("status code: ")?;
+    status.get(..3)?.parse().ok()
 }
 
 /// An error and its causes, on one line; each only once.

@@ -49,7 +49,7 @@ pub struct CloudFault {
     pub cut_after: Option<usize>,
     /// Nothing more comes after so many bytes of the answer's body.
     pub stall_after: Option<usize>,
-    /// What they ask for is done before they are answered `status`.
+    /// What they ask for is done at once, before they wait and are answered `status`.
     pub apply_then_fail: bool,
 }
 
@@ -115,6 +115,15 @@ impl Double {
         self.storage_with(&[])
     }
 
+    /// The storage that it is, for which a second without a byte is too long.
+    pub fn impatient(&self) -> Storage {
+        let name = match self.dialect {
+            Dialect::S3 => "AWS_READ_TIMEOUT",
+            Dialect::Gcs => "GOOGLE_READ_TIMEOUT",
+        };
+        self.storage_with(&[(name, "1s")])
+    }
+
     /// The storage that it is, with more variables.
     pub fn storage_with(&self, more: &[(&str, &str)]) -> Storage {
         let variables = self.variables();
@@ -162,14 +171,19 @@ impl Double {
         self.shared.bucket.lock().unwrap().ignores_conditions = true;
     }
 
-    /// From now on there is no such bucket.
-    pub fn remove_bucket(&self) {
-        self.shared.bucket.lock().unwrap().is_missing = true;
+    /// Whether there is such a bucket, from now on.
+    pub fn has_bucket(&self, there: bool) {
+        self.shared.bucket.lock().unwrap().is_missing = !there;
     }
 
     /// At most so many keys are on a page of a listing.
     pub fn page_size(&self, keys: usize) {
         self.shared.bucket.lock().unwrap().page_size = keys;
+    }
+
+    /// Every key of an artifact, in order.
+    pub fn artifacts(&self) -> Vec<String> {
+        self.keys().into_iter().filter(|key| !key.starts_with('.')).collect()
     }
 
     /// Every key, in order.

@@ -43,16 +43,18 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     let Some(body) = received(body, pace).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
-    sleep(pace.latency + fault.delay).await;
     let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let asked = Asked { method: parts.method, key, query, headers: parts.headers, body };
-    if fault.status != 0 {
-        if fault.apply_then_fail {
-            drop(done(&shared, asked));
-        }
-        return refused(StatusCode::from_u16(fault.status).unwrap(), "OrderedByTheTest");
-    }
     let is_head = asked.method == Method::HEAD;
+    let mut asked = Some(asked);
+    if fault.apply_then_fail {
+        drop(done(&shared, asked.take().unwrap()));
+    }
+    sleep(pace.latency + fault.delay).await;
+    if let Ok(status) = StatusCode::from_u16(fault.status) {
+        return refused(status, "OrderedByTheTest");
+    }
+    let Some(asked) = asked else { return refused(StatusCode::OK, "") };
     let (parts, data) = done(&shared, asked);
     if is_head {
         return Response::from_parts(parts, Body::empty());
