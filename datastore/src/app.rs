@@ -13,6 +13,7 @@ use crate::admission::{self, Admission};
 use crate::auth::{self, Auth};
 use crate::error::{ApiError, Cause, Route, not_found, plain};
 use crate::limits::Limits;
+use crate::metrics::{self, Metrics};
 use crate::store::Store;
 use crate::{artifacts, bundles, logs, plans, runs, telemetry};
 
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     /// Who is let in at once.
     pub(crate) admission: Admission,
+    /// What was done so far.
+    pub(crate) metrics: Metrics,
     /// Cancelled once the service is to end.
     pub(crate) shutdown: CancellationToken,
 }
@@ -48,11 +51,12 @@ pub(crate) fn router(app: App) -> Router {
     Router::new()
         .route("/healthz", get(async || plain(StatusCode::OK, "OK")))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics::metrics))
         .nest("/api", api)
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn(admission::small_head))
-        .layer(from_fn(telemetry::access_log))
+        .layer(from_fn_with_state(app.metrics.clone(), telemetry::observe))
         .with_state(app)
 }
 

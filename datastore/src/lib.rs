@@ -14,6 +14,7 @@ pub mod kind;
 mod lasting;
 pub mod limits;
 mod logs;
+mod metrics;
 mod params;
 mod plans;
 mod runs;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 pub use crate::auth::Auth;
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::store::Store;
 
 /// Time to remove what uploads that were broken off have left behind.
@@ -56,6 +58,7 @@ pub async fn serve(
         auth,
         limits: limits.clone(),
         admission: Admission::new(&limits, &store),
+        metrics: Metrics::default(),
         shutdown: shutdown.clone(),
     };
     server::run(listener, app::router(app), limits, shutdown, drain).await;

@@ -12,6 +12,7 @@ mod cloud;
 mod get;
 mod index;
 mod janitor;
+mod metered;
 mod objects;
 mod parts;
 mod place;
@@ -46,12 +47,14 @@ use tokio_util::task::TaskTracker;
 
 pub use self::cloud::{Cloud, Provider, Variables};
 pub use self::get::{ByteStream, Meta};
+pub use self::metered::Calls;
 pub use self::objects::Object;
 pub use self::place::{INDEX, KnownRuns};
 pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
 
 use self::cloud::Credentials;
+use self::metered::Metered;
 use self::probe::Health;
 
 /// What went wrong in something that was handed to us, or that we use.
@@ -84,6 +87,7 @@ pub struct Store {
     /// Listings page by page, where the backend has them; without our prefix.
     pages: Option<Arc<dyn PaginatedListStore>>,
     credentials: Option<Credentials>,
+    calls: Calls,
     health: Arc<Health>,
     traits: Traits,
     turns: Arc<[Mutex<()>; TURNS]>,
@@ -210,17 +214,20 @@ impl Store {
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
                 let store = Self::new(opened.objects, Traits::cloud(cloud));
-                let (pages, credentials) = (Some(opened.pages), Some(opened.credentials));
-                Ok(Self { pages, credentials, ..store })
+                let pages = Metered { behind: opened.pages, calls: store.calls.clone() };
+                let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
+                Ok(Self { pages, credentials: Some(opened.credentials), ..store })
             }
         }
     }
 
     fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
+        let calls = Calls::default();
         Self {
-            objects,
+            objects: Arc::new(Metered { behind: objects, calls: calls.clone() }),
             pages: None,
             credentials: None,
+            calls,
             health: Arc::default(),
             traits,
             turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
@@ -232,6 +239,11 @@ impl Store {
     /// What our keys lie below in the bucket, for those who go there without our prefix.
     fn below(&self) -> &str {
         &self.traits.below
+    }
+
+    /// What the backend was asked so far.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Bytes that one upload may hold in memory at most.

@@ -5,23 +5,27 @@
 
 use std::io::{self, IsTerminal as _};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
-use axum::http::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{ETAG, HeaderMap, HeaderName};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use http_body::{Frame, SizeHint};
 use tracing::Instrument as _;
 
 use crate::config::LogFormat;
 use crate::error::value;
+use crate::metrics::{Ended, Metrics};
 use crate::params::Params;
+use crate::transfer;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -38,27 +42,49 @@ pub fn init(format: LogFormat) {
     }
 }
 
-/// Gives every request an id, which its answer and all its lines bear, and one line at its end.
-pub(crate) async fn access_log(request: Request, next: Next) -> Response {
+/// Gives every request an id, which its answer and all its lines bear; and one line, and its place in
+/// the figures, at its end.
+pub(crate) async fn observe(
+    State(metrics): State<Metrics>,
+    request: Request,
+    next: Next,
+) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(next_id);
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let line = Line {
         id: id.clone(),
         since: Instant::now(),
+        metrics,
+        route: request.extensions().get().cloned(),
         method: request.method().clone(),
         uri: request.uri().clone(),
         status: None,
-        bytes_in: length.and_then(|length| length.parse().ok()),
+        is_broken: false,
+        is_foreign: false,
+        bytes_in: Arc::default(),
         bytes_out: 0,
     };
     let span = tracing::info_span!("request", id);
+    let request = counted(request, Arc::clone(&line.bytes_in));
     let mut counted = Counted { body: Body::empty(), span: span.clone(), line };
     let mut response = next.run(request).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, value(&id));
     counted.line.status = Some(response.status());
+    counted.line.is_foreign = response.headers().get(ETAG).is_some_and(transfer::is_foreign);
     response.map(|body| {
         counted.body = body;
         Body::new(counted)
+    })
+}
+
+/// Counts the bytes of a body as they come.
+fn counted(request: Request, bytes: Arc<AtomicU64>) -> Request {
+    if request.body().is_end_stream() {
+        return request;
+    }
+    request.map(|body| {
+        Body::from_stream(body.into_data_stream().inspect_ok(move |piece| {
+            bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }))
     })
 }
 
@@ -87,11 +113,15 @@ struct Counted {
 struct Line {
     id: String,
     since: Instant,
+    metrics: Metrics,
+    route: Option<MatchedPath>,
     method: Method,
     uri: Uri,
     /// `None` if the caller left before there was one.
     status: Option<StatusCode>,
-    bytes_in: Option<u64>,
+    is_broken: bool,
+    is_foreign: bool,
+    bytes_in: Arc<AtomicU64>,
     bytes_out: u64,
 }
 
@@ -105,8 +135,12 @@ impl HttpBody for Counted {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let span = self.span.clone();
         let frame = span.in_scope(|| Pin::new(&mut self.body).poll_frame(cx));
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.line.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64;
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.line.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64;
+            }
+            Poll::Ready(Some(Err(_))) => self.line.is_broken = true,
+            Poll::Ready(None) | Poll::Pending => {}
         }
         frame
     }
@@ -123,6 +157,19 @@ impl HttpBody for Counted {
 impl Drop for Line {
     fn drop(&mut self) {
         let params = Params::parse(self.uri.query().unwrap_or_default());
+        let bytes_in = self.bytes_in.load(Ordering::Relaxed);
+        let took = self.since.elapsed();
+        self.metrics.note(&Ended {
+            route: self.route.as_ref().map(MatchedPath::as_str),
+            method: &self.method,
+            params: &params,
+            status: self.status,
+            is_broken: self.is_broken,
+            is_foreign: self.is_foreign,
+            bytes_in,
+            bytes_out: self.bytes_out,
+            took,
+        });
         tracing::info!(
             id = self.id,
             method = %self.method,
@@ -131,9 +178,9 @@ impl Drop for Line {
             layer = params.text("layer"),
             run = params.text("run"),
             status = self.status.map(|status| status.as_u16()),
-            bytes_in = self.bytes_in,
+            bytes_in,
             bytes_out = self.bytes_out,
-            ms = u64::try_from(self.since.elapsed().as_millis()).ok(),
+            ms = u64::try_from(took.as_millis()).ok(),
             "{}",
             if self.status.is_some() { "request" } else { "request left by its caller" },
         );

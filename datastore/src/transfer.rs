@@ -159,6 +159,11 @@ pub(crate) fn tag(meta: &Meta) -> String {
     }
 }
 
+/// Whether a tag says that another program has stored it.
+pub(crate) fn is_foreign(tag: &HeaderValue) -> bool {
+    tag.as_bytes().starts_with(b"\"be-") || tag.as_bytes().starts_with(b"W/\"be-")
+}
+
 fn sha256_tag(sha256: Sha256) -> String {
     format!("\"sha256-{sha256}\"")
 }

@@ -13,6 +13,7 @@ mod gc;
 mod http;
 mod limits;
 mod logs;
+mod metrics;
 mod plans;
 mod process;
 mod runs;
