@@ -154,6 +154,20 @@ async fn of_16_creations_by_two_replicas_one_wins() {
 }
 
 #[tokio::test]
+async fn after_a_large_upload_that_broke_off_a_small_creation_succeeds() {
+    for datastore in TestDatastore::each().await {
+        let pieces = [Ok(noise(12 * MIB, 1)), Err(std::io::Error::other("gone"))];
+        let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
+        assert!(request(&datastore, Method::PUT, URL).body(body).send().await.is_err());
+        // What has arrived of it is taken back without anybody waiting.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let create = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+        assert_eq!(send(create.body("small")).await.status, 200);
+        assert_eq!(get(&datastore, URL).await.text(), "small");
+    }
+}
+
+#[tokio::test]
 async fn ds14_a_bundle_of_any_ref_lies_under_its_plain_key() {
     for datastore in TestDatastore::doubles().await {
         for (git_ref, key) in [

@@ -23,6 +23,8 @@ pub(super) struct Parts {
     upload: Box<dyn MultipartUpload>,
     /// Names this upload in what it makes, so that we know it again.
     pub(super) id: String,
+    /// The tag of what lay there when it began, if that was asked for.
+    pub(super) before: Option<String>,
     size: usize,
     flying: JoinSet<object_store::Result<()>>,
     most: usize,
@@ -68,12 +70,11 @@ impl Parts {
     /// gathered.
     pub(super) fn new(
         upload: Box<dyn MultipartUpload>,
-        id: String,
-        size: usize,
-        most: usize,
+        (id, before): (String, Option<String>),
+        (size, most): (usize, usize),
         blocks: Blocks,
     ) -> Self {
-        Self { upload, id, size, flying: JoinSet::new(), most, blocks }
+        Self { upload, id, before, size, flying: JoinSet::new(), most, blocks }
     }
 
     pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {

@@ -166,7 +166,7 @@ impl Store {
                 }
                 Ok(There::Nothing) => return Err(backend(error)),
             }
-            if self.traits.provider == Some(Provider::Azure) && pauses.len() == 0 {
+            if self.is_azure() && pauses.len() == 0 {
                 // Blocks of an upload that was given up lie there for a week, and only a put
                 // without a condition removes them. Nothing visible is there: we have just looked.
                 mode = PutMode::Overwrite;
@@ -189,8 +189,9 @@ impl Store {
         let id = format!("{:016x}{:016x}", random(), random());
         let attributes = self.attributes(terms.sha256, Some(&id));
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+        let before = if self.is_azure() { self.tag(path).await } else { None };
         let upload = self.objects.put_multipart_opts(path, options).await.map_err(backend)?;
-        Ok(Parts::new(upload, id, self.traits.part, self.traits.flying, head))
+        Ok(Parts::new(upload, (id, before), (self.traits.part, self.traits.flying), head))
     }
 
     /// A large object, all of whose parts are there.
@@ -214,7 +215,12 @@ impl Store {
             Err(error) => {
                 let Some(etag) = self.uploaded(path, &parts.id).await else {
                     parts.abort().await;
-                    return Err(backend(error));
+                    return match self.there_after(path, sha256, parts.before, &error).await {
+                        There::Same => Ok(sha256),
+                        There::Other if terms.create => Err(StoreError::Exists),
+                        There::Other => Ok(sha256),
+                        There::Nothing => Err(backend(error)),
+                    };
                 };
                 etag
             }
@@ -231,6 +237,33 @@ impl Store {
         let found = timeout(LOOK, head).await.ok()?.ok()?;
         let bears = found.attributes.get(&self.upload_id()).is_some_and(|there| &**there == id);
         bears.then_some(found.meta.e_tag)
+    }
+
+    /// What has overtaken an upload; nothing, if that is not why it failed.
+    ///
+    /// Whoever puts a blob on Azure removes the parts that others have sent for it. To them it is as
+    /// if they had been first: stored, and replaced at once.
+    async fn there_after(
+        &self,
+        path: &Path,
+        sha256: Sha256,
+        before: Option<String>,
+        error: &Error,
+    ) -> There {
+        let removed = self.is_azure() && error.to_string().contains("InvalidBlockList");
+        if !removed || self.tag(path).await == before {
+            return There::Nothing;
+        }
+        self.there(path, sha256).await.unwrap_or(There::Nothing)
+    }
+
+    /// The tag of what lies there now.
+    async fn tag(&self, path: &Path) -> Option<String> {
+        self.objects.head(path).await.ok()?.e_tag
+    }
+
+    fn is_azure(&self) -> bool {
+        self.traits.provider == Some(Provider::Azure)
     }
 
     /// What lies at a place where bytes of this digest are to be.
@@ -259,8 +292,9 @@ impl Store {
 
     /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
     fn upload_id(&self) -> Attribute {
-        let azure = self.traits.provider == Some(Provider::Azure);
-        Attribute::Metadata(if azure { "plancha_upload" } else { "plancha-upload" }.into())
+        Attribute::Metadata(
+            if self.is_azure() { "plancha_upload" } else { "plancha-upload" }.into(),
+        )
     }
 
     /// Puts a small object of our own, of which there is only one version.
