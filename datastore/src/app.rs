@@ -1,7 +1,7 @@
 //! Every route and every layer, on one page.
 
 use axum::extract::{FromRef, State};
-use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
@@ -14,6 +14,7 @@ use crate::auth::{self, Auth};
 use crate::error::{ApiError, Cause, Route, not_found, plain};
 use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
+use crate::openapi::Api;
 use crate::store::Store;
 use crate::{artifacts, bundles, logs, plans, runs, telemetry};
 
@@ -36,13 +37,23 @@ pub(crate) struct App {
 
 /// The HTTP service. A HEAD goes to the handler of the GET, which knows the difference.
 pub(crate) fn router(app: App) -> Router {
-    let api = Router::new()
-        .route("/plans", get(plans::get).put(plans::put))
-        .route("/logs", get(logs::get).put(logs::put))
-        .route("/repository/revision/bundle", get(bundles::get).put(bundles::put))
-        .route("/artifacts", get(artifacts::get).put(artifacts::put))
-        .route("/attempts", get(runs::attempts))
-        .route("/runs", get(runs::runs))
+    let api = Api::new()
+        .get("/plans", plans::get, "One rendering of a run's plan; without `attempt` the latest")
+        .put("/plans", plans::put, "Store one rendering of a run's plan")
+        .get("/logs", logs::get, "What a run printed, line by line; without `attempt` the latest")
+        .put("/logs", logs::put, "Store what a run printed")
+        .get("/repository/revision/bundle", bundles::get, "The git bundle of a commit")
+        .put("/repository/revision/bundle", bundles::put, "Store the git bundle of a commit")
+        .get(
+            "/artifacts",
+            artifacts::get,
+            "Another file of an attempt; without `attempt` the latest",
+        )
+        .put("/artifacts", artifacts::put, "Store another file of an attempt")
+        .get("/attempts", runs::attempts, "The attempts of a run and their files, oldest first")
+        .get("/runs", runs::runs, "The runs of a layer, newest first, page by page");
+    let (api, document) = api.finish(&OUTSIDE);
+    let api = api
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn_with_state(app.admission.clone(), admission::admit))
@@ -52,12 +63,25 @@ pub(crate) fn router(app: App) -> Router {
         .route("/healthz", get(async || plain(StatusCode::OK, "OK")))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics::metrics))
+        .route("/api/openapi.json", get(async || json(document)))
         .nest("/api", api)
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn(admission::small_head))
         .layer(from_fn_with_state(app.metrics.clone(), telemetry::observe))
         .with_state(app)
+}
+
+/// Routes without a query, and without a caller: path, what it answers, and what that is.
+const OUTSIDE: [(&str, &str, &str); 4] = [
+    ("/healthz", "text/plain", "Whether it runs"),
+    ("/readyz", "text/plain", "Whether the storage answers; 503 if not, and after SIGTERM"),
+    ("/metrics", "text/plain", "What was done so far, for Prometheus"),
+    ("/api/openapi.json", "application/json", "This document"),
+];
+
+fn json(text: String) -> Response {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Plans and logs hold secrets, and are what whoever wrote them says: no cache, no guessing.

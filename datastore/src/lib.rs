@@ -15,6 +15,7 @@ mod lasting;
 pub mod limits;
 mod logs;
 mod metrics;
+mod openapi;
 mod params;
 mod plans;
 mod runs;

@@ -3,6 +3,8 @@
 //! The first value of a repeated parameter counts, and an empty one is missing, as upstream has it.
 //! What a missing parameter answers is said in [`crate::error`].
 
+use std::any::type_name;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -25,25 +27,51 @@ pub(crate) trait FromParams: Sized {
 }
 
 /// Text by name.
-pub(crate) struct Params(BTreeMap<String, String>);
+pub(crate) struct Params {
+    given: BTreeMap<String, String>,
+    /// What is asked for, where somebody wants to know.
+    asked: Option<RefCell<Vec<Asked>>>,
+}
+
+/// A parameter that a route asks for.
+pub(crate) struct Asked {
+    pub(crate) name: &'static str,
+    pub(crate) required: bool,
+    /// Of the type that parses it.
+    pub(crate) type_name: &'static str,
+}
+
+/// Some of these is a value of every type that parses a parameter.
+const EXAMPLES: [&str; 2] = ["1", "json"];
 
 impl Params {
     pub(crate) fn parse(query: &str) -> Self {
-        let mut params = BTreeMap::new();
+        let mut given = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            params.entry(name.into_owned()).or_insert_with(|| value.into_owned());
+            given.entry(name.into_owned()).or_insert_with(|| value.into_owned());
         }
-        Self(params)
+        Self { given, asked: None }
+    }
+
+    /// Every parameter that `T` looks at, in its order.
+    pub(crate) fn asked_by<T: FromParams>() -> Vec<Asked> {
+        let params = Self { given: BTreeMap::new(), asked: Some(RefCell::default()) };
+        // Whatever comes of it: it has asked.
+        drop(T::from_params(&params));
+        params.asked.map(RefCell::into_inner).unwrap_or_default()
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
+        self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn optional<T>(&self, parameter: &'static str) -> Result<Option<T>, Cause>
     where
         T: FromStr<Err: Display>,
     {
+        if let Some(example) = self.note(parameter, false) {
+            return Ok(Some(example));
+        }
         let Some(text) = self.text(parameter) else { return Ok(None) };
         let invalid = |reason: String| Cause::Parameter { parameter, reason };
         // Bytes that are no UTF-8 have been replaced by this: two names must not become one.
@@ -57,7 +85,17 @@ impl Params {
     where
         T: FromStr<Err: Display>,
     {
+        if let Some(example) = self.note(parameter, true) {
+            return Ok(example);
+        }
         self.optional(parameter)?.ok_or(Cause::Missing(parameter))
+    }
+
+    /// Notes what is asked for, and gives an example of it; but does neither as a rule.
+    fn note<T: FromStr>(&self, name: &'static str, required: bool) -> Option<T> {
+        let mut asked = self.asked.as_ref()?.borrow_mut();
+        asked.push(Asked { name, required, type_name: type_name::<T>() });
+        EXAMPLES.iter().find_map(|example| example.parse().ok())
     }
 }
 

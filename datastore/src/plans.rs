@@ -47,7 +47,7 @@ impl FromParams for Get {
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.optional("attempt")?);
         // Upstream reads the JSON where it does not know the format.
-        let format = params.text("format").and_then(|format| format.parse().ok());
+        let format = params.optional("format").ok().flatten();
         Ok(Self { run, attempt, format: format.unwrap_or(PlanFormat::Json) })
     }
 }

@@ -14,6 +14,7 @@ mod http;
 mod limits;
 mod logs;
 mod metrics;
+mod openapi;
 mod plans;
 mod process;
 mod runs;
