@@ -8,6 +8,7 @@ mod client;
 mod clouds;
 mod commands;
 mod cut;
+mod endurance;
 mod faults;
 mod gc;
 mod http;

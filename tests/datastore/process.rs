@@ -35,8 +35,13 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
-        let storage = format!("file://{}", root.display());
-        let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", &storage]);
+        Self::over(&format!("file://{}", root.display()), &[], flags)
+    }
+
+    /// One over any storage, which these variables lead to.
+    pub(crate) fn over(storage: &str, variables: &[(&str, String)], flags: &[&str]) -> Self {
+        let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", storage]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let child = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -81,6 +86,14 @@ impl Running {
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
         let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
         (status, answer.split_off(end + 4))
+    }
+
+    /// The most memory that it has held, in MiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -65,7 +65,7 @@ pub struct Pace {
 /// A bucket named `bucket`, on a free port, until it is dropped.
 pub struct Double {
     /// Where it listens.
-    pub url: String,
+    address: String,
     dialect: Dialect,
     shared: Arc<Shared>,
     _running: DropGuard,
@@ -92,7 +92,7 @@ impl Double {
         });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer::answer).with_state(Arc::clone(&shared));
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
@@ -107,7 +107,7 @@ impl Double {
                 }
             });
         });
-        Self { url, dialect, shared, _running: stop.drop_guard() }
+        Self { address, dialect, shared, _running: stop.drop_guard() }
     }
 
     /// The storage that it is.
@@ -138,16 +138,24 @@ impl Double {
         Storage::Cloud(Cloud { variables, ..cloud })
     }
 
-    /// The variables that lead a program to it, and the URL that it is then.
+    /// The URL of its bucket, for a program that has its [`Self::variables`].
+    pub fn url(&self) -> &'static str {
+        match self.dialect {
+            Dialect::S3 => "s3://bucket",
+            Dialect::Gcs => "gs://bucket",
+        }
+    }
+
+    /// The variables that lead a program to it.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         match self.dialect {
             Dialect::S3 => vec![
-                ("AWS_ENDPOINT_URL_S3", self.url.clone()),
+                ("AWS_ENDPOINT_URL_S3", self.address.clone()),
                 ("AWS_ALLOW_HTTP", "true".to_owned()),
                 ("AWS_ACCESS_KEY_ID", "test".to_owned()),
                 ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
             ],
-            Dialect::Gcs => vec![("STORAGE_EMULATOR_HOST", self.url.clone())],
+            Dialect::Gcs => vec![("STORAGE_EMULATOR_HOST", self.address.clone())],
         }
     }
 

@@ -1,0 +1,134 @@
+//! The program over each kind of storage: killed again and again, and given more than it may hold.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use nix::sys::signal::Signal;
+use support::{Dialect, Double};
+use tempfile::TempDir;
+
+use crate::http::{RUN, noise};
+use crate::process::Running;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Kills the server at another moment of each of so many uploads. What is there after that is what was
+/// there before, or what was put, and after an answer only the latter.
+fn killed(storage: &str, variables: &[(&str, String)], uploads: u64) {
+    let mut there = None::<Vec<u8>>;
+    let (mut answered, mut lost) = (0, 0);
+    for upload in 0..uploads {
+        let mut datastore = Running::over(storage, variables, &[]);
+        let size = [10, 200 * KIB, 3 * MIB, 11 * MIB][upload as usize % 4];
+        let body = noise(size, upload);
+        let mut socket = datastore.begin(size, &[]);
+        let pause = Duration::from_micros(upload * 7919 % (300 + size as u64 / 150));
+        let sending = std::thread::spawn({
+            let body = body.clone();
+            move || {
+                let mut answer = Vec::new();
+                let _killed =
+                    socket.write_all(&body).and_then(|()| socket.read_to_end(&mut answer));
+                answer.starts_with(b"HTTP/1.1 200")
+            }
+        });
+        std::thread::sleep(pause);
+        datastore.signal(Signal::SIGKILL);
+        datastore.wait();
+        let is_answered = sending.join().unwrap();
+
+        let datastore = Running::over(storage, variables, &[]);
+        let (status, found) = datastore.get(&format!("/api/plans?{RUN}&attempt=0"));
+        let found = (status == 200).then_some(found);
+        assert!(status == 200 || status == 404, "{status} after upload {upload}");
+        if found.as_ref() == Some(&body) {
+            answered += 1;
+        } else {
+            assert!(!is_answered, "upload {upload} of {size} bytes was answered");
+            assert!(found == there, "upload {upload} left neither the old nor the new");
+            lost += 1;
+        }
+        there = found;
+    }
+    assert!(answered > 0 && lost > 0, "{answered} arrived, {lost} did not: no test of anything");
+}
+
+/// Few of them always, and 200 where there is time.
+fn uploads() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "as every test that takes minutes")]
+    let all = std::env::var("PLANCHA_E2E").is_ok_and(|value| value == "1");
+    if all { 200 } else { 16 }
+}
+
+#[test]
+fn killed_during_uploads_a_directory_holds_the_old_or_the_new() {
+    let directory = TempDir::new().unwrap();
+    killed(&format!("file://{}", directory.path().display()), &[], uploads());
+}
+
+#[test]
+fn killed_during_uploads_a_bucket_holds_the_old_or_the_new() {
+    for dialect in [Dialect::S3, Dialect::Gcs] {
+        let double = Double::start(dialect);
+        killed(double.url(), &double.variables(), uploads() / 2);
+    }
+}
+
+/// Puts noise of this size, a piece at a time, and reads it back: the sums must agree.
+fn there_and_back(datastore: &Running, size: usize) {
+    let piece = noise(MIB, size as u64);
+    let mut socket = datastore.begin(size, &[]);
+    let mut sum = Hasher::default();
+    for _ in 0..size / MIB {
+        sum.update(&piece);
+        socket.write_all(&piece).unwrap();
+    }
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+
+    let mut socket = std::net::TcpStream::connect(&datastore.address).unwrap();
+    write!(
+        socket,
+        "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+    let (mut received, mut length, mut buffer) = (Hasher::default(), 0, vec![0; MIB]);
+    loop {
+        match socket.read(&mut buffer).unwrap() {
+            0 => break,
+            read => {
+                received.update(&buffer[..read]);
+                length += read;
+            }
+        }
+    }
+    let (sum, received): (Sha256, Sha256) = (sum.finish(), received.finish());
+    assert_eq!((received, length), (sum, size));
+}
+
+#[test]
+fn ds16_300_mib_come_back_in_memory_that_does_not_grow_with_them() {
+    let directory = TempDir::new().unwrap();
+    let double = Double::start(Dialect::S3);
+    let file = format!("file://{}", directory.path().display());
+    for (storage, variables) in [(&*file, vec![]), (double.url(), double.variables())] {
+        let datastore = Running::over(storage, &variables, &[]);
+        there_and_back(&datastore, 64 * MIB);
+        let before = datastore.memory();
+        there_and_back(&datastore, 300 * MIB);
+        let after = datastore.memory();
+        assert!(after <= before + 16, "{before} MiB, then {after} MiB over {storage}");
+        assert!(after < 96, "{after} MiB over {storage}");
+    }
+}
