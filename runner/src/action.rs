@@ -1,5 +1,7 @@
 //! The recipes: what a plan is, and what an apply is, step by step.
 
+use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,15 +15,16 @@ use crate::artifacts::{Artifacts, Entry};
 use crate::checkout::{self, CheckoutError, Site, Workspace};
 use crate::config::Environment;
 use crate::job::{Action, Job};
-use crate::layer::{self, Annotations, LayerError, LayerFile};
+use crate::layer::{self, Annotations, LayerError, Origin};
 use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
+use crate::provider_mirror::cli_config;
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
 use crate::tool::Tool;
-use crate::version::{self, VersionError};
+use crate::version::{self, ToolName, VersionError};
 
 /// The run did not do what was ordered.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +53,27 @@ pub(crate) enum RunError {
     Stopped(Stop),
 }
 
+/// The code in its place, and what works on it.
+struct Ready {
+    workspace: Workspace,
+    installed: Installed,
+    terragrunt: Option<Installed>,
+    /// Variables for the tool, on top of our own.
+    env: Vec<(String, OsString)>,
+}
+
+impl Ready {
+    fn tool(&self) -> Tool<'_> {
+        Tool {
+            installed: &self.installed,
+            terragrunt: self.terragrunt.as_ref(),
+            dir: &self.workspace.dir,
+            color: std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            env: &self.env,
+        }
+    }
+}
+
 /// One run under way: what it was told, what it has, what became of it so far.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
@@ -68,55 +92,89 @@ impl Run<'_> {
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         let (job, scratch) = (self.job, self.scratch);
         let (stored, ready) = tokio::join!(self.signals.or(stored(job, scratch)), self.prepare());
-        let (artifacts, plan) = stored.map_err(RunError::Stopped)?;
+        let (artifacts, found) = stored.map_err(RunError::Stopped)?;
         // The datastore first: with it, whatever else failed can be stored.
         self.artifacts = artifacts;
-        self.report.plan = plan?;
-        let (workspace, installed) = ready?;
-        let tool = self.tool(&installed, &workspace);
+        let (plan, applied) = found?;
+        self.report.plan = plan;
+        let ready = ready?;
+        let tool = ready.tool();
+        if let Some(applied) = applied {
+            // Another attempt did it, and could not say so.
+            tracing::info!("an earlier attempt has applied {applied} already");
+            self.log.line(
+                "an earlier attempt has applied this already: nothing to do but to note it",
+            )?;
+            return self.applied().await;
+        }
         match self.job.action {
             Action::Plan { .. } => self.plan(&tool).await,
-            Action::Apply(_) => self.apply(&tool, &workspace).await,
+            Action::Apply(_) => self.apply(&tool, &ready.workspace).await,
         }
     }
 
     /// Code and tool, initialized. Meanwhile the datastore is asked; if that fails, nothing but an
     /// init was for nothing.
-    async fn prepare(&mut self) -> Result<(Workspace, Installed), RunError> {
+    async fn prepare(&mut self) -> Result<Ready, RunError> {
         let job = self.job;
-        let site =
-            Site { environment: self.environment, scratch: self.scratch, signals: self.signals };
+        let site = Site {
+            environment: self.environment,
+            scratch: self.scratch,
+            signals: self.signals,
+            datastore: job.datastore.as_ref(),
+        };
         let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
         let workspace = workspace.await?;
         self.report.revision.clone_from(&workspace.revision);
         let installed = self.signals.or(self.install(&workspace.dir)).await;
-        let installed = installed.map_err(RunError::Stopped)??;
+        let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
         self.report.tool(&installed);
-        let line = format!("{} {} ({})", installed.tool, installed.version, installed.source);
-        tracing::info!("{line}");
-        self.log.line(&line)?;
-        let init = self.tool(&installed, &workspace).init();
+        for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
+            let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        let env = self.tool_env()?;
+        let ready = Ready { workspace, installed, terragrunt, env };
+        let init = ready.tool().init();
         self.step("init", &init).await?;
-        let lock_file = workspace.dir.join(".terraform.lock.hcl");
+        let lock_file = ready.workspace.dir.join(".terraform.lock.hcl");
         if fs::exists(&lock_file)? {
             self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
         }
-        Ok((workspace, installed))
+        Ok(ready)
     }
 
-    fn tool<'t>(&self, installed: &'t Installed, workspace: &'t Workspace) -> Tool<'t> {
-        let color = std::io::IsTerminal::is_terminal(&std::io::stdout());
-        Tool::new(installed, &workspace.dir, color, self.environment)
-    }
-
-    async fn install(&self, dir: &Path) -> Result<Installed, RunError> {
-        let Job { tool, request, tools, .. } = self.job;
-        let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
-        let wanted = version::wanted(*tool, request, dir, &self.environment.surroundings)?;
+    /// The tool, and terragrunt if that is to run it.
+    async fn install(&self, dir: &Path) -> Result<(Installed, Option<Installed>), RunError> {
+        let Job { tool, request, terragrunt, tools, .. } = self.job;
         let releases = Releases::new(tools, self.environment)?;
-        let choice = releases.choose(&wanted).await?;
-        Ok(releases.install(&choice).await?)
+        let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
+        let around = &self.environment.surroundings;
+        let wanted = version::wanted(*tool, request, dir, around)?;
+        let installed = releases.install(&releases.choose(&wanted).await?).await?;
+        let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
+        let request = Some((text.as_str(), *origin));
+        let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, around)?;
+        let terragrunt = releases.install(&releases.choose(&wanted).await?).await?;
+        Ok((installed, Some(terragrunt)))
+    }
+
+    /// Variables for the tool, on top of our own.
+    fn tool_env(&self) -> Result<Vec<(String, OsString)>, RunError> {
+        let mut env = Vec::new();
+        if !self.environment.checkpoint_disable {
+            // Nobody reads "a newer version is available" in a log, and the question costs time.
+            env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
+        }
+        if let Some(url) = &self.job.provider_mirror {
+            let own = self.environment.tf_cli_config_file.as_deref();
+            let file = self.scratch.join("config.tfrc");
+            private_file(&file)?.write_all(cli_config(url, own)?.as_bytes())?;
+            env.push(("TF_CLI_CONFIG_FILE".to_owned(), file.into()));
+        }
+        Ok(env)
     }
 
     async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
@@ -152,7 +210,7 @@ impl Run<'_> {
         if let Some(path) = &self.job.plan_file {
             hand_out(&bin, path)?;
         }
-        self.annotate(sha256)
+        self.annotate(sha256).await
     }
 
     /// The two renderings of a plan, and what the first of them says.
@@ -190,12 +248,12 @@ impl Run<'_> {
         Ok(artifacts.put_outcome(self.log.path(), &self.report).await?)
     }
 
-    fn annotate(&self, sum: Sha256) -> Result<(), RunError> {
+    async fn annotate(&self, sum: Sha256) -> Result<(), RunError> {
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt).or(self.job.attempt);
         let attempt = attempt.unwrap_or(Attempt(0));
         let revision = self.report.revision.as_deref();
         let run = &self.job.run.run;
-        self.write(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision))
+        self.write(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision)).await
     }
 
     /// How long what is left to be stored may take once the runner was asked to stop.
@@ -203,9 +261,9 @@ impl Run<'_> {
         self.job.grace.min(Duration::from_secs(15))
     }
 
-    fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
+    async fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
         match &self.job.layer {
-            Some(layer) => layer.annotate(annotations).map_err(RunError::Annotate),
+            Some(layer) => layer.annotate(annotations).await.map_err(RunError::Annotate),
             None => Ok(()),
         }
     }
@@ -213,7 +271,8 @@ impl Run<'_> {
     async fn apply(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
         if !workspace.kept && is_local(&workspace.dir, self.environment)? {
             let lost = RunError::LocalState(workspace.dir.clone());
-            if !self.job.burrito {
+            // Where terragrunt keeps its data is its own matter.
+            if !self.job.burrito && tool.terragrunt.is_none() {
                 return Err(lost);
             }
             tracing::warn!("{lost}");
@@ -237,12 +296,12 @@ impl Run<'_> {
         if let Some(artifacts) = &self.artifacts {
             artifacts.put_report_soon(&self.report).await;
         }
-        let layer = self.job.layer.as_ref().map(LayerFile::layer);
+        let layer = self.job.layer.as_ref().map(Origin::layer);
         let annotated = layer.and_then(|layer| layer.annotation("plan-sum")).map(str::to_owned);
         let sum = sha256.map(Sha256::to_base64).or(annotated);
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
-        let written = self.write(&annotations);
+        let written = self.write(&annotations).await;
         let stored = match &self.artifacts {
             Some(artifacts) => {
                 let short = (File::Plan(PlanFormat::Short), Upload::bytes("Apply Successful"));
@@ -326,22 +385,32 @@ fn exit_code(action: &Action, outcome: Outcome) -> u8 {
 /// Inside the private directory only.
 const PLAN_FILE: &str = "plan.bin";
 
-/// The place in the datastore, and the plan to apply, if one is: both are known, and checked, before
-/// the tool does anything that counts.
-async fn stored(
-    job: &Job,
-    scratch: &Scratch,
-) -> (Option<Artifacts>, Result<Option<PlanReport>, RunError>) {
+/// The plan to apply, if one is, and what an earlier attempt of this run has applied already.
+type Found = (Option<PlanReport>, Option<String>);
+
+/// The place in the datastore, and the plan to apply: both are known, and checked, before the tool does
+/// anything that counts.
+async fn stored(job: &Job, scratch: &Scratch) -> (Option<Artifacts>, Result<Found, RunError>) {
     let artifacts = match job.datastore.clone() {
         None => None,
-        Some(client) => match Artifacts::open(client, job.run.clone(), job.attempt).await {
-            Ok(artifacts) => Some(artifacts),
-            Err(error) => return (None, Err(error.into())),
-        },
+        Some(client) => {
+            match Artifacts::open(client, job.run.clone(), job.attempt, job.pod).await {
+                Ok(artifacts) => Some(artifacts),
+                Err(error) => return (None, Err(error.into())),
+            }
+        }
     };
-    let Action::Apply(from) = &job.action else { return (artifacts, Ok(None)) };
-    let plan = planned::fetch(job, from, artifacts.as_ref(), &scratch.join(PLAN_FILE)).await;
-    (artifacts, plan.map_err(RunError::Planned))
+    let Action::Apply(from) = &job.action else { return (artifacts, Ok((None, None))) };
+    let found = async {
+        let plan = planned::fetch(job, from, artifacts.as_ref(), &scratch.join(PLAN_FILE)).await?;
+        let applied = match &artifacts {
+            Some(artifacts) => artifacts.applied_before().await?,
+            None => None,
+        };
+        Ok((plan, applied))
+    };
+    let found = found.await;
+    (artifacts, found)
 }
 
 /// The first error that the tool reports, in its own words: `Error: ...`, alone or in a box.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
+use datastore_api::key::AttemptFiles;
 use datastore_api::{
     ArtifactName, Attempt, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
 };
@@ -24,6 +25,10 @@ pub(crate) struct Artifacts {
     client: Client,
     run: RunKey,
     attempt: Attempt,
+    /// The attempts before this one that left a report.
+    earlier: Vec<Attempt>,
+    /// Whether other plan files under this attempt are replaced, and not left alone.
+    replaces: bool,
 }
 
 /// A plan in the datastore.
@@ -57,9 +62,27 @@ impl Artifacts {
         client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
+        replaces: bool,
     ) -> Result<Self, ClientError> {
-        let next = next_attempt(&client, &run).await?;
-        Ok(Self { client, run, attempt: attempt.unwrap_or(next) })
+        let stored = client.attempts(&run).await?.attempts;
+        let attempt = attempt.unwrap_or_else(|| next(&stored));
+        let report = report_file();
+        let reported = |files: &&AttemptFiles| {
+            files.attempt < attempt && files.artifacts.iter().any(|file| file.name == report.name())
+        };
+        let earlier = stored.iter().filter(reported).map(|files| files.attempt).collect();
+        Ok(Self { client, run, attempt, earlier, replaces })
+    }
+
+    /// What an earlier attempt of this run has applied already.
+    pub(crate) async fn applied_before(&self) -> Result<Option<String>, ClientError> {
+        for attempt in self.earlier.iter().rev() {
+            let record = self.record_of(&self.run.run, *attempt).await?;
+            if let Some(applied) = record.and_then(|record| record.applied) {
+                return Ok(Some(applied));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn attempt(&self) -> Attempt {
@@ -72,8 +95,24 @@ impl Artifacts {
     }
 
     /// Stores a plan file where there is none, or the same.
-    pub(crate) async fn create(&self, (file, upload): &Entry) -> Result<(), ClientError> {
-        self.client.put_file(&self.run, self.attempt, file, upload, Condition::Create).await
+    pub(crate) async fn create(&self, entry: &Entry) -> Result<(), ClientError> {
+        let (file, upload) = entry;
+        let created =
+            self.client.put_file(&self.run, self.attempt, file, upload, Condition::Create).await;
+        match created {
+            Err(error)
+                if self.replaces && error.status() == Some(StatusCode::PRECONDITION_FAILED) =>
+            {
+                self.put(entry).await
+            }
+            created => created,
+        }
+    }
+
+    /// Stores why the run failed where Burrito's controllers look for its result.
+    pub(crate) async fn put_reason(&self, reason: &str) -> Result<(), ClientError> {
+        let short = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
+        self.put(&short).await
     }
 
     /// Stores all plan files under one attempt: this one, or the next free one when other files are
@@ -95,7 +134,7 @@ impl Artifacts {
                     if error.status() == Some(StatusCode::PRECONDITION_FAILED) && moves < MOVES =>
                 {
                     moves += 1;
-                    self.attempt = next_attempt(&self.client, &self.run).await?;
+                    self.attempt = next(&self.client.attempts(&self.run).await?.attempts);
                     tracing::info!(
                         "other plan files are there: storing as attempt {}",
                         self.attempt
@@ -205,8 +244,7 @@ fn report_file() -> File {
     File::Other(name)
 }
 
-async fn next_attempt(client: &Client, run: &RunKey) -> Result<Attempt, ClientError> {
-    let attempts = client.attempts(run).await?.attempts;
-    let highest = attempts.iter().map(|stored| stored.attempt).max();
-    Ok(highest.map_or(Attempt(0), |Attempt(number)| Attempt(number.saturating_add(1))))
+fn next(stored: &[AttemptFiles]) -> Attempt {
+    let highest = stored.iter().map(|files| files.attempt).max();
+    highest.map_or(Attempt(0), |Attempt(number)| Attempt(number.saturating_add(1)))
 }

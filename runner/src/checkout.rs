@@ -9,6 +9,7 @@ mod git;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use datastore_api::{BundleKey, Client, ClientError};
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
@@ -24,6 +25,8 @@ pub(crate) enum Source {
     Directory(PathBuf),
     /// In a git repository elsewhere.
     Git(GitSource),
+    /// In a bundle in the datastore.
+    Bundle(BundleKey),
 }
 
 /// The code, ready to be worked in.
@@ -45,6 +48,7 @@ pub(crate) struct Site<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) scratch: &'a Scratch,
     pub(crate) signals: &'a Signals,
+    pub(crate) datastore: Option<&'a Client>,
 }
 
 /// The code could not be had.
@@ -70,6 +74,10 @@ pub(crate) enum CheckoutError {
     NotOurs(PathBuf),
     #[error("another run works in {} now", .0.display())]
     Busy(PathBuf),
+    #[error("the datastore has no bundle of {0}")]
+    NoBundle(String),
+    #[error("the bundle")]
+    Datastore(#[from] ClientError),
     #[error("the code could not be put in place")]
     Io(#[from] std::io::Error),
     #[error("stopped while the code was fetched")]
@@ -133,8 +141,25 @@ pub(crate) async fn checkout(
             let revision = git.fetch(&dir, site).await?;
             (dir, Some(revision), work_dir.is_some(), lock)
         }
+        Source::Bundle(key) => {
+            let (dir, lock) = own()?;
+            let revision = bundle(key, &dir, site).await?;
+            // Nobody keeps a pod's directory.
+            (dir, Some(revision), false, lock)
+        }
     };
     Ok(Workspace { dir: inside(&root, path)?, revision, kept, _lock: lock })
+}
+
+/// Fetches the bundle and checks out the very commit that it is named by.
+async fn bundle(key: &BundleKey, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
+    let BundleKey { namespace, name, git_ref, revision } = key;
+    let missing = || CheckoutError::NoBundle(format!("{namespace}/{name} {git_ref} at {revision}"));
+    let datastore = site.datastore.ok_or_else(missing)?;
+    let file = site.scratch.join("bundle");
+    let saved = site.signals.or(datastore.save_bundle(key, &file)).await;
+    saved.map_err(CheckoutError::Stopped)??.ok_or_else(missing)?;
+    git::unbundle(&file, revision.as_ref(), dir, site).await
 }
 
 enum Access {

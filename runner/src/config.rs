@@ -6,7 +6,7 @@
 mod environment;
 mod tools;
 
-pub use environment::{Environment, MirrorVariables, Tenv};
+pub use environment::{Environment, MirrorVariables, Pod, Tenv};
 pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, ToolArgs};
 
 use std::ffi::OsString;
@@ -143,8 +143,33 @@ Examples:
     Install(InstallArgs),
     /// Put a verified release into a directory that then is a mirror, for sites without a network
     Mirror(MirrorArgs),
+    /// Do what Burrito's controllers ordered: for their pods, which say everything by the environment
+    Start(StartArgs),
     /// Print the runner's own version
     Version,
+}
+
+/// `runner start`: upstream's flags. What is to be done stands in the environment and the cluster.
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    /// Accepted, and of no effect: the known hosts are mounted
+    #[arg(long, alias = "ssh_known_hosts_cm_name", value_name = "NAME")]
+    pub ssh_known_hosts_cm_name: Option<String>,
+    /// Where the code is put, in a directory `content`
+    #[arg(
+        long,
+        alias = "repository_path",
+        env = "BURRITO_RUNNER_REPOSITORYPATH",
+        value_name = "DIR",
+        default_value = "/runner/repository"
+    )]
+    pub repository_path: PathBuf,
+    /// Where artifacts are stored; the controllers say it by other variables.
+    #[command(flatten)]
+    pub datastore: DatastoreArgs,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
 }
 
 /// `runner plan`
@@ -216,6 +241,17 @@ pub struct RunArgs {
     /// from the code]
     #[arg(long, env = "PLANCHA_TOOL_VERSION", help_heading = "Tool", value_name = "REQUEST")]
     pub tool_version: Option<String>,
+    /// Have terragrunt run the tool, and which version of it [default: the manifest's]
+    #[arg(
+        long,
+        env = "PLANCHA_TERRAGRUNT",
+        help_heading = "Tool",
+        value_name = "REQUEST",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub terragrunt: Option<String>,
     /// Where tools come from.
     #[command(flatten)]
     pub tools: ToolArgs,

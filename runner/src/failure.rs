@@ -150,6 +150,11 @@ impl From<&JobError> for Failure {
         let kind = match error {
             JobError::Usage(_) => Kind::Usage,
             JobError::Config(_) | JobError::Layer(_) => Kind::Config,
+            JobError::Cluster(cause) => match cause.status() {
+                Some(401 | 403) => Kind::Credentials,
+                Some(404) => Kind::Config,
+                _ => Kind::Network,
+            },
         };
         Self::new(kind, error)
     }
@@ -167,6 +172,8 @@ impl From<&CheckoutError> for Failure {
             | CheckoutError::NoSuchRepository { .. } => Kind::Config,
             CheckoutError::Credentials { .. } => Kind::Credentials,
             CheckoutError::Network { .. } => Kind::Network,
+            CheckoutError::NoBundle(_) => Kind::Config,
+            CheckoutError::Datastore(cause) => datastore_kind(cause),
             CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
             CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
         };

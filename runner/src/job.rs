@@ -3,6 +3,8 @@
 //! After this nothing is a text that means something. A flag goes before the manifest, the manifest
 //! before the defaults.
 
+mod pod;
+
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Component, Path, PathBuf};
@@ -15,7 +17,7 @@ use url::Url;
 
 use crate::checkout::Source;
 use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
-use crate::layer::{Layer, LayerError, LayerFile, ToolSpec};
+use crate::layer::{ClusterError, Layer, LayerError, LayerFile, Merged, Origin, Spec, ToolSpec};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -33,11 +35,13 @@ pub(crate) struct Job {
     /// Where a source that is not used in place is kept.
     pub(crate) work_dir: Option<PathBuf>,
     /// Where annotations go.
-    pub(crate) layer: Option<LayerFile>,
+    pub(crate) layer: Option<Origin>,
     /// The tool, if something but the code names it.
     pub(crate) tool: Option<ToolName>,
     /// The version of it that something but the code asks for, and what does.
     pub(crate) request: Option<(String, &'static str)>,
+    /// Whether terragrunt runs the tool: the version of it that is asked for, and by what.
+    pub(crate) terragrunt: Option<(String, &'static str)>,
     pub(crate) tools: ToolArgs,
     pub(crate) options: PlanOptions,
     pub(crate) datastore: Option<Client>,
@@ -48,6 +52,10 @@ pub(crate) struct Job {
     pub(crate) ours: Vec<PathBuf>,
     /// Whether we go by the name `burrito`, and bear what upstream's runner bears.
     pub(crate) burrito: bool,
+    /// Whether Burrito's controllers started us: they know the attempt, and read why it failed.
+    pub(crate) pod: bool,
+    /// A mirror of providers, asked before their own registries.
+    pub(crate) provider_mirror: Option<String>,
 }
 
 /// Plan or apply.
@@ -94,6 +102,8 @@ pub(crate) enum JobError {
     Config(String),
     #[error(transparent)]
     Layer(#[from] LayerError),
+    #[error("the cluster")]
+    Cluster(#[from] ClusterError),
 }
 
 impl Job {
@@ -159,6 +169,9 @@ impl Job {
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = tool(args.tool, args.tool_version.clone(), layer)?;
+        let enabled = layer.and_then(|layer| Merged::new(&layer.spec, &Spec::default()).terragrunt);
+        let enabled = enabled.map(|version| (version, "the layer's spec.terragrunt.version"));
+        let terragrunt = args.terragrunt.clone().map(|asked| (asked, "--terragrunt")).or(enabled);
         let datastore = datastore(&args, environment)?;
         let ours = ours(&args, environment);
         check_outputs(&args, layer_file.as_ref())?;
@@ -183,9 +196,10 @@ impl Job {
             source,
             path,
             work_dir: args.work_dir,
-            layer: layer_file,
+            layer: layer_file.map(Origin::File),
             tool,
             request,
+            terragrunt,
             tools: args.tools,
             options,
             datastore,
@@ -193,6 +207,8 @@ impl Job {
             grace: args.grace,
             ours,
             burrito,
+            pod: false,
+            provider_mirror: None,
         })
     }
 }
@@ -241,7 +257,11 @@ fn working_path(flag: Option<&Path>, layer: Option<&Layer>) -> Result<PathBuf, J
         (None, Some(path)) => (Path::new(path), "the layer's spec.path"),
         (None, None) => (Path::new(""), ""),
     };
-    // A layer says `.` or `/x` for what lies in the repository, as Burrito's path join takes it.
+    inside(path, place)
+}
+
+/// A path below the source. A layer says `.` or `/x`, too, as Burrito joins it.
+fn inside(path: &Path, place: &str) -> Result<PathBuf, JobError> {
     let mut inside = PathBuf::new();
     for component in path.components() {
         match component {
@@ -266,21 +286,13 @@ fn tool(
     layer: Option<&Layer>,
 ) -> Result<(Option<ToolName>, Request), JobError> {
     let spec = layer.map(|layer| &layer.spec);
-    if spec.is_some_and(|spec| spec.terragrunt.enabled == Some(true)) {
-        return Err(JobError::Config(
-            "the layer asks for terragrunt, which this version of the runner cannot run".to_owned(),
-        ));
+    let merged = spec.map(|spec| Merged::new(spec, &Spec::default())).unwrap_or_default();
+    let enabled = |tool: &ToolSpec| tool.enabled == Some(true);
+    if spec.is_some_and(|spec| enabled(&spec.terraform) && enabled(&spec.opentofu)) {
+        let both = "the layer enables both terraform and opentofu; one of them is meant";
+        return Err(JobError::Config(both.to_owned()));
     }
-    // Upstream's rule: each keeps the other out, so that both are none.
-    let enabled = match spec.map(|spec| (spec.terraform.enabled, spec.opentofu.enabled)) {
-        Some((Some(true), Some(true))) => {
-            let both = "the layer enables both terraform and opentofu; one of them is meant";
-            return Err(JobError::Config(both.to_owned()));
-        }
-        Some((Some(true), _)) => Some(ToolName::Terraform),
-        Some((_, Some(true))) => Some(ToolName::Tofu),
-        _ => None,
-    };
+    let enabled = merged.tool;
     let version_of = |tool: &ToolSpec| tool.version.clone().filter(|version| !version.is_empty());
     let asked = spec.map(|spec| (version_of(&spec.terraform), version_of(&spec.opentofu)));
     // A version alone names its tool, too.
@@ -366,6 +378,7 @@ fn default_name(source: &Source, path: &Path) -> Result<Name, JobError> {
             dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into())
         }
         (None, Source::Git(git)) => git.name().to_owned(),
+        (None, Source::Bundle(bundle)) => bundle.name.to_string(),
     };
     name.parse().map_err(|error| {
         JobError::Usage(format!(

@@ -4,15 +4,19 @@
 //! runner reads of it is known here.
 
 mod file;
+mod kubernetes;
 
 use std::collections::BTreeMap;
 
-use datastore_api::{Attempt, Sha256};
+use datastore_api::{Attempt, Name, Sha256};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::version::ToolName;
+
 pub(crate) use self::file::{LayerError, LayerFile};
+pub(crate) use self::kubernetes::{Cluster, ClusterError, Order};
 
 /// What annotations of the runner begin with.
 const PREFIX: &str = "runner.terraform.padok.cloud/";
@@ -38,6 +42,9 @@ pub(crate) struct Metadata {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
     pub(crate) path: Option<String>,
+    /// Branch or tag; may be a whole ref.
+    pub(crate) branch: Option<String>,
+    pub(crate) repository: Option<RepositoryRef>,
     #[serde(default)]
     pub(crate) terraform: ToolSpec,
     #[serde(default)]
@@ -46,6 +53,13 @@ pub(crate) struct Spec {
     pub(crate) terragrunt: ToolSpec,
     #[serde(default)]
     pub(crate) remediation_strategy: RemediationStrategy,
+}
+
+/// Where the code's repository is described.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RepositoryRef {
+    pub(crate) name: String,
+    pub(crate) namespace: Option<String>,
 }
 
 /// Whether a tool is meant, and which version of it. An empty version is none.
@@ -69,6 +83,82 @@ impl Layer {
     }
 }
 
+/// Where a layer was read, and where its annotations go.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A manifest.
+    File(LayerFile),
+    /// The Kubernetes API.
+    Cluster { cluster: Cluster, namespace: Name, name: Name, layer: Box<Layer> },
+}
+
+impl Origin {
+    /// The layer as it was read.
+    pub(crate) fn layer(&self) -> &Layer {
+        match self {
+            Self::File(file) => file.layer(),
+            Self::Cluster { layer, .. } => layer,
+        }
+    }
+
+    /// Sets the annotations; those without a value go.
+    pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
+        match self {
+            Self::File(file) => file.annotate(annotations),
+            Self::Cluster { cluster, namespace, name, .. } => {
+                Ok(cluster.annotate(namespace, name, annotations).await?)
+            }
+        }
+    }
+}
+
+/// What a layer and its repository together ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// Terraform or OpenTofu, if one of them is enabled.
+    pub(crate) tool: Option<ToolName>,
+    /// The version of it, if one is named.
+    pub(crate) version: Option<String>,
+    /// The version of terragrunt, if it is enabled; empty where none is named.
+    pub(crate) terragrunt: Option<String>,
+    pub(crate) apply_without_plan: bool,
+}
+
+impl Merged {
+    /// Upstream's rules (`api/v1alpha1/common.go`): the layer goes before the repository; one that
+    /// enables a tool keeps the other out; where both are left, terraform wins.
+    pub(crate) fn new(layer: &Spec, repository: &Spec) -> Self {
+        let enabled = |own: &ToolSpec, other: &ToolSpec, inherited: &ToolSpec| {
+            other.enabled != Some(true) && own.enabled.or(inherited.enabled).unwrap_or(false)
+        };
+        let version = |own: &ToolSpec, inherited: &ToolSpec| {
+            let named = [&own.version, &inherited.version];
+            named.into_iter().flatten().find(|version| !version.is_empty()).cloned()
+        };
+        let terraform = enabled(&layer.terraform, &layer.opentofu, &repository.terraform);
+        let opentofu = enabled(&layer.opentofu, &layer.terraform, &repository.opentofu);
+        let (tool, named) = match (terraform, opentofu) {
+            (true, _) => {
+                (Some(ToolName::Terraform), version(&layer.terraform, &repository.terraform))
+            }
+            (false, true) => (Some(ToolName::Tofu), version(&layer.opentofu, &repository.opentofu)),
+            (false, false) => (None, None),
+        };
+        let terragrunt = layer.terragrunt.enabled.or(repository.terragrunt.enabled);
+        let unplanned = layer
+            .remediation_strategy
+            .apply_without_plan_artifact
+            .or(repository.remediation_strategy.apply_without_plan_artifact);
+        Self {
+            tool,
+            version: named,
+            terragrunt: (terragrunt == Some(true))
+                .then(|| version(&layer.terragrunt, &repository.terragrunt).unwrap_or_default()),
+            apply_without_plan: unplanned == Some(true),
+        }
+    }
+}
+
 /// Annotations to be written, in this order; those without a value are taken away, since they would
 /// tell of another run.
 pub(crate) type Annotations = Vec<(String, Option<String>)>;
@@ -80,7 +170,7 @@ fn annotation(key: &str, value: Option<String>) -> (String, Option<String>) {
 /// What a plan leaves on its layer.
 pub(crate) fn plan_annotations(
     now: Timestamp,
-    run: &datastore_api::Name,
+    run: &Name,
     attempt: Attempt,
     sum: Sha256,
     revision: Option<&str>,
@@ -116,6 +206,39 @@ fn unix_date(now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn spec(yaml: &str) -> Spec {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    /// RN08, RN09.
+    #[test]
+    fn a_layer_goes_before_its_repository_by_upstreams_rules() {
+        let merged = |layer: &str, repository: &str| Merged::new(&spec(layer), &spec(repository));
+        let tool = |layer, repository| merged(layer, repository).tool;
+        let (tf, tofu) = (Some(ToolName::Terraform), Some(ToolName::Tofu));
+        assert_eq!(tool("path: .", "path: ."), None);
+        assert_eq!(tool("terraform: {enabled: true}", "opentofu: {enabled: true}"), tf);
+        assert_eq!(tool("opentofu: {enabled: true}", "terraform: {enabled: true}"), tofu);
+        assert_eq!(tool("terraform: {enabled: false}", "terraform: {enabled: true}"), None);
+        assert_eq!(tool("path: .", "{terraform: {enabled: true}, opentofu: {enabled: true}}"), tf);
+        let both = "{terraform: {enabled: true}, opentofu: {enabled: true}}";
+        assert_eq!(tool(both, "path: ."), None, "each keeps the other out");
+
+        let version = |layer, repository| merged(layer, repository).version;
+        let repository = "terraform: {enabled: true, version: \"1.5.7\"}";
+        assert_eq!(version("path: .", repository).as_deref(), Some("1.5.7"));
+        assert_eq!(version("terraform: {version: \"\"}", repository).as_deref(), Some("1.5.7"));
+        assert_eq!(version("terraform: {version: \"1.9\"}", repository).as_deref(), Some("1.9"));
+
+        let terragrunt = "terragrunt: {enabled: true, version: \"1.0.0\"}";
+        assert_eq!(merged("path: .", terragrunt).terragrunt, Some("1.0.0".to_owned()));
+        assert_eq!(merged("terragrunt: {enabled: false}", terragrunt).terragrunt, None);
+        let unplanned = "remediationStrategy: {applyWithoutPlanArtifact: true}";
+        assert!(merged("path: .", unplanned).apply_without_plan);
+        let planned = "remediationStrategy: {applyWithoutPlanArtifact: false}";
+        assert!(!merged(planned, unplanned).apply_without_plan);
+    }
 
     #[test]
     fn dates_are_gos_unix_dates_with_a_space_padded_day() {

@@ -12,6 +12,7 @@ mod layer;
 mod plan;
 mod planned;
 mod process;
+mod provider_mirror;
 mod release;
 mod report;
 mod scratch;
@@ -50,6 +51,13 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             let job = Job::apply(*args, burrito, &environment);
             order("apply", job, &environment, result.as_deref()).await
         }
+        Command::Start(args) => {
+            let job = Job::start(args, &environment).await;
+            let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
+            // Upstream's start knows no other codes, whatever the program is called.
+            let code = order(&action, job, &environment, None).await;
+            return ExitCode::from(code.min(1));
+        }
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
         Command::Mirror(args) => ended(release::mirror(&args, &environment).await),
@@ -69,7 +77,7 @@ async fn order(
     result: Option<&Path>,
 ) -> u8 {
     match job {
-        Ok(job) => execute(&job, environment, result).await,
+        Ok(job) => Box::pin(execute(&job, environment, result)).await,
         Err(error) => refuse(&Report::new(action, Timestamp::now()), &(&error).into(), result),
     }
 }
@@ -117,7 +125,15 @@ async fn last_words(run: &Run<'_>, failure: &Failure) {
         tracing::warn!("the log: {error}");
     }
     let Some(artifacts) = &run.artifacts else { return };
-    let stored = artifacts.put_outcome(run.log.path(), &run.report);
+    let stored = async {
+        let reason = async {
+            // Upstream's UI and kubectl show a run's short text as its result.
+            if run.job.pod { artifacts.put_reason(failure.message()).await } else { Ok(()) }
+        };
+        let outcome = artifacts.put_outcome(run.log.path(), &run.report);
+        let (reason, outcome) = tokio::join!(reason, outcome);
+        reason.and(outcome)
+    };
     match run.signals.within(run.last_words(), stored).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!("the log is not stored: {error}"),

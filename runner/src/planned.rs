@@ -10,7 +10,7 @@ use fs_err as fs;
 use crate::artifacts::Artifacts;
 use crate::config::PlanName;
 use crate::job::{Apply, Job};
-use crate::layer::LayerFile;
+use crate::layer::Origin;
 use crate::process::private_file;
 use crate::report::PlanReport;
 
@@ -95,7 +95,7 @@ async fn from_datastore(
 
 /// Whether the layer has a `plan-sum`; an error if it is another plan's.
 fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedError> {
-    let layer = job.layer.as_ref().map(LayerFile::layer);
+    let layer = job.layer.as_ref().map(Origin::layer);
     let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
         return Ok(false);
     };

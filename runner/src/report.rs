@@ -49,6 +49,8 @@ pub(crate) struct PlanRecord {
     #[serde(default)]
     outcome: String,
     pub(crate) plan: Option<PlanReport>,
+    #[serde(default)]
+    pub(crate) applied: Option<String>,
 }
 
 impl PlanRecord {

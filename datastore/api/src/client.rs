@@ -232,8 +232,11 @@ impl Client {
         file: &File,
         to: &Path,
     ) -> Result<Option<Sha256>, ClientError> {
-        let call = file_call(Method::GET, run, attempt, file);
-        self.retrying(async || match self.open(&call).await? {
+        self.save(&file_call(Method::GET, run, attempt, file), to).await
+    }
+
+    async fn save(&self, call: &Call, to: &Path) -> Result<Option<Sha256>, ClientError> {
+        self.retrying(async || match self.open(call).await? {
             Some(download) => Ok(Some(download.save(to).await?)),
             None => Ok(None),
         })
@@ -266,6 +269,15 @@ impl Client {
     /// Begins to read a bundle. `None`: no such bundle.
     pub async fn get_bundle(&self, key: &BundleKey) -> Result<Option<Download>, ClientError> {
         self.get(&bundle_call(Method::GET, key)).await
+    }
+
+    /// Reads a bundle into a new file of mode 0600. `None`: no such bundle, and no file made.
+    pub async fn save_bundle(
+        &self,
+        key: &BundleKey,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        self.save(&bundle_call(Method::GET, key), to).await
     }
 
     /// Whether there is such a bundle.

@@ -100,6 +100,24 @@ impl GitSource {
     }
 }
 
+/// Takes a commit out of a bundle into `dir`, which is new or holds an earlier checkout, and returns it.
+pub(super) async fn unbundle(
+    bundle: &Path,
+    revision: &str,
+    dir: &Path,
+    site: Site<'_>,
+) -> Result<String, CheckoutError> {
+    let log = Log::create(site.scratch.join("git.log"))?;
+    let url = bundle.display().to_string();
+    let source = GitSource { url, authorization: None, revision: Some(revision.to_owned()) };
+    let git = Git { source: &source, dir, site, log };
+    git.run(&["init", "--quiet"]).await?;
+    git.run(&["fetch", "--quiet", "--", &source.url, "+refs/*:refs/bundle/*"]).await?;
+    let commit = git.commit(revision).await?;
+    git.run(&["checkout", "--quiet", "--force", "--detach", &commit]).await?;
+    Ok(commit)
+}
+
 fn from_url(text: &str) -> Result<GitSource, String> {
     // A URL that does not parse may hold a password: it is not shown.
     let mut url = Url::parse(text).map_err(|error| format!("the source is no URL: {error}"))?;

@@ -25,6 +25,10 @@ pub struct Environment {
     pub surroundings: Surroundings,
     /// tenv's other variables.
     pub tenv: Tenv,
+    /// What Burrito's controllers say to a pod.
+    pub pod: Pod,
+    /// The user's own configuration of the tool's command line (`TF_CLI_CONFIG_FILE`).
+    pub tf_cli_config_file: Option<PathBuf>,
     /// The datastore's token (`PLANCHA_TOKEN`).
     pub token: Option<SecretString>,
     /// Whether `CHECKPOINT_DISABLE` is the user's own.
@@ -54,6 +58,8 @@ impl Environment {
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
             home,
             tf_data_dir: directory("TF_DATA_DIR"),
+            pod: Pod::read(),
+            tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
@@ -68,6 +74,48 @@ impl Environment {
             (format!("GIT_CONFIG_KEY_{n}"), key.into()),
             (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
         ]
+    }
+}
+
+/// What Burrito's controllers say to a pod, as texts.
+#[derive(Clone, Debug, Default)]
+pub struct Pod {
+    /// `BURRITO_RUNNER_LAYER_NAME`
+    pub layer: Option<String>,
+    /// `BURRITO_RUNNER_LAYER_NAMESPACE`
+    pub namespace: Option<String>,
+    /// `BURRITO_RUNNER_RUN`
+    pub run: Option<String>,
+    /// `BURRITO_RUNNER_ACTION`
+    pub action: Option<String>,
+    /// `BURRITO_DATASTORE_HOSTNAME`, perhaps with a port
+    pub datastore: Option<String>,
+    /// `BURRITO_DATASTORE_TLS`
+    pub datastore_tls: bool,
+    /// `BURRITO_HERMITCRAB_URL`, where `BURRITO_HERMITCRAB_ENABLED` is true: a mirror of providers
+    pub hermitcrab: Option<String>,
+    /// The pod's own name (`HOSTNAME`)
+    pub name: Option<String>,
+}
+
+impl Pod {
+    fn read() -> Self {
+        let set = |name| env::var(name).ok().filter(|text: &String| !text.is_empty());
+        let is = |name| {
+            set(name)
+                .is_some_and(|text| matches!(&*text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        };
+        let hermitcrab = is("BURRITO_HERMITCRAB_ENABLED");
+        Self {
+            layer: set("BURRITO_RUNNER_LAYER_NAME"),
+            namespace: set("BURRITO_RUNNER_LAYER_NAMESPACE"),
+            run: set("BURRITO_RUNNER_RUN"),
+            action: set("BURRITO_RUNNER_ACTION"),
+            datastore: set("BURRITO_DATASTORE_HOSTNAME"),
+            datastore_tls: is("BURRITO_DATASTORE_TLS"),
+            hermitcrab: set("BURRITO_HERMITCRAB_URL").filter(|_| hermitcrab),
+            name: set("HOSTNAME"),
+        }
     }
 }
 

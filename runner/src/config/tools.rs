@@ -13,6 +13,7 @@ pub struct ToolArgs {
     /// Where tools are installed [default: plancha/bin in the user's cache directory]
     #[arg(
         long,
+        aliases = ["runner-binary-path", "runner_binary_path"],
         env = "BURRITO_RUNNER_RUNNERBINARYPATH",
         help_heading = "Tool",
         value_name = "DIR"

@@ -36,6 +36,8 @@ pub(crate) enum LayerError {
     Missing { path: PathBuf, name: Option<String> },
     #[error("{} holds {count} TerraformLayers: --name says which one is meant", .path.display())]
     Ambiguous { path: PathBuf, count: usize },
+    #[error(transparent)]
+    Cluster(#[from] super::ClusterError),
     #[error("annotations cannot be written into {}: {reason}", .path.display())]
     Edit { path: PathBuf, reason: String },
 }

@@ -1,0 +1,171 @@
+//! An order of Burrito's: the environment of its pod, and three objects in the cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use datastore_api::client::{Settings, Token};
+use datastore_api::{Attempt, BundleKey, Client, Name, RunKey};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::{Action, Apply, Job, JobError, inside};
+use crate::checkout::Source;
+use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
+use crate::layer::{Cluster, Merged, Order, Origin};
+use crate::tool::PlanOptions;
+use crate::version::ToolName;
+
+/// Where upstream's pods find the datastore when nothing names it.
+const DATASTORE: &str = "burrito-datastore.burrito-system.svc.cluster.local";
+/// What the controllers mount: the token of audience `burrito`, and the datastore's own certificate.
+const TOKEN: &str = "/var/run/secrets/token/burrito";
+const CA: &str = "/etc/ssl/certs/burrito-datastore-ca.crt";
+/// Kubernetes kills 30 s after the SIGTERM; what is left goes to the uploads.
+const GRACE: Duration = Duration::from_secs(20);
+const BIN_DIR: &str = "/runner/bin";
+
+impl Job {
+    /// What the pod was started for.
+    pub(crate) async fn start(
+        args: StartArgs,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let pod = &environment.pod;
+        let missing = |variable: &str| JobError::Config(format!("{variable} is not set"));
+        let named = |value: &Option<String>, variable: &str| {
+            let text = value.as_deref().ok_or_else(|| missing(variable))?;
+            text.parse::<Name>().map_err(|error| JobError::Config(format!("{variable}: {error}")))
+        };
+        let layer = named(&pod.layer, "BURRITO_RUNNER_LAYER_NAME")?;
+        let namespace = named(&pod.namespace, "BURRITO_RUNNER_LAYER_NAMESPACE")?;
+        let run = named(&pod.run, "BURRITO_RUNNER_RUN")?;
+        let action = pod.action.as_deref().ok_or_else(|| missing("BURRITO_RUNNER_ACTION"))?;
+        if !matches!(action, "plan" | "apply") {
+            return Err(JobError::Config(format!(
+                "unrecognized runner action `{action}` in BURRITO_RUNNER_ACTION: plan or apply"
+            )));
+        }
+        let cluster = Cluster::connect().await?;
+        let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());
+        let (order, attempt) = order.await?;
+        let run = RunKey { namespace, layer, run };
+        Self::of_order(args, environment, cluster, order, run, Attempt(attempt), action)
+    }
+
+    fn of_order(
+        args: StartArgs,
+        environment: &Environment,
+        cluster: Cluster,
+        order: Order,
+        run: RunKey,
+        attempt: Attempt,
+        action: &str,
+    ) -> Result<Self, JobError> {
+        let merged = Merged::new(&order.layer.spec, &order.repository.spec);
+        let tool = merged.tool.ok_or_else(|| {
+            JobError::Config(
+                "Please enable either Terraform or OpenTofu in the layer or its repository"
+                    .to_owned(),
+            )
+        })?;
+        let place = match tool {
+            ToolName::Terraform => "spec.terraform.version",
+            ToolName::Tofu | ToolName::Terragrunt => "spec.opentofu.version",
+        };
+        let action = match action {
+            "apply" if merged.apply_without_plan => Action::Apply(Apply::Unplanned),
+            "apply" => Action::Apply(Apply::Run(artifact(&order)?)),
+            _ => Action::Plan { detailed_exitcode: false },
+        };
+        let mut tools = args.tools;
+        tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
+        let path = order.layer.spec.path.as_deref().unwrap_or_default();
+        Ok(Self {
+            action,
+            attempt: Some(attempt),
+            source: Source::Bundle(bundle(&order, &run.namespace)?),
+            path: inside(Path::new(path), "the layer's spec.path")?,
+            work_dir: Some(args.repository_path.join("content")),
+            tool: Some(tool),
+            request: merged.version.map(|version| (version, place)),
+            terragrunt: merged.terragrunt.map(|version| (version, "spec.terragrunt.version")),
+            datastore: Some(datastore(
+                &environment.pod,
+                &args.datastore,
+                tools.ca_file.as_deref(),
+            )?),
+            tools,
+            options: PlanOptions::default(),
+            plan_file: None,
+            grace: GRACE,
+            ours: Vec::new(),
+            burrito: true,
+            pod: true,
+            provider_mirror: environment.pod.hermitcrab.clone(),
+            layer: Some(Origin::Cluster {
+                cluster,
+                namespace: run.namespace.clone(),
+                name: run.layer.clone(),
+                layer: Box::new(order.layer),
+            }),
+            run,
+        })
+    }
+}
+
+/// The plan that the controller ordered to be applied; an empty attempt is the latest.
+fn artifact(order: &Order) -> Result<PlanName, JobError> {
+    let artifact = &order.run.spec.artifact;
+    let of_run = |error| JobError::Config(format!("the run's spec.artifact: {error}"));
+    let attempt = match artifact.attempt.as_str() {
+        "" => None,
+        attempt => Some(attempt.parse().map_err(of_run)?),
+    };
+    Ok(PlanName { run: artifact.run.parse().map_err(of_run)?, attempt })
+}
+
+fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {
+    let spec = &order.layer.spec;
+    let of_layer = |field: &'static str| {
+        move |error| JobError::Config(format!("the layer's {field}: {error}"))
+    };
+    // The cluster has answered for it, so the layer names one.
+    let repository = spec.repository.as_ref();
+    let name = repository.map(|repository| repository.name.as_str()).unwrap_or_default();
+    let owner = repository.and_then(|repository| repository.namespace.as_deref());
+    let revision = &order.run.spec.layer.revision;
+    Ok(BundleKey {
+        namespace: owner
+            .unwrap_or(namespace.as_ref())
+            .parse()
+            .map_err(of_layer("spec.repository.namespace"))?,
+        name: name.parse().map_err(of_layer("spec.repository.name"))?,
+        git_ref: spec
+            .branch
+            .as_deref()
+            .unwrap_or_default()
+            .parse()
+            .map_err(of_layer("spec.branch"))?,
+        revision: revision
+            .parse()
+            .map_err(|error| JobError::Config(format!("the run's spec.layer.revision: {error}")))?,
+    })
+}
+
+fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<Client, JobError> {
+    let scheme = if pod.datastore_tls { "https" } else { "http" };
+    let host = pod.datastore.as_deref().unwrap_or(DATASTORE);
+    let url = match &args.datastore {
+        Some(url) => url.expose_secret().to_owned(),
+        None => format!("{scheme}://{host}"),
+    };
+    let url = Url::parse(&url).map_err(|error| {
+        JobError::Config(format!("the datastore's address (BURRITO_DATASTORE_HOSTNAME): {error}"))
+    })?;
+    let mut settings = Settings::new(url);
+    settings.token = Token::File(args.token_file.clone().unwrap_or_else(|| TOKEN.into()));
+    settings.ca_files.extend(ca_file.map(Path::to_owned));
+    // Whatever SSL_CERT_FILE says, the datastore's own certificate is trusted where it is mounted.
+    settings.ca_files.extend(Path::new(CA).exists().then(|| PathBuf::from(CA)));
+    Client::new(settings).map_err(|error| JobError::Config(error.to_string()))
+}
