@@ -11,7 +11,7 @@ use support::{Sandbox, TestDatastore};
 use crate::stored::Stored;
 use crate::{RUNNER, json};
 
-fn git(dir: &Path, args: &[&str]) -> String {
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
         .args([
             "-c",
@@ -31,12 +31,12 @@ fn git(dir: &Path, args: &[&str]) -> String {
 }
 
 /// A repository with two commits; the first is tagged v1, a branch `side` has a third.
-struct Repository {
-    dir: PathBuf,
-    commits: [String; 3],
+pub(crate) struct Repository {
+    pub(crate) dir: PathBuf,
+    pub(crate) commits: [String; 3],
 }
 
-fn repository(sandbox: &Sandbox) -> Repository {
+pub(crate) fn repository(sandbox: &Sandbox) -> Repository {
     let dir = sandbox.path("repository");
     std::fs::create_dir_all(dir.join("live/vpc")).unwrap();
     git(&dir, &["init", "--quiet"]);

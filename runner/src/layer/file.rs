@@ -361,7 +361,7 @@ metadata:
             for i in 0..8 {
                 let file = &file;
                 scope.spawn(move || {
-                    file.annotate(&vec![(format!("k{i}"), Some(i.to_string()))]).unwrap()
+                    file.annotate(&vec![(format!("k{i}"), Some(i.to_string()))]).unwrap();
                 });
             }
         });
