@@ -127,7 +127,7 @@ impl Run<'_> {
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
         let workspace = workspace.await?;
         self.report.revision.clone_from(&workspace.revision);
-        let installed = self.signals.or(self.install(&workspace.dir)).await;
+        let installed = self.signals.or(self.install(&workspace)).await;
         let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
         self.report.tool(&installed);
         for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
@@ -147,11 +147,16 @@ impl Run<'_> {
     }
 
     /// The tool, and terragrunt if that is to run it.
-    async fn install(&self, dir: &Path) -> Result<(Installed, Option<Installed>), RunError> {
+    async fn install(
+        &self,
+        workspace: &Workspace,
+    ) -> Result<(Installed, Option<Installed>), RunError> {
         let Job { tool, request, terragrunt, tools, .. } = self.job;
         let releases = Releases::new(tools, self.environment)?;
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
-        let around = &self.environment.surroundings;
+        let mut around = self.environment.surroundings.clone();
+        around.top.clone_from(&workspace.own);
+        let (dir, around) = (workspace.dir.as_path(), &around);
         let wanted = version::wanted(*tool, request, dir, around)?;
         let installed = releases.install(&releases.choose(&wanted).await?).await?;
         let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };

@@ -36,6 +36,8 @@ pub(crate) struct Workspace {
     pub(crate) dir: PathBuf,
     /// The commit that was checked out, with `-dirty` where files differ from it; `None` without git.
     pub(crate) revision: Option<String>,
+    /// The directory of our own in which all of the code lies, if it does not lie in the user's.
+    pub(crate) own: Option<PathBuf>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
     /// Held while the run lives, where the directory is one of ours that stays.
@@ -148,7 +150,9 @@ pub(crate) async fn checkout(
             (dir, Some(revision), false, lock)
         }
     };
-    Ok(Workspace { dir: inside(&root, path)?, revision, kept, _lock: lock })
+    let in_place = matches!(source, Source::Directory(dir) if *dir == root);
+    let dir = inside(&root, path)?;
+    Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
 
 /// Fetches the bundle and checks out the very commit that it is named by.

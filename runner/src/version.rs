@@ -124,6 +124,8 @@ pub struct Wanted {
 pub struct Surroundings {
     /// The user's home: looked at after all parents of the directory.
     pub home: Option<PathBuf>,
+    /// The last parent that is looked at, where what lies above is nobody's who may say so.
+    pub top: Option<PathBuf>,
     /// tenv's directory.
     pub tenv_root: Option<PathBuf>,
     /// tenv's variables, those of [`variable_names`].

@@ -248,3 +248,14 @@ fn files_that_the_run_itself_writes_do_not_make_the_tree_dirty() {
         assert_eq!(json(sandbox.read("result.json").as_bytes())["revision"], *head);
     }
 }
+
+#[test]
+fn who_can_write_beside_a_private_checkout_does_not_choose_its_version() {
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, .. } = repository(&sandbox);
+    // The directory for temporary files is everybody's.
+    std::fs::write(sandbox.path("tmp").join(".terraform-version"), "0.11.0\n").unwrap();
+    let url = format!("file://{}", dir.display());
+    let ended = sandbox.run(&["plan", &url, "--path", "live/vpc"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

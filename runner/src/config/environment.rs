@@ -48,6 +48,7 @@ impl Environment {
         let tenv = Tenv::read();
         let surroundings = Surroundings {
             home: home.clone(),
+            top: None,
             tenv_root: tenv.root.clone().or_else(|| Some(home.as_ref()?.join(".tenv"))),
             variables: variables.collect(),
         };

@@ -61,9 +61,11 @@ impl<'a> Search<'a> {
     /// The directory, its parents up to the root, and the home if it is none of them.
     fn places(&self) -> Result<Vec<PathBuf>, VersionError> {
         let dir = fs::canonicalize(self.dir).map_err(VersionError::Unreadable)?;
-        let mut places: Vec<_> = dir.ancestors().map(Path::to_owned).collect();
+        let top = self.around.top.as_ref().and_then(|top| fs::canonicalize(top).ok());
+        let above = |place: &&Path| top.as_ref().is_none_or(|top| place.starts_with(top));
+        let mut places: Vec<_> = dir.ancestors().take_while(above).map(Path::to_owned).collect();
         let home = self.around.home.as_ref().and_then(|home| fs::canonicalize(home).ok());
-        places.extend(home.filter(|home| !dir.starts_with(home)));
+        places.extend(home.filter(|home| !places.contains(home)));
         Ok(places)
     }
 
