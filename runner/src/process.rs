@@ -23,10 +23,11 @@ use tokio::sync::{oneshot, watch};
 
 /// Variables of the runner's own that hold a secret, or a URL that may: no program that it starts has
 /// any use for them.
-const WITHHELD: [&str; 18] = [
+const WITHHELD: [&str; 20] = [
     "PLANCHA_TOKEN",
     "PLANCHA_SOURCE",
     "PLANCHA_TOFU_URL",
+    "PLANCHA_TERRAGRUNT_URL",
     "TFENV_REMOTE",
     "TFENV_REMOTE_USER",
     "TFENV_REMOTE_PASSWORD",
@@ -35,6 +36,7 @@ const WITHHELD: [&str; 18] = [
     "TOFUENV_REMOTE_USER",
     "TOFUENV_REMOTE_PASSWORD",
     "TOFUENV_LIST_URL",
+    "TOFUENV_URL_TEMPLATE",
     "TG_REMOTE",
     "TG_REMOTE_USER",
     "TG_REMOTE_PASSWORD",

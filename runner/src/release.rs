@@ -198,7 +198,7 @@ impl Releases {
         let source = if store.has(&version) {
             Source::Installed(store.dir().to_owned())
         } else {
-            let files = self.site(wanted.tool)?.files(&version)?;
+            let files = self.site(wanted.tool)?.files(&version);
             let first = files.archives.first();
             Source::Download(first.map_or_else(String::new, |archive| http::shown(&archive.url)))
         };

@@ -20,12 +20,12 @@ use MirroredTool::{Terraform, Tofu};
 const V: &str = "1.9.8";
 
 impl Case {
-    fn install(&self, args: &[&str]) -> Ended {
+    pub(crate) fn install(&self, args: &[&str]) -> Ended {
         self.run(&[&["install"], args].concat())
     }
 
     /// The path of the binary that is installed.
-    fn installed(&self, args: &[&str]) -> PathBuf {
+    pub(crate) fn installed(&self, args: &[&str]) -> PathBuf {
         let ended = self.install(args);
         assert_eq!(ended.code, 0, "{ended:?}");
         PathBuf::from(ended.stdout.trim_end())
@@ -40,12 +40,12 @@ impl Case {
         assert_eq!(self.left(), Vec::<String>::new(), "{words}");
     }
 
-    fn bin_dir(&self) -> PathBuf {
+    pub(crate) fn bin_dir(&self) -> PathBuf {
         self.sandbox.path("cache/plancha/bin")
     }
 
     /// What lies in the directories of the tools, without locks and without whole versions.
-    fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         for tool in ["Terraform", "OpenTofu"] {
             for entry in std::fs::read_dir(self.bin_dir().join(tool)).into_iter().flatten() {
@@ -60,11 +60,11 @@ impl Case {
         left
     }
 
-    fn archive(&self) -> String {
+    pub(crate) fn archive(&self) -> String {
         self.mirror.archive_path(Terraform, V)
     }
 
-    fn start(&self, args: &[&str]) -> Child {
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
         self.command(args).stdout(Stdio::piped()).spawn().unwrap()
     }
 }
@@ -439,65 +439,6 @@ fn leftovers_do_not_count_as_installed_and_are_swept() {
     std::fs::write(tools.join(".1.9.8.lock"), "").unwrap();
     case.installed(&["terraform@1.9.8"]);
     assert_eq!(case.left(), [tools.join(".1.9.9=abc").display().to_string()]);
-}
-
-#[test]
-fn several_installers_at_once_cost_one_download() {
-    let case = Case::new();
-    case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_millis(300)));
-    let children: Vec<_> = (0..6).map(|_| case.start(&["install", "terraform@1.9.8"])).collect();
-    for child in children {
-        let ended = Ended::from(child.wait_with_output().unwrap());
-        assert_eq!(ended.code, 0, "{ended:?}");
-        assert!(ended.stdout.ends_with("Terraform/1.9.8/terraform\n"), "{ended:?}");
-    }
-    assert_eq!(case.mirror.requests(&case.archive()), 1);
-    assert_eq!(case.left(), Vec::<String>::new());
-}
-
-/// What no inflater makes small: 4 MiB that look random.
-fn noise() -> Vec<u8> {
-    let mut state = 1_u64;
-    let next = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state.to_le_bytes()[7]
-    };
-    [
-        script(V).into_bytes(),
-        b"exit\n".to_vec(),
-        std::iter::repeat_with(next).take(4 << 20).collect(),
-    ]
-    .concat()
-}
-
-#[test]
-fn a_killed_installer_leaves_nothing_in_the_way() {
-    let case = Case::new();
-    let binary = noise();
-    case.mirror.add(Terraform, V, &binary);
-    case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_millis(1)));
-    let path = case.bin_dir().join("Terraform/1.9.8/terraform");
-    let mut killed = 0;
-    for moment in 0..25 {
-        let mut child = case.start(&["install", "terraform@1.9.8"]);
-        std::thread::sleep(Duration::from_millis(moment * 12));
-        child.kill().unwrap();
-        killed += usize::from(!child.wait().unwrap().success());
-        match std::fs::read(&path) {
-            // Whole, or not there.
-            Ok(bytes) => assert_eq!(Sha256::of(&bytes), Sha256::of(&binary)),
-            Err(_) => assert!(!path.exists()),
-        }
-        if path.exists() && moment % 2 == 0 {
-            std::fs::remove_file(&path).unwrap();
-        }
-    }
-    assert!(killed > 3, "{killed}");
-    std::fs::remove_dir_all(path.parent().unwrap()).unwrap_or_default();
-    assert_eq!(case.installed(&["terraform@1.9.8"]), path);
-    assert_eq!(Sha256::of(&std::fs::read(&path).unwrap()), Sha256::of(&binary));
-    assert_eq!(case.left(), Vec::<String>::new());
 }
 
 #[test]

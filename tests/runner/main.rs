@@ -5,13 +5,16 @@
 mod apply;
 mod burrito;
 mod checkout;
+mod faults;
 mod install;
 mod killed;
+mod mirrors;
 mod plan;
 mod refusals;
 mod resolve;
 mod signals;
 mod stored;
+mod stress;
 
 const RUNNER: &str = env!("CARGO_BIN_EXE_runner");
 

@@ -138,6 +138,37 @@ fn json_tells_the_whole_why() {
     let [tool, constraint, list] = why.as_slice() else { panic!("{told}") };
     assert!(tool.ends_with("/main.tofu") && constraint.ends_with("/main.tofu:2"), "{told}");
     assert!(list.contains("/tofu/api.json (asked now)"), "{told}");
+    assert!(told["looked_at"][0].as_str().unwrap().ends_with("/main.tofu"), "{told}");
+    let dropped = told["dropped"].as_array().unwrap();
+    let [constraint] = dropped.as_slice() else { panic!("{told}") };
+    assert_eq!(constraint["versions"], serde_json::json!(["1.12.6", "1.13.0-alpha1"]), "{told}");
+    let because = constraint["because"].as_str().unwrap();
+    assert!(because.starts_with("< 1.12 (/") && because.ends_with("/main.tofu:2)"), "{told}");
+}
+
+#[test]
+fn json_tells_who_asks_when_nobody_in_the_directory_does() {
+    let case = Case::new();
+    case.sandbox.write("main.tf", "module \"vpc\" {\n  source = \"./vpc\"\n}\n");
+    case.sandbox.write("vpc/main.tf", &terraform("~> 1.5.0"));
+    let mut command = case.command(&["resolve", "--json"]);
+    command.env("TFENV_TERRAFORM_DEFAULT_CONSTRAINT", "!= 1.5.7");
+    let ended = Ended::from(command.output().unwrap());
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&told["version"], &told["origin"]), (&"1.5.6".into(), &"required_version".into()));
+    assert_eq!(told["request"], "~> 1.5.0, != 1.5.7");
+    assert_eq!(told["looked_at"].as_array().unwrap().len(), 2, "{told}");
+    let dropped: Vec<_> = told["dropped"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|dropped| (dropped["because"].as_str().unwrap(), dropped["versions"].to_string()))
+        .collect();
+    assert_eq!(dropped[0], ("!= 1.5.7 (TFENV_TERRAFORM_DEFAULT_CONSTRAINT)", "[\"1.5.7\"]".into()));
+    assert_eq!(dropped[1].1, r#"["1.10.0","1.11.0-rc1","1.9.8"]"#);
+    let mut command = case.command(&["resolve"]);
+    command.env("TFENV_TERRAFORM_VERSION", "1.9.8");
+    assert_eq!(Ended::from(command.output().unwrap()).stdout, "1.9.8\n");
 }
 
 #[test]
@@ -261,7 +292,7 @@ fn a_server_that_is_not_understood_is_no_missing_connection() {
     let url = case.mirror.url(Terraform).replace("http://", "https://");
     let ended = Ended::from(command.env("TFENV_REMOTE", url).output().unwrap());
     assert_eq!((ended.code, ended.stdout.as_str()), (6, ""), "{ended:?}");
-    assert!(ended.stderr.contains("/index.json failed"), "{ended:?}");
+    assert!(ended.stderr.contains("https://127.0.0.1:"), "{ended:?}");
 }
 
 #[test]

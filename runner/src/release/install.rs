@@ -10,6 +10,7 @@ use super::http::shown;
 use super::memory::{self, Recollection};
 use super::site::{Archive, Files, Form};
 use super::store::{Lock, Store};
+use super::trust::Signed;
 use super::unpack::{UnpackError, copy, unpack};
 use super::{Choice, Installed, Releases, Source, no_such_version, offline};
 use crate::version::{ToolName, Version};
@@ -81,7 +82,7 @@ impl Releases {
         if store.has(version) {
             return self.installed_before(choice, store).await;
         }
-        let files = self.site(wanted.tool)?.files(version)?;
+        let files = self.site(wanted.tool)?.files(version);
         let archive = store.archive()?;
         let Fetched { archive: Archive { url, form, .. }, .. } =
             self.fetch(choice, &files, &archive).await?;
@@ -100,10 +101,13 @@ impl Releases {
         file: &File,
     ) -> Result<Fetched, ReleaseError> {
         let Choice { wanted, version, .. } = choice;
+        if !self.site(wanted.tool)?.has_sums(version) {
+            return Err(ReleaseError::NoSums { tool: wanted.tool, version: version.clone() });
+        }
         let downloads = async {
             tokio::try_join!(self.archive(files, file), self.sums(wanted.tool, version, files),)
         };
-        let (found, (sums, signature)) = match downloads.await {
+        let (found, (sums, signed)) = match downloads.await {
             Err(ReleaseError::NotFound(url)) => return Err(self.explain(choice, url).await),
             other => other?,
         };
@@ -117,7 +121,7 @@ impl Releases {
         if actual != expected {
             return Err(ReleaseError::WrongDigest { url: shown(&archive.url), expected, actual });
         }
-        Ok(Fetched { archive, sums, signature })
+        Ok(Fetched { archive, sums, signed })
     }
 
     /// The first of the archives that exists, and its digest.
@@ -143,7 +147,7 @@ impl Releases {
         tool: ToolName,
         version: &Version,
         files: &Files,
-    ) -> Result<(Vec<u8>, Option<(String, Vec<u8>)>), ReleaseError> {
+    ) -> Result<(Vec<u8>, Option<Signed>), ReleaseError> {
         let (sums, signature) = tokio::join!(
             self.http.get(&files.sums_url, MAX_SUMS),
             self.http.get(&files.signature_urls[0], MAX_SUMS),
@@ -192,8 +196,7 @@ impl Releases {
 pub(super) struct Fetched {
     pub(super) archive: Archive,
     pub(super) sums: Vec<u8>,
-    /// Its address, and itself.
-    pub(super) signature: Option<(String, Vec<u8>)>,
+    pub(super) signed: Option<Signed>,
 }
 
 impl Installed {

@@ -16,7 +16,7 @@ use super::error::ReleaseError;
 use super::http::shown;
 use super::install::Fetched;
 use super::site::Files;
-use super::trust::pin;
+use super::trust::{Signed, pin};
 use super::{Choice, Releases};
 use crate::version::{ToolName, Version};
 
@@ -29,7 +29,7 @@ impl Releases {
         let Choice { wanted, version, .. } = choice;
         let tool = wanted.tool;
         let site = self.site(tool)?;
-        let files = site.files(version)?;
+        let files = site.files(version);
         let root = std::path::absolute(dir)?.join(tool.program());
         let release = root.join(match tool {
             ToolName::Terraform => version.to_string(),
@@ -59,18 +59,12 @@ impl Releases {
     ) -> Result<(), ReleaseError> {
         finished(archive, &release.join(&fetched.archive.name))?;
         write(&release.join(last_part(&files.sums_url)), &fetched.sums)?;
-        let Some((url, signature)) = &fetched.signature else { return Ok(()) };
+        let Some(Signed { url, signature, by }) = &fetched.signed else { return Ok(()) };
         write(&release.join(last_part(url)), signature)?;
-        if let Some(pin) = pin(tool) {
-            let path = root.join(format!("{}.asc", pin.fingerprint));
-            match self.fetch_key(tool, pin, url).await {
-                Ok((_, bytes)) => write(&path, &bytes)?,
-                // A mirror with a key of its own has none of the maker's.
-                Err(error) if !self.args.keyring.is_empty() => {
-                    tracing::warn!("the maker's key is not put into the mirror: {error}");
-                }
-                Err(error) => return Err(error),
-            }
+        // With the maker's key beside it, the mirror needs no other place to be believed.
+        if let Some(pin) = pin(tool).filter(|pin| pin.fingerprint == by) {
+            let key = self.key_bytes(tool, pin, url).await?;
+            write(&root.join(format!("{by}.asc")), &key)?;
         }
         Ok(())
     }

@@ -20,13 +20,16 @@ pub(super) fn failed(url: &str, error: reqwest::Error) -> ReleaseError {
     if source.is_redirect() {
         ReleaseError::Redirect { url, source }
     } else if source.is_connect() && is_no_connection(&source) {
-        let by = proxy.map(|proxy| format!(" by the proxy {proxy}")).unwrap_or_default();
+        let by = proxy.map_or_else(String::new, |proxy| format!(" by the proxy {proxy}"));
         ReleaseError::Unreachable { url, by, source }
     } else if source.is_timeout() {
         ReleaseError::Timeout { url, source }
-    } else if let (true, Some(proxy)) = (says(&source, "tunnel"), &proxy) {
-        ReleaseError::Proxy { url, proxy: proxy.clone(), source }
-    } else if source.is_connect() && io_kind(&source) == Some(ErrorKind::InvalidData) {
+    } else if let Some(proxy) = proxy.filter(|_| says(&source, "tunnel error")) {
+        if says(&source, "authorization required") {
+            return ReleaseError::ProxyRefused { url, proxy };
+        }
+        ReleaseError::Proxy { url, proxy, source }
+    } else if url.starts_with("https:") && is_misunderstanding(&source) {
         ReleaseError::Tls { url, source }
     } else {
         ReleaseError::Transfer { url, source }

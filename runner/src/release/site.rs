@@ -154,8 +154,16 @@ impl Site {
         }
     }
 
-    /// The files of a version; an error if nothing about it could be checked.
-    pub(super) fn files(&self, version: &Version) -> Result<Files, ReleaseError> {
+    /// Whether the maker has published digests of this version.
+    pub(super) fn has_sums(&self, version: &Version) -> bool {
+        match self.tool {
+            ToolName::Terraform | ToolName::Tofu => true,
+            ToolName::Terragrunt => version.is_bare_name() || version.is_at_least(TERRAGRUNT_SUMS),
+        }
+    }
+
+    /// The files of a version.
+    pub(super) fn files(&self, version: &Version) -> Files {
         let text = version.to_string();
         let (program, platform) = (self.tool.program(), &self.platform);
         let zip = |name: String, entry: &str| (name, Form::Zip(entry.to_owned()));
@@ -177,14 +185,7 @@ impl Site {
         };
         let sums = match self.tool {
             ToolName::Terraform | ToolName::Tofu => format!("{program}_{text}_SHA256SUMS"),
-            ToolName::Terragrunt
-                if version.is_bare_name() || version.is_at_least(TERRAGRUNT_SUMS) =>
-            {
-                "SHA256SUMS".to_owned()
-            }
-            ToolName::Terragrunt => {
-                return Err(ReleaseError::NoSums { tool: self.tool, version: version.clone() });
-            }
+            ToolName::Terragrunt => "SHA256SUMS".to_owned(),
         };
         let endings: &[&str] = match self.tool {
             // Old releases were signed again when the key of then had leaked.
@@ -193,14 +194,14 @@ impl Site {
         };
         let archive =
             |(name, form): (String, Form)| Archive { url: self.url(&text, &name), name, form };
-        Ok(Files {
+        Files {
             archives: binaries.into_iter().map(archive).collect(),
             sums_url: self.url(&text, &sums),
             signature_urls: endings
                 .iter()
                 .map(|ending| self.url(&text, &format!("{sums}{ending}")))
                 .collect(),
-        })
+        }
     }
 }
 
@@ -302,13 +303,12 @@ fn address(
     value: Option<&SecretString>,
 ) -> Result<Option<String>, ReleaseError> {
     let Some(value) = value else { return Ok(None) };
-    match Url::parse(value.expose_secret().trim()) {
-        Ok(url) => base(&url).map(Some),
-        Err(error) => Err(ReleaseError::Variable {
-            name: format!("{}{name}", variables.prefix),
-            reason: format!("no URL: {error}"),
-        }),
-    }
+    let address = Url::parse(value.expose_secret().trim()).ok().and_then(|url| base(&url).ok());
+    address.map(Some).ok_or_else(|| ReleaseError::Variable {
+        name: format!("{}{name}", variables.prefix),
+        // Not what it holds: that may be a password.
+        reason: "no http, https or file URL".to_owned(),
+    })
 }
 
 fn base(url: &Url) -> Result<String, ReleaseError> {

@@ -29,6 +29,14 @@ pub(super) struct Pin {
 
 const MAX_SIGNATURE: u64 = 1 << 20;
 
+/// A signature that is good.
+pub(super) struct Signed {
+    pub(super) url: String,
+    pub(super) signature: Vec<u8>,
+    /// The fingerprint of the key that has made it.
+    pub(super) by: String,
+}
+
 /// The pinned key of a tool's maker; `None` where it is part of the program.
 pub(super) fn pin(tool: ToolName) -> Option<Pin> {
     match tool {
@@ -55,7 +63,7 @@ impl Releases {
         files: &Files,
         sums: &[u8],
         first: Result<Vec<u8>, ReleaseError>,
-    ) -> Result<Option<(String, Vec<u8>)>, ReleaseError> {
+    ) -> Result<Option<Signed>, ReleaseError> {
         let mut first = Some(first);
         let mut refusal = None;
         for url in &files.signature_urls {
@@ -65,7 +73,7 @@ impl Releases {
             };
             let error = match signature {
                 Ok(signature) => match self.verify(tool, url, sums, &signature).await {
-                    Ok(()) => return Ok(Some((url.clone(), signature))),
+                    Ok(by) => return Ok(Some(Signed { url: url.clone(), signature, by })),
                     Err(error @ ReleaseError::Signature { .. }) => error,
                     Err(error) => return Err(error),
                 },
@@ -94,14 +102,14 @@ impl Releases {
         url: &str,
         sums: &[u8],
         signature: &[u8],
-    ) -> Result<(), ReleaseError> {
+    ) -> Result<String, ReleaseError> {
         let refused = |source| ReleaseError::Signature { url: shown(url), tool, source };
         let mut keys = self.keyring(tool).await?;
         let mut fetchable = None;
         match pin(tool) {
             None => keys.add(Keys::parse(HASHICORP).map_err(refused)?.only(HASHICORP_FINGERPRINT)),
             Some(pin) => match self.kept_key(pin) {
-                Some(kept) => keys.add(kept),
+                Some((kept, _)) => keys.add(kept),
                 None => fetchable = Some(pin).filter(|pin| !keys.has(pin.fingerprint)),
             },
         }
@@ -114,7 +122,7 @@ impl Releases {
         }
         let fingerprint = outcome.map_err(refused)?;
         tracing::debug!("{} is signed by {fingerprint}", shown(url));
-        Ok(())
+        Ok(fingerprint)
     }
 
     /// The user's own keys.
@@ -141,13 +149,27 @@ impl Releases {
     }
 
     /// Checked as if it had just been fetched.
-    fn kept_key(&self, pin: Pin) -> Option<Keys> {
-        pinned(&fs::read(self.key_file(pin)?).ok()?, pin)
+    fn kept_key(&self, pin: Pin) -> Option<(Keys, Vec<u8>)> {
+        let bytes = fs::read(self.key_file(pin)?).ok()?;
+        Some((pinned(&bytes, pin)?, bytes))
+    }
+
+    /// The file of a pinned key.
+    pub(super) async fn key_bytes(
+        &self,
+        tool: ToolName,
+        pin: Pin,
+        signature: &str,
+    ) -> Result<Vec<u8>, ReleaseError> {
+        match self.kept_key(pin) {
+            Some((_, bytes)) => Ok(bytes),
+            None => Ok(self.fetch_key(tool, pin, signature).await?.1),
+        }
     }
 
     /// A pinned key, and the bytes that it was read from. They may come from anywhere: nobody else can
     /// make a key of that fingerprint.
-    pub(super) async fn fetch_key(
+    async fn fetch_key(
         &self,
         tool: ToolName,
         pin: Pin,

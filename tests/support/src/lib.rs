@@ -5,9 +5,11 @@ pub mod double;
 pub mod fault;
 pub mod mirror;
 pub mod sandbox;
+pub mod tls;
 
 pub use crate::datastore::TestDatastore;
 pub use crate::double::{CloudFault, Dialect, Double, Pace};
 pub use crate::fault::{Fault, FaultyDatastore};
 pub use crate::mirror::{MirrorFault, MirroredTool, ReleaseMirror};
 pub use crate::sandbox::{Ended, Sandbox, Started, eventually};
+pub use crate::tls::{Proxy, Resetting, TlsFront};

@@ -4,6 +4,7 @@
 //! and every path may be given a fault.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io::{Cursor, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub enum MirroredTool {
     Terraform,
     /// In the layout of OpenTofu's releases on GitHub, with an `api.json`.
     Tofu,
+    /// In the layout of Terragrunt's releases on GitHub, with an `api.json`.
+    Terragrunt,
 }
 
 /// What happens to requests of one path.
@@ -60,6 +63,12 @@ pub enum MirrorFault {
     Slow(Duration),
     /// A redirect to itself.
     Circle,
+    /// This status with this header.
+    Answer(u16, &'static [(&'static str, &'static str)]),
+    /// A body that never ends.
+    Endless,
+    /// The connection is taken, and nothing is ever said.
+    Silent,
 }
 
 #[derive(Default)]
@@ -67,7 +76,11 @@ struct Site {
     files: HashMap<String, Bytes>,
     versions: HashMap<&'static str, Vec<String>>,
     faults: HashMap<String, MirrorFault>,
+    /// Further headers of the answers for a path.
+    headers: HashMap<String, Vec<(&'static str, String)>>,
     requests: Vec<String>,
+    /// The credentials that came with the last request for a path.
+    credentials: HashMap<String, String>,
 }
 
 impl MirroredTool {
@@ -76,6 +89,7 @@ impl MirroredTool {
         match self {
             Self::Terraform => "terraform",
             Self::Tofu => "tofu",
+            Self::Terragrunt => "terragrunt",
         }
     }
 
@@ -83,6 +97,7 @@ impl MirroredTool {
         match self {
             Self::Terraform => "/terraform/index.json",
             Self::Tofu => "/tofu/api.json",
+            Self::Terragrunt => "/terragrunt/api.json",
         }
     }
 }
@@ -111,8 +126,9 @@ impl ReleaseMirror {
             });
         });
         let mirror = Self { dir, address, key, site, _shutdown: shutdown.drop_guard() };
-        mirror.list(MirroredTool::Terraform);
-        mirror.list(MirroredTool::Tofu);
+        for tool in [MirroredTool::Terraform, MirroredTool::Tofu, MirroredTool::Terragrunt] {
+            mirror.list(tool);
+        }
         mirror
     }
 
@@ -121,17 +137,25 @@ impl ReleaseMirror {
         self.dir.path().join("keyring.asc")
     }
 
-    /// The base that `--releases-url` or `--tofu-url` takes.
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The base that `--releases-url`, `--tofu-url` or `--terragrunt-url` takes.
     pub fn url(&self, tool: MirroredTool) -> String {
         match tool {
             MirroredTool::Terraform => self.address.clone(),
             MirroredTool::Tofu => format!("{}/tofu", self.address),
+            MirroredTool::Terragrunt => format!("{}/terragrunt", self.address),
         }
     }
 
     /// Adds a release for this platform, zipped and signed.
     pub fn add(&self, tool: MirroredTool, version: &str, binary: &[u8]) {
-        let archive = zipped(&[("LICENSE.txt", b"none", 0o644), (tool.program(), binary, 0o755)]);
+        let platform = format!("terragrunt_{}", platform());
+        let name = if tool == MirroredTool::Terragrunt { &platform } else { tool.program() };
+        let archive = zipped(&[("LICENSE.txt", b"none", 0o644), (name, binary, 0o755)]);
         self.add_archive(tool, version, archive);
     }
 
@@ -181,6 +205,11 @@ impl ReleaseMirror {
         self.site.lock().unwrap().files.insert(path.to_owned(), contents.into());
     }
 
+    /// What it has at a path.
+    pub fn file(&self, path: &str) -> Vec<u8> {
+        self.site.lock().unwrap().files[path].to_vec()
+    }
+
     /// Removes a file.
     pub fn remove(&self, path: &str) {
         self.site.lock().unwrap().files.remove(path);
@@ -189,6 +218,17 @@ impl ReleaseMirror {
     /// From now on this happens to a path.
     pub fn fault(&self, path: &str, fault: MirrorFault) {
         self.site.lock().unwrap().faults.insert(path.to_owned(), fault);
+    }
+
+    /// From now on a path is answered with this header, too.
+    pub fn header(&self, path: &str, name: &'static str, value: &str) {
+        let mut site = self.site.lock().unwrap();
+        site.headers.entry(path.to_owned()).or_default().push((name, value.to_owned()));
+    }
+
+    /// The credentials that came with the last request for a path.
+    pub fn credentials(&self, path: &str) -> Option<String> {
+        self.site.lock().unwrap().credentials.get(path).cloned()
     }
 
     /// How often a path was asked for.
@@ -213,14 +253,18 @@ impl ReleaseMirror {
 
     /// The path of a release's sums.
     pub fn sums_path(&self, tool: MirroredTool, version: &str) -> String {
-        format!("{}/{}_{version}_SHA256SUMS", directory(tool, version), tool.program())
+        let directory = directory(tool, version);
+        match tool {
+            MirroredTool::Terragrunt => format!("{directory}/SHA256SUMS"),
+            _ => format!("{directory}/{}_{version}_SHA256SUMS", tool.program()),
+        }
     }
 
     /// The path of the signature of a release's sums.
     pub fn signature_path(&self, tool: MirroredTool, version: &str) -> String {
         let ending = match tool {
             MirroredTool::Terraform => "sig",
-            MirroredTool::Tofu => "gpgsig",
+            MirroredTool::Tofu | MirroredTool::Terragrunt => "gpgsig",
         };
         format!("{}.{ending}", self.sums_path(tool, version))
     }
@@ -237,7 +281,7 @@ impl ReleaseMirror {
                 let versions: serde_json::Map<_, _> = versions.collect();
                 serde_json::json!({"name": "terraform", "versions": versions})
             }
-            MirroredTool::Tofu => {
+            MirroredTool::Tofu | MirroredTool::Terragrunt => {
                 let version = |id| serde_json::json!({"id": id, "files": []});
                 let versions: Vec<_> = versions.into_iter().map(version).collect();
                 serde_json::json!({"versions": versions})
@@ -300,23 +344,52 @@ fn directory(tool: MirroredTool, version: &str) -> String {
     match tool {
         MirroredTool::Terraform => format!("/terraform/{version}"),
         MirroredTool::Tofu => format!("/tofu/v{version}"),
+        MirroredTool::Terragrunt => format!("/terragrunt/v{version}"),
     }
 }
 
-fn archive_name(tool: MirroredTool, version: &str) -> String {
+/// This platform, as Go names it.
+pub fn platform() -> String {
     let os = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    format!("{}_{version}_{os}_{arch}.zip", tool.program())
+    format!("{os}_{arch}")
+}
+
+fn archive_name(tool: MirroredTool, version: &str) -> String {
+    match tool {
+        MirroredTool::Terragrunt => format!("terragrunt_{}.zip", platform()),
+        _ => format!("{}_{version}_{}.zip", tool.program(), platform()),
+    }
 }
 
 async fn answer(State(site): State<Arc<Mutex<Site>>>, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().to_owned();
-    let (contents, fault) = {
+    let (contents, fault, further) = {
         let mut site = site.lock().unwrap();
         site.requests.push(path.clone());
-        (site.files.get(&path).cloned(), site.fault(&path))
+        let credentials = headers.get(header::AUTHORIZATION);
+        let credentials = credentials.map(|text| text.to_str().unwrap().to_owned());
+        site.credentials.remove(&path);
+        site.credentials.extend(credentials.map(|credentials| (path.clone(), credentials)));
+        // Pages of one list are told apart by their queries.
+        let whole = uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        let contents = site.files.get(&whole).or_else(|| site.files.get(&path)).cloned();
+        (contents, site.fault(&path), site.headers.get(&path).cloned().unwrap_or_default())
     };
     match (fault, contents) {
+        (Some(MirrorFault::Silent), _) => std::future::pending().await,
+        (Some(MirrorFault::Endless), _) => {
+            let zeros = Bytes::from_static(&[b' '; PIECE]);
+            let endless = futures::stream::repeat_with(move || Ok::<_, Infallible>(zeros.clone()));
+            Body::from_stream(endless).into_response()
+        }
+        (Some(MirrorFault::Answer(status, headers)), _) => {
+            let mut response = StatusCode::from_u16(status).unwrap().into_response();
+            for (name, value) in headers {
+                response.headers_mut().insert(*name, value.parse().unwrap());
+            }
+            response
+        }
         (Some(MirrorFault::Status(status, _)), _) => {
             StatusCode::from_u16(status).unwrap().into_response()
         }
@@ -331,7 +404,11 @@ async fn answer(State(site): State<Arc<Mutex<Site>>>, uri: Uri, headers: HeaderM
             }
             let length = contents.len();
             let headers = [(header::ETAG, etag), (header::CONTENT_LENGTH, length.to_string())];
-            (headers, body(contents, fault)).into_response()
+            let mut response = (headers, body(contents, fault)).into_response();
+            for (name, value) in further {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            response
         }
     }
 }
@@ -348,7 +425,11 @@ impl Site {
                 }
                 *times -= 1;
             }
-            MirrorFault::Slow(_) | MirrorFault::Circle => {}
+            MirrorFault::Slow(_)
+            | MirrorFault::Circle
+            | MirrorFault::Answer(..)
+            | MirrorFault::Endless
+            | MirrorFault::Silent => {}
         }
         Some(told)
     }

@@ -149,6 +149,37 @@ fn an_empty_constraint_allows_every_stable_version() {
     assert!(!Constraint::default().allows(&version("1.0.0-rc1")));
 }
 
+#[test]
+fn a_preview_without_a_number_is_lower_than_everything_and_no_constraint() {
+    for name in ["alpha2025022701", "alpha-2025031901", "beta-1"] {
+        let preview = version(name);
+        assert_eq!(preview.to_string(), name);
+        assert!(preview.is_bare_name() && preview.is_prerelease() && preview.is_exact());
+        assert_eq!(preview.compare(&version("0.0.1-alpha")), Ordering::Less);
+        assert!(preview == version(name) && preview != version("alpha-7"));
+        assert!(!allows(">= 0", name) && !allows("!= 1", name) && !allows("< 1", name));
+        name.parse::<Constraint>().unwrap_err();
+        format!("= {name}").parse::<Constraint>().unwrap_err();
+    }
+    for text in ["alpha", "alpha-", "alpha--1", "gamma1", "alpha1x", "alpha-1.2", "valpha1"] {
+        text.parse::<Version>().unwrap_err();
+    }
+}
+
+#[test]
+fn a_refusal_names_the_item_and_its_place() {
+    let mut constraint = ">= 1.5".parse::<Constraint>().unwrap().found_in("main.tf:2");
+    constraint.and("!= 1.6.0".parse().unwrap());
+    let refusal = |text: &str| constraint.refusal(&version(text));
+    assert_eq!(refusal("1.4.0").as_deref(), Some(">= 1.5 (main.tf:2)"));
+    assert_eq!(refusal("1.6.0").as_deref(), Some("!= 1.6.0"));
+    assert_eq!(refusal("1.7.0"), None);
+    assert_eq!(
+        Constraint::default().refusal(&version("1.7.0-rc1")).as_deref(),
+        Some("a prerelease")
+    );
+}
+
 /// The rules of `versions.md` 1.3 (and 8.1) once more, as far from the code as can be: over plain
 /// vectors and texts, one question at a time.
 mod model {
@@ -246,9 +277,14 @@ mod model {
 fn published() -> Vec<String> {
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/versions");
     let mut all = Vec::new();
-    for name in ["terraform", "opentofu"] {
+    for name in ["terraform", "opentofu", "terragrunt"] {
         match std::fs::read_to_string(lists.join(format!("{name}_releases.txt"))) {
-            Ok(text) => all.extend(text.split_whitespace().map(str::to_owned)),
+            // Terragrunt's previews without a number are no versions of go-version's.
+            Ok(text) => all.extend(
+                text.split_whitespace()
+                    .filter(|name| name.starts_with(|first: char| first.is_ascii_digit()))
+                    .map(str::to_owned),
+            ),
             Err(error) => eprintln!("the published versions of {name} are not at hand: {error}"),
         }
     }
