@@ -138,6 +138,11 @@ impl Double {
         Storage::Cloud(Cloud { variables, ..cloud })
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The URL of its bucket, for a program that has its [`Self::variables`].
     pub fn url(&self) -> &'static str {
         match self.dialect {

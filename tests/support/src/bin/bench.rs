@@ -1,7 +1,12 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `resolve`, `transfer`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`. `scripts/bench` builds and calls it.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
+
+#[path = "bench/clouds.rs"]
+mod clouds;
+#[path = "bench/install.rs"]
+mod install;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,7 +28,7 @@ const MIB: usize = 1 << 20;
 async fn main() {
     let args = std::env::args().skip(1).collect::<Vec<_>>();
     let [runner, datastore, sections @ ..] = args.as_slice() else {
-        eprintln!("usage: bench RUNNER DATASTORE [run|resolve|transfer]...");
+        eprintln!("usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds]...");
         std::process::exit(64);
     };
     let programs = Programs { runner: runner.into(), datastore: datastore.into() };
@@ -34,8 +39,14 @@ async fn main() {
     if wanted("resolve") {
         tokio::task::block_in_place(|| resolve(&programs));
     }
+    if wanted("install") {
+        tokio::task::block_in_place(|| install::install(&programs));
+    }
     if wanted("transfer") {
         transfer(&programs).await;
+    }
+    if wanted("clouds") {
+        clouds::clouds(&programs).await;
     }
 }
 
@@ -44,19 +55,28 @@ struct Programs {
     datastore: PathBuf,
 }
 
-/// A datastore process over a temporary directory.
+/// A datastore process, over a temporary directory unless it is said otherwise.
 struct Server {
     child: Child,
     url: String,
-    _dir: TempDir,
+    /// Goes away with it.
+    dir: Option<TempDir>,
 }
 
 impl Server {
     fn start(program: &Path) -> Self {
         let dir = TempDir::new().unwrap();
+        let storage = format!("file://{}", dir.path().join("store").display());
+        let mut server = Self::over(program, &storage, &[]);
+        server.dir = Some(dir);
+        server
+    }
+
+    fn over(program: &Path, storage: &str, variables: &[(&'static str, String)]) -> Self {
         let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--storage"])
-            .arg(format!("file://{}", dir.path().join("store").display()))
+            .arg(storage)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -70,7 +90,7 @@ impl Server {
             }
         };
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { child, url, _dir: dir }
+        Self { child, url, dir: None }
     }
 
     fn rss_peak(&self) -> f64 {

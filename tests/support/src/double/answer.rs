@@ -50,7 +50,10 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     if fault.apply_then_fail {
         drop(done(&shared, asked.take().unwrap()));
     }
-    sleep(pace.latency + fault.delay).await;
+    // Even no sleep at all would be one of a millisecond.
+    if let Some(wait) = Some(pace.latency + fault.delay).filter(|wait| !wait.is_zero()) {
+        sleep(wait).await;
+    }
     if let Ok(status) = StatusCode::from_u16(fault.status) {
         return refused(status, "OrderedByTheTest");
     }
@@ -70,7 +73,7 @@ async fn received(body: Body, pace: Pace) -> Option<Vec<Bytes>> {
         let piece = piece.ok()?;
         size += piece.len() as u64;
         all.push(piece);
-        sleep_until(since + pace.time(size)).await;
+        pace.keep(since, size).await;
     }
     Some(all)
 }
@@ -102,7 +105,7 @@ fn sent(data: Vec<Bytes>, pace: Pace, fault: &CloudFault) -> Body {
         match piece {
             Some(piece) if end.is_none() => {
                 let sent = sent + size;
-                sleep_until(since + pace.time(sent as u64)).await;
+                pace.keep(since, sent as u64).await;
                 Some((Ok(piece), (pieces, sent, since)))
             }
             // After a piece that was cut short, or for one that begins at the cut.
@@ -119,10 +122,11 @@ fn sent(data: Vec<Bytes>, pace: Pace, fault: &CloudFault) -> Body {
 }
 
 impl Pace {
-    fn time(&self, bytes: u64) -> Duration {
-        match self.bytes_per_second {
-            0 => Duration::ZERO,
-            speed => Duration::from_secs_f64(bytes as f64 / speed as f64),
+    /// Waits until so many bytes have had their time.
+    async fn keep(&self, since: Instant, bytes: u64) {
+        if self.bytes_per_second > 0 {
+            let time = bytes as f64 / self.bytes_per_second as f64;
+            sleep_until(since + Duration::from_secs_f64(time)).await;
         }
     }
 }
