@@ -34,11 +34,16 @@ pub(crate) async fn get(
 
 pub(crate) async fn put(
     State(store): State<Store>,
-    Query(Put { run, attempt, name }): Query<Put>,
+    Query(put): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    let key = Key::File(run, attempt, File::Other(name));
-    upload.keep(&store, &key).await.map_err(Route::Own.error())
+    upload.keep(&store, &put.key()).await.map_err(Route::Own.error())
+}
+
+impl Put {
+    pub(crate) fn key(self) -> Key {
+        Key::File(self.run, self.attempt, File::Other(self.name))
+    }
 }
 
 impl FromParams for Get {

@@ -9,7 +9,7 @@ use crate::params::{FromParams, Params, Query};
 use crate::store::{Key, Store};
 use crate::transfer::{Upload, Wanted};
 
-pub(crate) struct Bundle(BundleKey);
+pub(crate) struct Bundle(pub(crate) BundleKey);
 
 pub(crate) async fn get(
     State(store): State<Store>,

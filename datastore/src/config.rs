@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use self::values::{Listen, Of, Time};
+use self::values::{Listen, Memory, Of, Time};
 use self::words::{Cat, Flags, Gc, Ls, VERSION, Word};
 use crate::auth::Auth;
 use crate::gc::Rules;
 use crate::kind::Kind;
-use crate::limits::{Limits, Size, Sizes};
+use crate::limits::{self, Limits, Size, Sizes};
 use crate::store::{Cloud, Storage, Variables};
 
 /// What the program was told to do.
@@ -112,6 +112,7 @@ pub enum LogFormat {
 
 const USAGE: u8 = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_MEMORY: Memory = Memory(limits::MEMORY);
 const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
 /// Variables that name a storage this version cannot use. To pass them over would be to keep
@@ -225,7 +226,9 @@ impl Serve {
         if auth == Auth::None && !flags.insecure_no_auth {
             loopback_only(settings.source("--listen"), &listen.0)?;
         }
-        let limits = Limits { sizes: settings.sizes(&flags.max_size)?, ..Limits::default() };
+        let sizes = settings.sizes(&flags.max_size)?;
+        let memory = settings.take(flags.max_memory, "--max-memory", &[], || Ok(MAX_MEMORY))?;
+        let limits = Limits { sizes, memory: memory.0, ..Limits::default() };
         let drain = Drain {
             delay: settings.time(flags.drain_delay, "--drain-delay", Duration::ZERO)?,
             timeout: settings.time(flags.drain_timeout, "--drain-timeout", DRAIN_TIMEOUT)?,

@@ -8,6 +8,8 @@ mod bundles;
 pub mod commands;
 pub mod config;
 mod error;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 pub mod gc;
 mod incoming;
 pub mod kind;

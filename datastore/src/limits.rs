@@ -12,6 +12,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// Bytes that all transfers together may hold, unless somebody says otherwise.
+pub(crate) const MEMORY: usize = 256 << 20;
 /// Bytes of a request's head: its line and its headers.
 pub(crate) const HEAD: usize = 16 << 10;
 /// Bytes a second that are too few, if they are all that moves for [`PACE_OVER`].
@@ -50,7 +52,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sizes: Sizes::default(),
-            memory: 256 << 20,
+            memory: MEMORY,
             wait: Duration::from_secs(10),
             connections: 4096,
             head: Duration::from_secs(10),

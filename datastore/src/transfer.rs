@@ -176,7 +176,7 @@ pub(crate) fn names(tags: &str, tag: &str) -> bool {
 
 /// The one range of a `Range` header, empty if it begins past the end; `None` for several ranges,
 /// other units and nonsense.
-fn parse_range(header: &str, size: u64) -> Option<Range<u64>> {
+pub(crate) fn parse_range(header: &str, size: u64) -> Option<Range<u64>> {
     let (unit, range) = header.split_once('=')?;
     let (first, last) = range.trim().split_once('-')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {

@@ -149,6 +149,7 @@ fn check_names_every_setting_and_its_source_and_no_secret() {
     --max-size       log=5MiB  (--max-size)
     --max-size       bundle=4GiB  (default)
     --max-size       artifact=4GiB  (default)
+    --max-memory     256MiB  (default)
     --drain-delay    5s  (--drain-delay)
     --drain-timeout  30s  (default)
     --log-format     json  (PLANCHA_LOG_FORMAT)

@@ -11,6 +11,7 @@ use url::Url;
 use super::LogFormat;
 use crate::auth::Auth;
 use crate::kind::Kind;
+use crate::limits::Size;
 use crate::store::{Cloud, Provider, Storage};
 
 /// Where to listen: the first of these that can be had.
@@ -148,5 +149,25 @@ impl<T: FromStr<Err = String>> FromStr for Of<T> {
         let kind = kind.parse().map_err(|reason| format!("cannot be: {reason}"))?;
         let value = value.parse().map_err(|reason| format!("cannot be: `{value}` {reason}"))?;
         Ok(Self(kind, value))
+    }
+}
+
+/// Bytes of memory, at least what one transfer may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory(pub(super) usize);
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Size(bytes) = text.parse()?;
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes >= 32 << 20);
+        bytes.map(Self).ok_or_else(|| "is less than the 32MiB of one transfer".to_owned())
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Size(self.0 as u64).fmt(f)
     }
 }

@@ -188,6 +188,11 @@ pub(super) struct Flags {
     #[arg(long, value_name = "KIND=SIZE")]
     pub(super) max_size: Vec<String>,
 
+    /// How much memory all transfers together may hold; who would need more waits in line, and is
+    /// answered 503 after 10 s [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(super) max_memory: Option<String>,
+
     /// On SIGTERM, still accept connections for so long, while /readyz says no [default: 0s]
     #[arg(long, value_name = "DURATION")]
     pub(super) drain_delay: Option<String>,

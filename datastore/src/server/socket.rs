@@ -19,7 +19,7 @@ use crate::limits::Limits;
 
 /// After a refusal, what the caller still sends is read for so long, and thrown away: closing at once
 /// would reset the connection, and the refusal with it.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Where a connection stands; told by the service, asked by the socket.
 #[derive(Debug, Default)]

@@ -39,7 +39,12 @@ impl Key {
             _ => return None,
         };
         // What is written in another way is something else.
-        key.path().is_ok_and(|own| own.as_ref() == path).then_some(key)
+        (key.place()? == path).then_some(key)
+    }
+
+    /// Where it lies; `None` if its names are too long together.
+    pub fn place(&self) -> Option<String> {
+        self.path().ok().map(Into::into)
     }
 }
 

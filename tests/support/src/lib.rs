@@ -5,6 +5,7 @@ pub mod double;
 pub mod fault;
 pub mod mirror;
 pub mod sandbox;
+pub mod served;
 pub mod tls;
 
 pub use crate::datastore::TestDatastore;

@@ -1,0 +1,80 @@
+//! What callers send, as the fuzz targets of `tests/fuzz` feed it to the parsers, and what must hold
+//! whatever it is. Not in a released program.
+
+use datastore_api::{RunKey, Sha256};
+
+use crate::params::{FromParams, Params};
+use crate::store::Key;
+use crate::{artifacts, bundles, plans, runs, transfer};
+
+/// A query, to every route: what is accepted names one place, and that place names it.
+///
+/// # Panics
+///
+/// If it does not.
+pub fn query(text: &str) {
+    let params = Params::parse(text);
+    drop(plans::Get::from_params(&params));
+    drop(plans::Put::from_params(&params));
+    drop(artifacts::Get::from_params(&params));
+    drop(runs::Page::from_params(&params));
+    drop(RunKey::from_params(&params));
+    if let Ok(put) = artifacts::Put::from_params(&params) {
+        place(&put.key());
+    }
+    if let Ok(bundles::Bundle(key)) = bundles::Bundle::from_params(&params) {
+        place(&Key::Bundle(key));
+    }
+}
+
+fn place(key: &Key) {
+    if let Some(path) = key.place() {
+        assert!(path.len() <= 960);
+        assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")), "{path}");
+        assert_eq!(Key::at(&path).as_ref(), Some(key));
+    }
+}
+
+/// Headers, one a line: `Range`, a list of tags, `Repr-Digest`.
+///
+/// # Panics
+///
+/// If a range is not within the object, a tag is found where it is not, or a digest does not read back.
+pub fn headers(text: &str, size: u64) {
+    let mut lines = text.lines();
+    let mut line = || lines.next().unwrap_or_default();
+    if let Some(range) = transfer::parse_range(line(), size) {
+        assert!(range.start <= range.end && range.end <= size, "{range:?} of {size}");
+    }
+    let tags = line();
+    let named = transfer::names(tags, "\"sha256-00\"");
+    assert!(!named || tags.contains('*') || tags.contains("\"sha256-00\""), "{tags}");
+    if let Ok(Some(sha256)) = Sha256::from_repr_digest(line()) {
+        assert_eq!(Sha256::from_repr_digest(&sha256.to_repr_digest()), Ok(Some(sha256)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_holds() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
+        let texts = |name: &str| {
+            let entries = std::fs::read_dir(corpus.join(name)).unwrap();
+            let texts = entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+            texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect::<Vec<_>>()
+        };
+        let (queries, all_headers) = (texts("query"), texts("headers"));
+        assert!(!queries.is_empty() && !all_headers.is_empty());
+        for text in queries {
+            query(&text);
+        }
+        for text in all_headers {
+            for size in [0, 1, 10, u64::MAX] {
+                headers(&text, size);
+            }
+        }
+    }
+}
