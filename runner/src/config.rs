@@ -7,7 +7,7 @@ mod environment;
 mod tools;
 
 pub use environment::{Environment, MirrorVariables, Pod, Tenv};
-pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, ToolArgs};
+pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, TargetArgs, ToolArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -110,9 +110,8 @@ impl From<&RunError> for Failure {
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
             RunError::Datastore(cause) => Self::of_datastore(cause, error),
-            RunError::Tool { .. } => {
-                Self::new(Kind::Unclassified, error).next_step("the log has all that the tool said")
-            }
+            RunError::Tool { .. } => Self::new(Kind::Unclassified, error)
+                .next_step("what the tool said stands above, and in the stored log"),
             RunError::Plan(_) | RunError::Io(_) => Self::new(Kind::Unclassified, error),
             RunError::Annotate(_) => Self::new(Kind::Unclassified, error)
                 .next_step("all else was done and stored; the annotations can be written by hand"),

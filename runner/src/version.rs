@@ -184,6 +184,9 @@ pub enum VersionError {
     /// A file is not text.
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
+    /// There is no such directory.
+    #[error("there is no directory `{}`", .0.display())]
+    NoDirectory(PathBuf),
     /// The directory or a file of the configuration cannot be read.
     #[error("looking for the version that is asked for")]
     Unreadable(#[source] io::Error),

@@ -64,15 +64,16 @@ pub struct ToolArgs {
 #[command(after_help = "\
 Examples:
   runner resolve                      what this directory asks for
-  runner resolve tofu@1.9 live/vpc    an exact version needs no look at the directory
+  runner resolve tofu live/vpc        which OpenTofu that directory asks for
+  runner resolve 'tofu@~> 1.9'        which one a constraint means
   runner resolve --json live/vpc      and why: files, constraints, versions that were dropped
 
 Requests: 1.9.8 (exact; 1.9 is 1.9.0), a constraint (~> 1.9, >= 1.5, != 1.5.3), latest, latest-pre,
 latest-allowed and min-required (by the code's required_version), latest:REGEX, min:REGEX.")]
 pub struct ResolveArgs {
-    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
-    pub target: Vec<String>,
+    /// What is asked for.
+    #[command(flatten)]
+    pub target: TargetArgs,
     /// Print tool, version, request, source and the whole why, as JSON
     #[arg(long)]
     pub json: bool,
@@ -84,9 +85,9 @@ pub struct ResolveArgs {
 /// `runner install`
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// TOOL[@REQUEST] and DIR, in this order; both may be left out
-    #[arg(value_name = "TOOL[@REQUEST]] [DIR", num_args = 0..=2)]
-    pub target: Vec<String>,
+    /// What is asked for.
+    #[command(flatten)]
+    pub target: TargetArgs,
     /// Where tools come from.
     #[command(flatten)]
     pub tools: ToolArgs,
@@ -112,7 +113,18 @@ pub struct MirrorArgs {
     pub tools: ToolArgs,
 }
 
-/// `[TOOL[@REQUEST]] [DIR]`, told apart.
+/// `[TOOL[@REQUEST]] [DIR]`
+#[derive(Clone, Debug, Args)]
+pub struct TargetArgs {
+    /// terraform, tofu or terragrunt, and which version of it; or DIR
+    #[arg(value_name = "TOOL[@REQUEST]")]
+    pub tool: Option<String>,
+    /// The directory that asks for a version [default: the current one]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<String>,
+}
+
+/// The same, told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The tool, if one was named, and the version asked for.
@@ -121,20 +133,17 @@ pub struct Target {
     pub dir: PathBuf,
 }
 
-impl Target {
+impl TargetArgs {
     /// A first word that is no tool (before an `@`) is DIR.
-    pub fn parse(words: &[String]) -> Result<Self, String> {
-        let (tool, rest) = match words {
-            [first, rest @ ..] => match ToolRequest::parse(first)? {
-                Some(tool) => (Some(tool), rest),
-                None => (None, words),
-            },
-            [] => (None, words),
-        };
-        match rest {
-            [] => Ok(Self { tool, dir: PathBuf::from(".") }),
-            [dir] => Ok(Self { tool, dir: PathBuf::from(dir) }),
-            [first, ..] => {
+    pub fn parse(&self) -> Result<Target, String> {
+        let here = || PathBuf::from(".");
+        let Some(first) = &self.tool else { return Ok(Target { tool: None, dir: here() }) };
+        match (ToolRequest::parse(first)?, &self.dir) {
+            (Some(tool), dir) => {
+                Ok(Target { tool: Some(tool), dir: dir.as_ref().map_or_else(here, PathBuf::from) })
+            }
+            (None, None) => Ok(Target { tool: None, dir: PathBuf::from(first) }),
+            (None, Some(_)) => {
                 Err(format!("`{first}` is no tool: terraform, tofu or terragrunt goes before DIR"))
             }
         }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{Choice, ReleaseError, Releases};
-use crate::config::{Environment, InstallArgs, MirrorArgs, ResolveArgs, Target, ToolArgs};
+use crate::config::{Environment, InstallArgs, MirrorArgs, ResolveArgs, TargetArgs, ToolArgs};
 use crate::failure::Failure;
 use crate::job::JobError;
 use crate::version::{self, Reason, ToolName, ToolRequest, Version};
@@ -100,11 +100,11 @@ fn dropped(choice: &Choice) -> Vec<Dropped<'_>> {
 }
 
 async fn choose_target(
-    words: &[String],
+    target: &TargetArgs,
     tools: &ToolArgs,
     environment: &Environment,
 ) -> Result<(Releases, Choice), Failure> {
-    let target = Target::parse(words).map_err(|text| Failure::from(&JobError::Usage(text)))?;
+    let target = target.parse().map_err(|text| Failure::from(&JobError::Usage(text)))?;
     let tool = target.tool.as_ref().map(|tool| tool.tool);
     let request = target.tool.as_ref().and_then(|tool| tool.request.as_deref());
     choose(tool, request, &target.dir, tools, environment).await

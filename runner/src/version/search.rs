@@ -1,6 +1,7 @@
 //! Where a version is asked for outside the code: variables, the version files around a directory (in
 //! it, in each of its parents, then in the home), and tenv's own directory.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -60,7 +61,10 @@ impl<'a> Search<'a> {
 
     /// The directory, its parents up to the root, and the home if it is none of them.
     fn places(&self) -> Result<Vec<PathBuf>, VersionError> {
-        let dir = fs::canonicalize(self.dir).map_err(VersionError::Unreadable)?;
+        let dir = fs::canonicalize(self.dir).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => VersionError::NoDirectory(self.dir.to_owned()),
+            _ => VersionError::Unreadable(error),
+        })?;
         let top = self.around.top.as_ref().and_then(|top| fs::canonicalize(top).ok());
         let above = |place: &&Path| top.as_ref().is_none_or(|top| place.starts_with(top));
         let mut places: Vec<_> = dir.ancestors().take_while(above).map(Path::to_owned).collect();
