@@ -159,8 +159,8 @@ impl Command {
     fn of(word: Word, env: Env) -> Result<Self, String> {
         let (at, tool) = match word {
             Word::Version => return Ok(Self::Version(VERSION)),
-            Word::Serve(flags) => return Serve::read(flags, env).map(Self::Serve),
-            Word::Check(flags) => return Serve::read(flags, env).map(Self::Check),
+            Word::Serve(flags) => return Serve::read(*flags, env).map(Self::Serve),
+            Word::Check(flags) => return Serve::read(*flags, env).map(Self::Check),
             Word::Ls(Ls { prefix, at }) => (at, Tool::Ls(prefix)),
             Word::Cat(Cat { key, at }) => (at, Tool::Cat(key)),
             Word::Reindex(at) => (at, Tool::Reindex),

@@ -36,10 +36,10 @@ enum BurritoWord {
 pub(super) enum Word {
     /// Serve until SIGTERM or SIGINT
     #[command(alias = "start", after_help = SERVE)]
-    Serve(Flags),
+    Serve(Box<Flags>),
     /// Say what `serve` would do with the same flags and environment, and try the storage
     #[command(after_help = CHECK)]
-    Check(Flags),
+    Check(Box<Flags>),
     /// List what is stored: key, size and time, in the order of the keys
     #[command(after_help = LS)]
     Ls(Ls),
