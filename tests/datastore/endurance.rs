@@ -1,7 +1,7 @@
 //! The program over each kind of storage: killed again and again, and given more than it may hold.
 
 use std::io::{Read as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
@@ -20,12 +20,11 @@ const MIB: usize = 1 << 20;
 fn killed(storage: &str, variables: &[(&str, String)], uploads: u64) {
     let mut there = None::<Vec<u8>>;
     let (mut answered, mut lost) = (0, 0);
-    for upload in 0..uploads {
+    let sizes = [10, 200 * KIB, 3 * MIB, 11 * MIB].into_iter().cycle();
+    for (upload, size) in (0..uploads).zip(sizes) {
         let mut datastore = Running::over(storage, variables, &[]);
-        let size = [10, 200 * KIB, 3 * MIB, 11 * MIB][upload as usize % 4];
         let body = noise(size, upload);
         let mut socket = datastore.begin(size, &[]);
-        let pause = Duration::from_micros(upload * 7919 % (300 + size as u64 / 150));
         let sending = std::thread::spawn({
             let body = body.clone();
             move || {
@@ -35,7 +34,16 @@ fn killed(storage: &str, variables: &[(&str, String)], uploads: u64) {
                 answer.starts_with(b"HTTP/1.1 200")
             }
         });
-        std::thread::sleep(pause);
+        let pause = match upload % 5 {
+            0 => 0,
+            // This one may end, and is not to be lost by what comes after.
+            4 => u64::MAX,
+            _ => upload * 7919 % (300 + size as u64 / 150),
+        };
+        let since = Instant::now();
+        while !sending.is_finished() && since.elapsed() < Duration::from_micros(pause) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
         datastore.signal(Signal::SIGKILL);
         datastore.wait();
         let is_answered = sending.join().unwrap();

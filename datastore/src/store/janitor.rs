@@ -66,7 +66,7 @@ fn sweep(root: &Path, now: SystemTime) -> io::Result<usize> {
 }
 
 /// Whether `object_store` has named a file so while it was not complete.
-fn is_staged(name: &str) -> bool {
+pub(super) fn is_staged(name: &str) -> bool {
     let number = name.rsplit_once('#').map(|(_, number)| number);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
 }
