@@ -5,26 +5,29 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Router, response::IntoResponse as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Admission};
-use crate::auth::{self, Auth};
+use crate::auth::{self, Gate};
 use crate::error::{ApiError, Cause, Route, not_found, plain};
 use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
 use crate::openapi::Api;
+use crate::seal::AtRest;
 use crate::store::Store;
-use crate::{artifacts, bundles, logs, plans, runs, telemetry};
+use crate::{artifacts, bundles, encrypt, logs, plans, runs, telemetry};
 
 /// What every request may use.
 #[derive(Clone, Debug, FromRef)]
 pub(crate) struct App {
     /// Where artifacts lie.
     pub(crate) store: Store,
+    /// How they lie there.
+    pub(crate) at_rest: AtRest,
     /// Who may have them.
-    pub(crate) auth: Auth,
+    pub(crate) gate: Gate,
     /// How much of anything a caller may have.
     pub(crate) limits: Limits,
     /// Who is let in at once.
@@ -54,10 +57,11 @@ pub(crate) fn router(app: App) -> Router {
         .get("/runs", runs::runs, "The runs of a layer, newest first, page by page");
     let (api, document) = api.finish(&OUTSIDE);
     let api = api
+        .route("/encrypt", post(encrypt::encrypt))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn_with_state(app.admission.clone(), admission::admit))
-        .layer(from_fn_with_state(app.auth, auth::admit))
+        .layer(from_fn_with_state(app.gate.clone(), auth::admit))
         .layer(map_response(for_the_caller_alone));
     Router::new()
         .route("/healthz", get(async || plain(StatusCode::OK, "OK")))

@@ -4,7 +4,9 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::{ArtifactName, Attempt, File, RunKey};
 
+use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
+use crate::kind::Kind;
 use crate::params::{FromParams, Params, Query};
 use crate::runs::stored;
 use crate::store::{Key, Store};
@@ -41,8 +43,8 @@ pub(crate) async fn put(
 }
 
 impl Put {
-    pub(crate) fn key(self) -> Key {
-        Key::File(self.run, self.attempt, File::Other(self.name))
+    pub(crate) fn key(&self) -> Key {
+        Key::File(self.run.clone(), self.attempt, File::Other(self.name.clone()))
     }
 }
 
@@ -53,6 +55,10 @@ impl FromParams for Get {
         let (run, attempt) = (params.run()?, params.optional("attempt")?);
         Ok(Self { run, attempt, name: params.required("name")? })
     }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Read)
+    }
 }
 
 impl FromParams for Put {
@@ -61,5 +67,9 @@ impl FromParams for Put {
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.required("attempt")?);
         Ok(Self { run, attempt, name: params.required("name")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Write)
     }
 }

@@ -4,16 +4,20 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::BundleKey;
 
+use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
+use crate::kind::Kind;
 use crate::params::{FromParams, Params, Query};
 use crate::store::{Key, Store};
 use crate::transfer::{Upload, Wanted};
 
-pub(crate) struct Bundle(pub(crate) BundleKey);
+pub(crate) struct Get(pub(crate) BundleKey);
+
+pub(crate) struct Put(BundleKey);
 
 pub(crate) async fn get(
     State(store): State<Store>,
-    Query(Bundle(key)): Query<Bundle>,
+    Query(Get(key)): Query<Get>,
     wanted: Wanted,
 ) -> Result<Response, ApiError> {
     wanted.answer(&store, &Key::Bundle(key)).await.map_err(Route::GetBundle.error())
@@ -21,21 +25,43 @@ pub(crate) async fn get(
 
 pub(crate) async fn put(
     State(store): State<Store>,
-    Query(Bundle(key)): Query<Bundle>,
+    Query(Put(key)): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
     upload.keep(&store, &Key::Bundle(key)).await.map_err(Route::PutBundle.error())
 }
 
-impl FromParams for Bundle {
+impl FromParams for Get {
     const ROUTE: Route = Route::GetBundle;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
-        Ok(Self(BundleKey {
-            namespace: params.required("namespace")?,
-            name: params.required("name")?,
-            git_ref: params.required("ref")?,
-            revision: params.required("revision")?,
-        }))
+        params.bundle().map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.namespace, Kind::Bundle, Verb::Read)
+    }
+}
+
+impl FromParams for Put {
+    const ROUTE: Route = Route::PutBundle;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        params.bundle().map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.namespace, Kind::Bundle, Verb::Write)
+    }
+}
+
+impl Params {
+    fn bundle(&self) -> Result<BundleKey, Cause> {
+        Ok(BundleKey {
+            namespace: self.required("namespace")?,
+            name: self.required("name")?,
+            git_ref: self.required("ref")?,
+            revision: self.required("revision")?,
+        })
     }
 }

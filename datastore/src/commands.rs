@@ -3,10 +3,13 @@
 mod sweep;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use futures::TryStreamExt as _;
+use secrecy::ExposeSecret as _;
 
+use crate::auth::{NewToken, add_rules};
 use crate::config::{Serve, Setting, Tool};
 use crate::error::chain;
 use crate::store::{Ability, BoxError, Storage, Store, StoreError};
@@ -35,6 +38,9 @@ pub enum CommandError {
     /// Some objects are still there.
     #[error("{0} of the objects could not be deleted")]
     Undeleted(usize),
+    /// No token could be made, or its rule not be kept.
+    #[error("no token was made: {0}")]
+    Token(String),
     /// Nobody reads what we write.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -47,7 +53,7 @@ impl CommandError {
             Self::NoStorage(_) | Self::NoKey(_) => 8,
             Self::Corrupt(_) => 9,
             Self::Open(..) | Self::Storage(..) | Self::Unfit(_) | Self::Undeleted(_) => 10,
-            Self::Output(_) => 1,
+            Self::Output(_) | Self::Token(_) => 1,
         }
     }
 
@@ -115,6 +121,30 @@ async fn cat(store: &Store, key: &str, out: &mut impl Write) -> Result<(), Comma
         out.write_all(&piece)?;
     }
     Ok(())
+}
+
+/// Makes a token; prints it, and its rule unless that goes into a file.
+pub fn token(
+    token: &NewToken,
+    rules: Option<&Path>,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let (secret, yaml) = token.make().map_err(CommandError::Token)?;
+    if let Some(path) = rules {
+        let failed = |error: io::Error| CommandError::Token(error.to_string());
+        let before = match fs_err::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text.map_err(failed)?,
+        };
+        let text = add_rules(&before, &yaml)
+            .map_err(|reason| CommandError::Token(format!("{}: {reason}", path.display())))?;
+        fs_err::write(path, text).map_err(failed)?;
+    }
+    writeln!(out, "{}", secret.expose_secret())?;
+    if rules.is_none() {
+        write!(out, "{yaml}")?;
+    }
+    Ok(out.flush()?)
 }
 
 /// Says what was set, and what the storage was seen to do.

@@ -1,33 +1,36 @@
 //! Every knob of the datastore: command words, flags, and the environment, which only this room
 //! reads.
 //!
-//! A flag wins over its variable, and an empty variable is no variable. A value is text until its own
-//! type parses it; what is wrong with it is said together with the place that it came from.
+//! A flag wins over its variable, a variable over Burrito's `config.yaml`, and an empty variable is no
+//! variable. A value is text until its own type parses it; what is wrong with it is said together with
+//! the place that it came from.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
 
+mod burrito;
+mod callers;
+mod settings;
 mod values;
 mod words;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 
+use self::settings::{Outside, Settings, parse};
 use self::values::{Listen, Memory, Of, Time};
 use self::words::{Cat, Flags, Gc, Ls, VERSION, Word};
-use crate::auth::Auth;
+use crate::auth::{Auth, NewToken};
 use crate::gc::Rules;
-use crate::kind::Kind;
-use crate::limits::{self, Limits, Size, Sizes};
-use crate::store::{Cloud, Storage, Variables};
+use crate::limits::{self, Limits};
+use crate::seal::AtRest;
+use crate::store::Storage;
 
 /// What the program was told to do.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub enum Command {
     Check(Serve),
     /// To work on a storage.
     Tool(Storage, Tool),
+    /// To make a token, and to add its rule to this file.
+    Token(NewToken, Option<PathBuf>),
     /// To tell its version: this one.
     Version(&'static str),
 }
@@ -84,12 +89,23 @@ pub struct Setting {
 pub struct Config {
     /// Where artifacts lie.
     pub storage: Storage,
+    /// How they lie there.
+    pub at_rest: AtRest,
     /// How callers are told apart.
     pub auth: Auth,
     /// How it ends.
     pub drain: Drain,
     /// How much of anything a caller may have.
     pub limits: Limits,
+}
+
+impl Config {
+    /// Nothing but a storage: everybody is let in, and nothing is encrypted.
+    pub fn of(storage: Storage) -> Self {
+        let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
+        let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
+        Self { storage, at_rest, auth, drain, limits }
+    }
 }
 
 /// How the service ends.
@@ -115,27 +131,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_MEMORY: Memory = Memory(limits::MEMORY);
 const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
-/// Variables that name a storage this version cannot use. To pass them over would be to keep
-/// everything in the wrong place.
-const OTHER_STORAGE: [&str; 5] = [
-    "BURRITO_DATASTORE_STORAGE_S3_BUCKET",
-    "BURRITO_DATASTORE_STORAGE_GCS_BUCKET",
-    "BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER",
-    "BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT",
-    "BURRITO_DATASTORE_STORAGE_MOCK",
-];
-
 /// Variables that ask for a protection this version cannot give. To pass them over would be worse.
-const PROTECTIONS: [&str; 6] = [
-    "BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED",
-    "BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY",
-    "BURRITO_DATASTORE_SERVICEACCOUNTS",
-    "BURRITO_DATASTORE_TLS",
-    "PLANCHA_POLICY",
-    "PLANCHA_ISOLATION",
-];
-
-type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+const PROTECTIONS: [&str; 2] =
+    ["BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "BURRITO_DATASTORE_TLS"];
 
 impl Command {
     /// Reads arguments and environment. Help, version and refusals are printed here, and what is left
@@ -143,24 +141,29 @@ impl Command {
     pub fn parse() -> Result<Self, ExitCode> {
         let args = env::args_os().collect::<Vec<_>>();
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
-        Self::read(&args, &env).map_err(|error| {
+        let file = |path: &Path| std::fs::read_to_string(path);
+        Self::read(&args, Outside { env: &env, file: &file }).map_err(|error| {
             // Nobody is left to tell if this fails.
             let _printed = error.print();
             ExitCode::from(exit_code(&error, is_burrito(&args)))
         })
     }
 
-    fn read(args: &[OsString], env: Env) -> Result<Self, clap::Error> {
-        let word = Word::parse(args, is_burrito(args))?;
-        Self::of(word, env)
+    fn read(args: &[OsString], outside: Outside) -> Result<Self, clap::Error> {
+        let as_burrito = is_burrito(args);
+        let word = Word::parse(args, as_burrito)?;
+        Self::of(word, outside, as_burrito)
             .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
     }
 
-    fn of(word: Word, env: Env) -> Result<Self, String> {
+    fn of(word: Word, outside: Outside, as_burrito: bool) -> Result<Self, String> {
         let (at, tool) = match word {
             Word::Version => return Ok(Self::Version(VERSION)),
-            Word::Serve(flags) => return Serve::read(*flags, env).map(Self::Serve),
-            Word::Check(flags) => return Serve::read(*flags, env).map(Self::Check),
+            Word::Serve(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Serve),
+            Word::Check(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Check),
+            Word::Token(flags) => {
+                return Ok(Self::Token(callers::new_token(&flags)?, flags.rules));
+            }
             Word::Ls(Ls { prefix, at }) => (at, Tool::Ls(prefix)),
             Word::Cat(Cat { key, at }) => (at, Tool::Cat(key)),
             Word::Reindex(at) => (at, Tool::Reindex),
@@ -169,7 +172,7 @@ impl Command {
                 (gc.at, Tool::Gc(rules))
             }
         };
-        Ok(Self::Tool(Settings::new(env).storage(at.storage)?, tool))
+        Ok(Self::Tool(Settings::new(outside)?.storage(at.storage)?, tool))
     }
 }
 
@@ -210,22 +213,21 @@ fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
 }
 
 impl Serve {
-    fn read(flags: Flags, env: Env) -> Result<Self, String> {
-        let mut settings = Settings::new(env);
+    fn read(flags: Flags, outside: Outside, as_burrito: bool) -> Result<Self, String> {
+        let mut settings = Settings::new(outside)?;
+        let at_rest = settings.at_rest()?;
         let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
             Ok(Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]))
         })?;
-        if let Some(variable) = set(&PROTECTIONS, env) {
-            return Err(format!(
-                "{variable} is set, and this version cannot do that yet: unset it to serve without"
-            ));
+        for variable in PROTECTIONS {
+            if settings.says_yes(variable)? {
+                return Err(format!(
+                    "{variable} is set, and this version cannot do that yet: unset it to serve without"
+                ));
+            }
         }
         let storage = settings.storage(flags.storage)?;
-        let auth = (!flags.auth.is_empty()).then(|| flags.auth.join(","));
-        let auth = settings.take(auth, "--auth", &["PLANCHA_AUTH"], || Ok(Auth::None))?;
-        if auth == Auth::None && !flags.insecure_no_auth {
-            loopback_only(settings.source("--listen"), &listen.0)?;
-        }
+        let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
         let sizes = settings.sizes(&flags.max_size)?;
         let memory = settings.take(flags.max_memory, "--max-memory", &[], || Ok(MAX_MEMORY))?;
         let limits = Limits { sizes, memory: memory.0, ..Limits::default() };
@@ -236,141 +238,32 @@ impl Serve {
         let text = || Ok(LogFormat::Text);
         let log_format =
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
-        let config = Config { storage, auth, drain, limits };
+        let config = Config { storage, at_rest, auth, drain, limits };
         Ok(Self { listen: listen.0, log_format, config, settings: settings.all })
     }
-}
-
-fn loopback_only(place: &str, listen: &[SocketAddr]) -> Result<(), String> {
-    match listen.iter().find(|address| !address.ip().is_loopback()) {
-        None => Ok(()),
-        Some(address) => Err(format!(
-            "{place}: {address} is refused, since without authentication whoever reaches it could \
-             read and replace every plan. Ways out: listen on a loopback address (--listen \
-             127.0.0.1:{}), behind a proxy that authenticates if others are to use it; or, where \
-             nobody else can reach it, --insecure-no-auth",
-            address.port()
-        )),
-    }
-}
-
-fn default_storage(env: Env) -> Result<Storage, String> {
-    if let Some(variable) = set(&OTHER_STORAGE, env) {
-        return Err(format!(
-            "{variable} is set, and this version cannot store there yet: name another place with \
-             --storage or PLANCHA_STORAGE (file:///directory or memory://)"
-        ));
-    }
-    let absolute = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
-    let data = data.ok_or(
-        "neither HOME nor XDG_DATA_HOME says where to store: name a directory with --storage or \
-         PLANCHA_STORAGE, like file:///var/lib/plancha",
-    )?;
-    Ok(Storage::File(data.join("plancha/datastore")))
-}
-
-/// The first of these variables that is set, and to something else than no.
-fn set<'a>(variables: &[&'a str], env: Env) -> Option<&'a str> {
-    let no = ["", "0", "f", "false"];
-    let is_set = |name: &str| env(name).is_some_and(|text| !no.contains(&&*text.to_lowercase()));
-    variables.iter().find(|name| is_set(name)).copied()
-}
-
-/// Reads settings, and notes where each came from.
-struct Settings<'a> {
-    env: Env<'a>,
-    all: Vec<Setting>,
-}
-
-impl<'a> Settings<'a> {
-    fn new(env: Env<'a>) -> Self {
-        Self { env, all: Vec::new() }
-    }
-
-    /// The flag, else the first of these variables, else the default.
-    fn take<T: FromStr<Err = String> + Display>(
-        &mut self,
-        flag: Option<String>,
-        name: &'static str,
-        variables: &[&'static str],
-        default: impl FnOnce() -> Result<T, String>,
-    ) -> Result<T, String> {
-        let variable =
-            |name: &&'static str| Some((*name, (self.env)(name).filter(|v| !v.is_empty())?));
-        let given = flag.map(|text| (name, text)).or_else(|| variables.iter().find_map(variable));
-        let (source, value) = match given {
-            Some((source, text)) => (source, parse(source, &text)?),
-            None => ("default", default()?),
-        };
-        self.note(name, &value, source);
-        Ok(value)
-    }
-
-    fn time(
-        &mut self,
-        flag: Option<String>,
-        name: &'static str,
-        default: Duration,
-    ) -> Result<Duration, String> {
-        self.take(flag, name, &[], || Ok(Time(default))).map(|Time(time)| time)
-    }
-
-    fn storage(&mut self, flag: Option<String>) -> Result<Storage, String> {
-        let env = self.env;
-        let storage =
-            self.take(flag, "--storage", &["PLANCHA_STORAGE"], || default_storage(env))?;
-        let Storage::Cloud(cloud) = storage else { return Ok(storage) };
-        // A cloud is reached as its own variables say; most of them are secret.
-        let variables = Variables::read(cloud.provider, env);
-        for name in variables.names() {
-            self.note(name, &"set", name);
-        }
-        Ok(Storage::Cloud(Cloud { variables, ..cloud }))
-    }
-
-    fn sizes(&mut self, given: &[String]) -> Result<Sizes, String> {
-        let mut sizes = Sizes::default();
-        let mut changed = Vec::new();
-        for text in given {
-            let Of(kind, Size(bytes)) = parse("--max-size", text)?;
-            sizes.set(kind, bytes);
-            changed.push(kind);
-        }
-        for kind in Kind::ALL {
-            let source = if changed.contains(&kind) { "--max-size" } else { "default" };
-            self.note("--max-size", &format_args!("{kind}={}", Size(sizes.of(kind))), source);
-        }
-        Ok(sizes)
-    }
-
-    fn note(&mut self, name: &'static str, value: &dyn Display, source: &'static str) {
-        self.all.push(Setting { name, value: value.to_string(), source });
-    }
-
-    /// Where a setting came from; to be named in a refusal.
-    fn source(&self, name: &'static str) -> &'static str {
-        let setting = self.all.iter().find(|setting| setting.name == name);
-        setting
-            .map_or(name, |setting| if setting.source == "default" { name } else { setting.source })
-    }
-}
-
-fn parse<T: FromStr<Err = String>>(source: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|reason| format!("{source}: `{text}` {reason}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(args: &str, env: &[(&str, &str)]) -> Result<Serve, (u8, String)> {
+    type Texts<'a> = &'a [(&'a str, &'a str)];
+
+    fn read(args: &str, env: Texts) -> Result<Serve, (u8, String)> {
+        read_with(args, env, &[])
+    }
+
+    fn read_with(args: &str, env: Texts, files: Texts) -> Result<Serve, (u8, String)> {
         let args = args.split_whitespace().map(OsString::from).collect::<Vec<_>>();
         let env = |name: &str| {
             let found = env.iter().find(|(variable, _)| *variable == name)?;
             Some(found.1.to_owned())
         };
-        match Command::read(&args, &env) {
+        let file = |path: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == path);
+            found.map(|(_, text)| (*text).to_owned()).ok_or(std::io::ErrorKind::NotFound.into())
+        };
+        match Command::read(&args, Outside { env: &env, file: &file }) {
             Ok(Command::Serve(serve)) => Ok(serve),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err((exit_code(&error, is_burrito(&args)), error.to_string())),
@@ -444,10 +337,12 @@ mod tests {
         insta::assert_snapshot!(serve("--storage memory://x"), @"error: --storage: `memory://x` has something after memory://, which takes nothing");
         insta::assert_snapshot!(serve("--listen 8080"), @"error: --listen: `8080` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
         insta::assert_snapshot!(serve("--listen :99999"), @"error: --listen: `:99999` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
-        insta::assert_snapshot!(serve("--listen 0.0.0.0:8080"), @"error: --listen: 0.0.0.0:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: listen on a loopback address (--listen 127.0.0.1:8080), behind a proxy that authenticates if others are to use it; or, where nobody else can reach it, --insecure-no-auth");
-        insta::assert_snapshot!(serve("--auth kubernetes"), @"error: --auth: `kubernetes` cannot be had: this version supports only `none` yet");
-        insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: `none,tokens=/x` cannot be had: this version supports only `none` yet");
-        insta::assert_snapshot!(serve("--auth password"), @"error: --auth: `password` is no way to authenticate: so far there is only `none`");
+        insta::assert_snapshot!(serve("--listen 0.0.0.0:8080"), @"error: --listen: 0.0.0.0:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth kubernetes); listen on a loopback address (--listen 127.0.0.1:8080); or, where nobody else can reach it, --insecure-no-auth");
+        insta::assert_snapshot!(serve("--auth kubernetes"), @"error: --auth: `kubernetes` needs a Kubernetes API, and there is none: this is no pod, KUBECONFIG is not set, and there is no ~/.kube/config. Ways out: one of these, or --auth tokens=FILE");
+        insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: `none,tokens=/x` has `none`, which lets everybody in, beside another way");
+        insta::assert_snapshot!(serve("--auth tokens=/x"), @"error: --auth: /x: entity not found");
+        insta::assert_snapshot!(serve("--auth oidc=https://x"), @"error: --auth: `oidc=https://x` cannot be had: this version does not know `oidc` yet");
+        insta::assert_snapshot!(serve("--auth password"), @"error: --auth: `password` is no way to tell callers apart: use kubernetes, tokens=FILE or none");
         insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: `5` is no duration like 500ms, 30s, 5m or 14d");
         insta::assert_snapshot!(serve("--log-format xml"), @"error: --log-format: `xml` is neither `text` nor `json`");
     }
@@ -456,11 +351,152 @@ mod tests {
     fn a_variable_that_cannot_be_honoured_is_refused_by_its_name() {
         let with = |name, value| refusal("datastore serve", &[HOME, (name, value)]);
         insta::assert_snapshot!(with("PLANCHA_STORAGE", "gs://a b"), @"error: PLANCHA_STORAGE: `gs://a b` names no bucket: write gs://bucket or gs://bucket/prefix");
-        insta::assert_snapshot!(with("BURRITO_DATASTORE_ADDR", ":8080"), @"error: BURRITO_DATASTORE_ADDR: [::]:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: listen on a loopback address (--listen 127.0.0.1:8080), behind a proxy that authenticates if others are to use it; or, where nobody else can reach it, --insecure-no-auth");
-        insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "b"), @"error: BURRITO_DATASTORE_STORAGE_S3_BUCKET is set, and this version cannot store there yet: name another place with --storage or PLANCHA_STORAGE (file:///directory or memory://)");
-        insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "k"), @"error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is set, and this version cannot do that yet: unset it to serve without");
+        insta::assert_snapshot!(with("BURRITO_DATASTORE_ADDR", ":8080"), @"error: BURRITO_DATASTORE_ADDR: [::]:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth kubernetes); listen on a loopback address (--listen 127.0.0.1:8080); or, where nobody else can reach it, --insecure-no-auth");
+        insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "a b"), @"error: BURRITO_DATASTORE_STORAGE_S3_BUCKET: `s3://a b` names no bucket: write s3://bucket or s3://bucket/prefix");
+        insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_MOCK", "yes"), @"error: BURRITO_DATASTORE_STORAGE_MOCK: `yes` is neither true nor false");
         insta::assert_snapshot!(refusal("datastore serve", &[]), @"error: neither HOME nor XDG_DATA_HOME says where to store: name a directory with --storage or PLANCHA_STORAGE, like file:///var/lib/plancha");
         assert!(read("datastore serve", &[HOME, ("BURRITO_DATASTORE_TLS", "false")]).is_ok());
+    }
+
+    const CONFIG: &str = "/etc/burrito/config.yaml";
+
+    /// As Burrito's chart starts it in a pod.
+    fn in_a_pod(env: Texts, yaml: &str) -> Result<Serve, (u8, String)> {
+        let mounted = "/var/run/secrets/kubernetes.io/serviceaccount";
+        let (token, namespace) = (format!("{mounted}/token"), format!("{mounted}/namespace"));
+        let files = [(CONFIG, yaml), (&*token, "t0k3n"), (&*namespace, "burrito-system\n")];
+        let env = [&[("KUBERNETES_SERVICE_HOST", "10.0.0.1"), HOME], env].concat();
+        read_with("burrito datastore start", &env, &files)
+    }
+
+    fn storage(env: Texts, yaml: &str) -> String {
+        in_a_pod(env, yaml).unwrap().config.storage.to_string()
+    }
+
+    fn kubernetes(serve: &Serve) -> crate::Kubernetes {
+        let Auth::Callers(callers) = &serve.config.auth else { panic!("{serve:?}") };
+        callers.kubernetes.clone().unwrap()
+    }
+
+    #[test]
+    fn ds24_the_environment_goes_over_the_file_and_plancha_storage_over_both() {
+        let yaml =
+            "datastore: {addr: ':9000', storage: {s3: {bucket: from-file, usePathStyle: true}}}";
+        assert_eq!(storage(&[], yaml), "s3://from-file");
+        let env = ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "from-env");
+        assert_eq!(storage(&[env], yaml), "s3://from-env");
+        assert_eq!(storage(&[(env.0, "")], yaml), "s3://from-file");
+        assert_eq!(storage(&[env, ("PLANCHA_STORAGE", "memory://")], yaml), "memory://");
+        let serve = in_a_pod(&[], yaml).unwrap();
+        assert_eq!(serve.listen[0], "[::]:9000".parse().unwrap());
+        let listen = serve.settings.iter().find(|setting| setting.name == "--listen").unwrap();
+        assert_eq!(listen.source, CONFIG);
+        let serve = in_a_pod(&[("BURRITO_DATASTORE_ADDR", ":9001")], yaml).unwrap();
+        assert_eq!(serve.listen[0], "[::]:9001".parse().unwrap());
+    }
+
+    #[test]
+    fn ds24_of_several_buckets_azure_counts_then_gcs_then_s3_then_mock() {
+        let all = [
+            ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "container"),
+            ("BURRITO_DATASTORE_STORAGE_GCS_BUCKET", "google"),
+            ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "amazon"),
+            ("BURRITO_DATASTORE_STORAGE_MOCK", "t"),
+        ];
+        assert_eq!(storage(&all, ""), "az://container");
+        assert_eq!(storage(&all[1..], ""), "gs://google");
+        assert_eq!(storage(&all[2..], ""), "s3://amazon");
+        assert_eq!(storage(&all[3..], ""), "memory://");
+        assert_eq!(
+            storage(&[("BURRITO_DATASTORE_STORAGE_MOCK", "0")], ""),
+            "file:///home/a/.local/share/plancha/datastore"
+        );
+        let account = ("BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT", "account");
+        let serve = in_a_pod(&[all[0], account], "").unwrap();
+        let Storage::Cloud(cloud) = serve.config.storage else { panic!("no cloud") };
+        assert_eq!(cloud.variables.names().collect::<Vec<_>>(), ["AZURE_STORAGE_ACCOUNT_NAME"]);
+    }
+
+    #[test]
+    fn ds24_the_file_is_found_in_etc_then_in_the_home_then_here() {
+        let bucket = |name| format!("datastore: {{storage: {{gcs: {{bucket: {name}}}}}}}");
+        let texts = ["etc", "home", "here"].map(bucket);
+        let names = [CONFIG, "/home/a/.burrito/config.yaml", "config.yaml"];
+        let files = [0, 1, 2].map(|n| (names[n], &*texts[n]));
+        let storage = |files| {
+            read_with("datastore serve", &[HOME], files).unwrap().config.storage.to_string()
+        };
+        assert_eq!(storage(&files), "gs://etc");
+        assert_eq!(storage(&files[1..]), "gs://home");
+        assert_eq!(storage(&files[2..]), "gs://here");
+        let refusal = |yaml| in_a_pod(&[], yaml).unwrap_err().1;
+        insta::assert_snapshot!(refusal("datastore: [").trim(), @"error: /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
+        insta::assert_snapshot!(refusal("datastore: {storage: {mock: maybe}}").trim(), @"error: /etc/burrito/config.yaml: datastore.storage.mock: `maybe` is neither true nor false");
+        insta::assert_snapshot!(refusal("datastore: {addr: here}").trim(), @"error: /etc/burrito/config.yaml: datastore.addr: `here` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
+    }
+
+    #[test]
+    fn in_a_pod_callers_are_told_apart_by_kubernetes() {
+        let serve = in_a_pod(&[], "").unwrap();
+        assert_eq!(serve.config.auth.to_string(), "kubernetes");
+        let found = kubernetes(&serve);
+        assert_eq!(found.api, crate::KubeApi::InCluster);
+        assert_eq!(found.main_namespace.as_deref(), Some("burrito-system"));
+        assert!(found.allowed.is_none());
+        let yaml = "controller: {mainNamespace: main}\ndatastore: {serviceAccounts: [a/b, c/d]}";
+        let found = kubernetes(&in_a_pod(&[], yaml).unwrap());
+        assert_eq!(found.main_namespace.as_deref(), Some("main"));
+        assert_eq!(found.allowed.unwrap().len(), 2);
+        let env = [
+            ("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b, c/d,,e/f"),
+            ("BURRITO_CONTROLLER_MAINNAMESPACE", "other"),
+            ("PLANCHA_ISOLATION", "burrito"),
+            ("KUBECONFIG", "/a:/b"),
+        ];
+        let found = kubernetes(&in_a_pod(&env, yaml).unwrap());
+        assert_eq!(found.main_namespace.as_deref(), Some("other"));
+        assert_eq!(found.allowed.unwrap().len(), 3);
+        assert_eq!(found.api, crate::KubeApi::Kubeconfig(vec!["/a".into(), "/b".into()]));
+        assert_eq!(found.isolation, crate::Isolation::Burrito);
+        let refusal = |env: Texts| in_a_pod(env, "").unwrap_err().1;
+        insta::assert_snapshot!(refusal(&[("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b,runner")]).trim(), @"error: BURRITO_DATASTORE_SERVICEACCOUNTS: `runner` is not of the form namespace/name");
+        insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "burrito")]).trim(), @"error: PLANCHA_ISOLATION: `burrito` lets everybody on the list of ServiceAccounts do everything, and there is no list: name them in BURRITO_DATASTORE_SERVICEACCOUNTS (namespace/name, with commas)");
+        insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "none")]).trim(), @"error: PLANCHA_ISOLATION: `none` is neither `namespace` nor `burrito`");
+        assert!(matches!(
+            in_a_pod(&[("PLANCHA_AUTH", "none"), ("PLANCHA_LISTEN", "127.0.0.1:0")], "")
+                .unwrap()
+                .config
+                .auth,
+            Auth::None
+        ));
+    }
+
+    #[test]
+    fn rules_are_read_from_the_files_that_are_named() {
+        let rules = "rules: [{who: {token: ci, sha256: 0000000000000000000000000000000000000000000000000000000000000000}, namespaces: [a], verbs: [read]}]";
+        let about = "rules: [{who: {token: ci}, namespaces: [b], verbs: [read]}]";
+        let files = [("/tokens", rules), ("/about", about), ("/broken", "rules: [{who: me}]")];
+        let read = |args: &str| read_with(&format!("datastore serve {args}"), &[HOME], &files);
+        let serve = read("--listen :0 --auth tokens=/tokens --policy /about").unwrap();
+        assert_eq!(serve.config.auth.to_string(), "tokens");
+        let refusal = |args| read(args).unwrap_err().1;
+        insta::assert_snapshot!(refusal("--auth tokens=/about").trim(), @"error: a rule is about the token `ci`, and none has a `sha256` for it: make one with `datastore token ci`");
+        insta::assert_snapshot!(refusal("--auth tokens=/tokens --policy /broken").trim(), @"error: --policy: /broken: line 1 column 15: expected mapping start");
+        insta::assert_snapshot!(refusal("--auth tokens=/nowhere").trim(), @"error: --auth: /nowhere: entity not found");
+    }
+
+    #[test]
+    fn ds21_encryption_without_a_key_is_refused_and_the_key_stays_as_it_was_written() {
+        let enabled = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "true");
+        let yaml = "datastore: {storage: {encryption: {enabled: true}}}";
+        let refusal = |env: Texts, yaml: &str| in_a_pod(env, yaml).unwrap_err().1;
+        insta::assert_snapshot!(refusal(&[enabled], "").trim(), @"error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+        insta::assert_snapshot!(refusal(&[], yaml).trim(), @"error: /etc/burrito/config.yaml: datastore.storage.encryption.enabled is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+        let key = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "0123e4");
+        let serve = in_a_pod(&[key], "").unwrap();
+        assert_eq!(serve.config.at_rest.is_key(&"0123e4".into()), Some(true));
+        assert!(!format!("{serve:?}").contains("0123e4"));
+        assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(crate) enum Cause {
     NoMatch,
     #[error("the range begins past the end: there are {size} bytes")]
     Range { size: u64 },
+    #[error("this caller may not do that in this namespace")]
+    Forbidden,
     #[error("shutting down")]
     Draining,
     #[error("too much is under way; try again")]
@@ -119,6 +121,7 @@ impl ApiError {
             Cause::Header(_) => StatusCode::BAD_REQUEST,
             Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
             Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+            Cause::Forbidden => StatusCode::FORBIDDEN,
             Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

@@ -3,11 +3,13 @@
 
 use datastore_api::{RunKey, Sha256};
 
+use crate::auth::Access;
 use crate::params::{FromParams, Params};
 use crate::store::Key;
 use crate::{artifacts, bundles, plans, runs, transfer};
 
-/// A query, to every route: what is accepted names one place, and that place names it.
+/// A query, to every route: what is accepted names one place, and that place names it; and it lies in the
+/// namespace that the caller is asked about.
 ///
 /// # Panics
 ///
@@ -20,16 +22,17 @@ pub fn query(text: &str) {
     drop(runs::Page::from_params(&params));
     drop(RunKey::from_params(&params));
     if let Ok(put) = artifacts::Put::from_params(&params) {
-        place(&put.key());
+        place(&put.key(), put.access());
     }
-    if let Ok(bundles::Bundle(key)) = bundles::Bundle::from_params(&params) {
-        place(&Key::Bundle(key));
+    if let Ok(get) = bundles::Get::from_params(&params) {
+        place(&Key::Bundle(get.0.clone()), get.access());
     }
 }
 
-fn place(key: &Key) {
+fn place(key: &Key, access: Access) {
     if let Some(path) = key.place() {
         assert!(path.len() <= 960);
+        assert_eq!(path.split('/').nth(1), Some(access.namespace.as_ref()));
         assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")), "{path}");
         assert_eq!(Key::at(&path).as_ref(), Some(key));
     }

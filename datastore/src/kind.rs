@@ -48,13 +48,21 @@ impl Kind {
 impl From<&Key> for Kind {
     fn from(key: &Key) -> Self {
         match key {
-            Key::File(_, _, File::Plan(PlanFormat::Bin)) => Self::Bin,
-            Key::File(_, _, File::Plan(PlanFormat::Json)) => Self::Json,
-            Key::File(_, _, File::Plan(PlanFormat::Pretty)) => Self::Pretty,
-            Key::File(_, _, File::Plan(PlanFormat::Short)) => Self::Short,
-            Key::File(_, _, File::Log) => Self::Log,
-            Key::File(_, _, File::Other(_)) => Self::Artifact,
+            Key::File(_, _, file) => file.into(),
             Key::Bundle(_) => Self::Bundle,
+        }
+    }
+}
+
+impl From<&File> for Kind {
+    fn from(file: &File) -> Self {
+        match file {
+            File::Plan(PlanFormat::Bin) => Self::Bin,
+            File::Plan(PlanFormat::Json) => Self::Json,
+            File::Plan(PlanFormat::Pretty) => Self::Pretty,
+            File::Plan(PlanFormat::Short) => Self::Short,
+            File::Log => Self::Log,
+            File::Other(_) => Self::Artifact,
         }
     }
 }

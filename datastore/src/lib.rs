@@ -7,6 +7,7 @@ mod auth;
 mod bundles;
 pub mod commands;
 pub mod config;
+mod encrypt;
 mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
@@ -21,6 +22,7 @@ mod openapi;
 mod params;
 mod plans;
 mod runs;
+pub mod seal;
 mod server;
 pub mod store;
 pub mod telemetry;
@@ -33,7 +35,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
-pub use crate::auth::Auth;
+use crate::auth::Gate;
+pub use crate::auth::{
+    Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
+};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -47,18 +52,21 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Config { storage, auth, drain, limits } = config;
+    let Config { storage, at_rest, auth, drain, limits } = config;
     let cannot = || format!("cannot use the storage {storage}");
     let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     store.start().await.map_err(anyhow::Error::from_boxed).with_context(cannot)?;
+    let shown = auth.to_string();
+    let gate = Gate::open(auth).await.context("cannot tell callers apart")?;
     let address = listener.local_addr()?;
-    tracing::info!(address = %format_args!("http://{address}"), %storage, %auth, "listening");
+    tracing::info!(address = %format_args!("http://{address}"), %storage, auth = %shown, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));
     tokio::spawn(store.clone().tidy(shutdown.clone()));
 
     let app = app::App {
         store: store.clone(),
-        auth,
+        at_rest,
+        gate,
         limits: limits.clone(),
         admission: Admission::new(&limits, &store),
         metrics: Metrics::default(),

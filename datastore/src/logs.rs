@@ -11,6 +11,7 @@ use bytes::Bytes;
 use datastore_api::{Attempt, File, RunKey};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
+use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
 use crate::params::{FromParams, Params, Query};
 use crate::runs::stored;
@@ -58,6 +59,10 @@ impl FromParams for Get {
     fn from_params(params: &Params) -> Result<Self, Cause> {
         Ok(Self { run: params.run()?, attempt: params.optional("attempt")? })
     }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Log, Verb::Read)
+    }
 }
 
 impl FromParams for Put {
@@ -65,6 +70,10 @@ impl FromParams for Put {
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         Ok(Self { run: params.run()?, attempt: params.required("attempt")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Log, Verb::Write)
     }
 }
 

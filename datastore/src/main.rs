@@ -20,6 +20,9 @@ async fn main() -> ExitCode {
         Ok(Command::Tool(at, tool)) => {
             return commands::ended(commands::run(&at, tool, &mut stdout()).await);
         }
+        Ok(Command::Token(token, rules)) => {
+            return commands::ended(commands::token(&token, rules.as_deref(), &mut stdout()));
+        }
         Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };

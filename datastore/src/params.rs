@@ -13,9 +13,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use url::form_urlencoded;
 
+use crate::auth::{Access, Caller};
 use crate::error::{ApiError, Cause, Route};
 
-/// The parameters of a route, or the route's refusal.
+/// The parameters of a route, which its caller may use so; or the route's refusal.
 pub(crate) struct Query<T>(pub(crate) T);
 
 /// What a route takes in its query.
@@ -24,6 +25,9 @@ pub(crate) trait FromParams: Sized {
     const ROUTE: Route;
 
     fn from_params(params: &Params) -> Result<Self, Cause>;
+
+    /// What the request is about to do, with the names that the storage will be asked for.
+    fn access(&self) -> Access<'_>;
 }
 
 /// Text by name.
@@ -104,7 +108,12 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let params = Params::parse(parts.uri.query().unwrap_or_default());
-        T::from_params(&params).map(Self).map_err(|cause| ApiError { route: T::ROUTE, cause })
+        let query = T::from_params(&params).map_err(T::ROUTE.error())?;
+        // Without a caller nobody was asked who it is: there is no such route.
+        match parts.extensions.get::<Caller>() {
+            Some(caller) if caller.may(query.access()) => Ok(Self(query)),
+            _ => Err(T::ROUTE.error()(Cause::Forbidden)),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::{Attempt, File, PlanFormat, RunKey};
 
+use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
 use crate::params::{FromParams, Params, Query};
 use crate::runs::stored;
@@ -50,6 +51,10 @@ impl FromParams for Get {
         let format = params.optional("format").ok().flatten();
         Ok(Self { run, attempt, format: format.unwrap_or(PlanFormat::Json) })
     }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Plan(self.format), Verb::Read)
+    }
 }
 
 impl FromParams for Put {
@@ -59,5 +64,9 @@ impl FromParams for Put {
         let (run, attempt) = (params.run()?, params.required("attempt")?);
         let format = params.optional("format")?.unwrap_or(PlanFormat::Json);
         Ok(Self { run, attempt, format })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Plan(self.format), Verb::Write)
     }
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use datastore_api::key::{Attempts, Runs};
 use datastore_api::{Attempt, File, Name, RunKey};
 
+use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
 use crate::params::{FromParams, Params, Query};
 use crate::store::{Key, Store, StoreError};
@@ -66,6 +67,10 @@ impl FromParams for RunKey {
     fn from_params(params: &Params) -> Result<Self, Cause> {
         params.run()
     }
+
+    fn access(&self) -> Access<'_> {
+        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+    }
 }
 
 impl FromParams for Page {
@@ -78,6 +83,10 @@ impl FromParams for Page {
             limit: params.optional("limit")?.unwrap_or(Limit(50)),
             cursor: params.optional("cursor")?,
         })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
     }
 }
 

@@ -37,7 +37,6 @@ async fn unknown_paths_and_wrong_methods_are_not_found() {
             (Method::DELETE, format!("plans?{RUN}&attempt=0")),
             (Method::POST, format!("logs?{RUN}&attempt=0")),
             (Method::PUT, format!("attempts?{RUN}")),
-            (Method::POST, "encrypt".to_owned()),
             (Method::GET, "x".to_owned()),
             (Method::GET, String::new()),
         ];

@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 use url::Url;
 
 use super::LogFormat;
-use crate::auth::Auth;
 use crate::kind::Kind;
 use crate::limits::Size;
 use crate::store::{Cloud, Provider, Storage};
@@ -70,22 +69,18 @@ impl FromStr for Storage {
     }
 }
 
-impl FromStr for Auth {
+/// Yes or no, as Go reads it.
+pub(super) struct Yes(pub(super) bool);
+
+impl FromStr for Yes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        for way in text.split(',') {
-            match way.split('=').next() {
-                Some("none") if way == "none" => {}
-                Some("kubernetes" | "oidc" | "tokens") => {
-                    return Err("cannot be had: this version supports only `none` yet".to_owned());
-                }
-                _ => {
-                    return Err("is no way to authenticate: so far there is only `none`".to_owned());
-                }
-            }
+        match text.to_lowercase().as_str() {
+            "1" | "t" | "true" => Ok(Self(true)),
+            "0" | "f" | "false" => Ok(Self(false)),
+            _ => Err("is neither true nor false".to_owned()),
         }
-        Ok(Self::None)
     }
 }
 

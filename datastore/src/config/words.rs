@@ -1,6 +1,7 @@
 //! Command words and flags, as `--help` shows them.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -51,6 +52,9 @@ pub(super) enum Word {
     Gc(Gc),
     /// Write the index of runs anew, for what other programs have stored or a backup has brought back
     Reindex(At),
+    /// Make a token for a caller, and the rule that says what it may do
+    #[command(after_help = TOKEN)]
+    Token(NewTokenFlags),
     /// Print the version
     Version,
 }
@@ -73,10 +77,22 @@ Examples:
   datastore serve --storage file:///srv/plancha --listen 127.0.0.1:9000
   datastore serve --storage memory:// --listen 127.0.0.1:0    # a free port; the log names it
   datastore serve --max-size bin=1GiB --max-size log=64MiB
+  datastore serve --listen :8080 --auth tokens=tokens.yaml
 
   run='namespace=default&layer=network&run=r1'
   curl -T plan.bin \"http://127.0.0.1:8080/api/plans?$run&attempt=0&format=bin\"
   curl \"http://127.0.0.1:8080/api/attempts?$run\"";
+
+const TOKEN: &str = "\
+The token is printed, and kept nowhere else: the rule has only its sha256. Without --rules the rule is
+printed after it.
+
+Examples:
+  datastore token ci --namespace team-a --rules tokens.yaml > ci.token
+  datastore token dashboard --namespace '*' --kind log,short --verb read,list --rules tokens.yaml
+  datastore serve --auth tokens=tokens.yaml
+
+To take a token back, remove its rules and start anew.";
 
 const CHECK: &str = "\
 Every setting is a line: its name, its value, and where that comes from. Secrets are shown as `set`.
@@ -162,6 +178,60 @@ pub(super) struct Gc {
 
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
+pub(super) struct AuthFlags {
+    /// How callers are told apart: kubernetes (TokenReview, audience burrito), tokens=FILE (a file of
+    /// rules; see `datastore token --help`) or none; may be repeated
+    /// [env: PLANCHA_AUTH] [default: kubernetes as `burrito` and in a pod, else none, on a loopback
+    /// address only]
+    #[arg(long, value_name = "WAY")]
+    pub(super) auth: Vec<String>,
+
+    /// Listen without authentication on an address that others can reach
+    #[arg(long)]
+    pub(super) insecure_no_auth: bool,
+
+    /// Rules of what callers may do beside what follows from their namespace
+    /// [env: PLANCHA_POLICY]
+    #[arg(long, value_name = "FILE")]
+    pub(super) policy: Option<String>,
+
+    /// What a ServiceAccount may do: `namespace` (its own; everything if it is from
+    /// controller.mainNamespace) or `burrito` (everything, if it is one of datastore.serviceAccounts)
+    /// [env: PLANCHA_ISOLATION] [default: namespace]
+    #[arg(long, value_name = "RULE")]
+    pub(super) isolation: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewTokenFlags {
+    /// By what the token is known in rules and in the log
+    pub(super) id: String,
+
+    /// Where it may be used; `*` stands for any text; may be repeated
+    #[arg(long, value_name = "NAMESPACE", required = true, value_delimiter = ',')]
+    pub(super) namespace: Vec<String>,
+
+    /// For what: plan, bin, json, pretty, short, log, bundle, artifact; may be repeated
+    /// [default: all]
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(super) kind: Vec<String>,
+
+    /// To do what: read, write, append, list, delete, admin; may be repeated
+    #[arg(
+        long,
+        value_name = "VERB",
+        value_delimiter = ',',
+        default_values = ["read", "write", "append", "list"]
+    )]
+    pub(super) verb: Vec<String>,
+
+    /// Add the rule to this file, which is made if it is missing
+    #[arg(long, value_name = "FILE")]
+    pub(super) rules: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
 pub(super) struct Flags {
     /// Where to listen; `:8080` is any address, port 0 a free one
     /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080]
@@ -174,14 +244,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "URL")]
     pub(super) storage: Option<String>,
 
-    /// How callers are told apart; so far only `none`: not at all
-    /// [env: PLANCHA_AUTH] [default: none, on a loopback address only]
-    #[arg(long, value_name = "WAY")]
-    pub(super) auth: Vec<String>,
-
-    /// Listen without authentication on an address that others can reach
-    #[arg(long)]
-    pub(super) insecure_no_auth: bool,
+    #[command(flatten)]
+    pub(super) auth: AuthFlags,
 
     /// How large an upload may be, by kind; may be repeated
     /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB]

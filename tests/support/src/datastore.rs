@@ -2,10 +2,9 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
 
 use ::datastore::Auth;
-use ::datastore::config::{Config, Drain};
+use ::datastore::config::Config;
 use ::datastore::limits::Limits;
 use ::datastore::store::{Cloud, Storage, Variables};
 use tempfile::TempDir;
@@ -91,7 +90,7 @@ impl TestDatastore {
 
     /// One in memory with limits of its own.
     pub async fn limited(limits: Limits) -> Self {
-        Self::start_with(Storage::Memory, limits).await
+        Self::of(Config { limits, ..Config::of(Storage::Memory) }).await
     }
 
     /// The root of a [`Self::temporary`] one.
@@ -100,15 +99,22 @@ impl TestDatastore {
     }
 
     async fn start(storage: Storage) -> Self {
-        Self::start_with(storage, Limits::default()).await
+        Self::of(Config::of(storage)).await
     }
 
-    async fn start_with(storage: Storage, limits: Limits) -> Self {
+    /// One that asks callers who they are, over a directory that goes away with it.
+    pub async fn guarded(auth: Auth) -> Self {
+        let directory = TempDir::new().unwrap();
+        let storage = Storage::File(directory.path().join("datastore"));
+        let started = Self::of(Config { auth, ..Config::of(storage) }).await;
+        Self { directory: Some(directory), ..started }
+    }
+
+    /// One that was told all this.
+    pub async fn of(config: Config) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let stop = CancellationToken::new();
-        let drain = Drain { delay: Duration::ZERO, timeout: Duration::from_secs(5) };
-        let config = Config { storage, auth: Auth::None, drain, limits };
         tokio::spawn(::datastore::serve(listener, config, stop.clone()));
         Self { url, _running: stop.drop_guard(), directory: None, double: None }
     }

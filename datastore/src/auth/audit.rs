@@ -1,0 +1,77 @@
+//! One line for each refusal and each write: who, what, and what became of it.
+
+use axum::extract::{OriginalUri, Request};
+use axum::http::header::ETAG;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::Response;
+
+use crate::params::Params;
+
+/// What is said of a request, if something is to be said.
+pub(super) struct Audit {
+    method: Method,
+    uri: Uri,
+    caller: Option<String>,
+    is_told: bool,
+}
+
+impl Audit {
+    pub(super) fn of(request: &Request) -> Self {
+        // Below a route that is nested, its own URI begins after that.
+        let original = request.extensions().get::<OriginalUri>().map(|uri| &uri.0);
+        let (method, uri) = (request.method().clone(), original.unwrap_or(request.uri()).clone());
+        Self { method, uri, caller: None, is_told: false }
+    }
+
+    pub(super) fn by(&mut self, caller: &str) {
+        self.caller = Some(caller.to_owned());
+    }
+
+    pub(super) fn answered(mut self, response: &Response) {
+        self.is_told = true;
+        let status = response.status();
+        let etag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
+        let sha256 = etag.and_then(|tag| tag.trim_matches('"').strip_prefix("sha256-"));
+        let refused = self.caller.is_none() || status == StatusCode::FORBIDDEN;
+        if refused {
+            self.tell(Some(status), None, "audit: refused");
+        } else if self.is_write() && status.is_success() {
+            self.tell(Some(status), sha256, "audit: written");
+        } else if self.is_write() {
+            self.tell(Some(status), None, "audit: not written");
+        }
+    }
+
+    fn is_write(&self) -> bool {
+        self.method != Method::GET && self.method != Method::HEAD
+    }
+
+    fn tell(&self, status: Option<StatusCode>, sha256: Option<&str>, what: &str) {
+        let params = Params::parse(self.uri.query().unwrap_or_default());
+        tracing::info!(
+            caller = self.caller,
+            method = %self.method,
+            path = self.uri.path(),
+            namespace = params.text("namespace"),
+            layer = params.text("layer"),
+            run = params.text("run"),
+            attempt = params.text("attempt"),
+            format = params.text("format"),
+            name = params.text("name"),
+            "ref" = params.text("ref"),
+            revision = params.text("revision"),
+            status = status.map(|status| status.as_u16()),
+            sha256,
+            "{what}",
+        );
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        // An upload that is whole is kept even if nobody waits for the answer.
+        if !self.is_told && self.is_write() {
+            self.tell(None, None, "audit: its caller left before the answer; it may be written");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Reads settings: the flag, else a variable, else Burrito's file, else a default; and notes which.
+
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::Setting;
+use super::burrito::File;
+use super::values::{Of, Time, Yes};
+use crate::kind::Kind;
+use crate::limits::{Size, Sizes};
+use crate::seal::AtRest;
+use crate::store::{Cloud, Provider, Storage, Variables};
+
+/// What the program finds around it.
+#[derive(Clone, Copy)]
+pub(super) struct Outside<'a> {
+    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) file: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+impl Outside<'_> {
+    /// A variable; an empty one is none.
+    pub(super) fn env(&self, name: &str) -> Option<String> {
+        (self.env)(name).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn file(&self, path: &Path) -> io::Result<String> {
+        (self.file)(path)
+    }
+}
+
+/// A text that somebody gave.
+pub(super) struct Given {
+    /// The flag, variable or file that it came from.
+    pub(super) source: &'static str,
+    /// The same, and in a file where it stands.
+    pub(super) place: String,
+    pub(super) text: String,
+}
+
+const AZURE_ACCOUNT: &str = "BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT";
+const KEY: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY";
+const ENCRYPTION: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED";
+/// Which of Burrito's buckets counts, if it has several.
+const BUCKETS: [(&str, &str); 3] = [
+    ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "az"),
+    ("BURRITO_DATASTORE_STORAGE_GCS_BUCKET", "gs"),
+    ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "s3"),
+];
+
+/// Reads settings, and notes where each came from.
+pub(super) struct Settings<'a> {
+    pub(super) outside: Outside<'a>,
+    burrito: File,
+    pub(super) all: Vec<Setting>,
+}
+
+impl<'a> Settings<'a> {
+    pub(super) fn new(outside: Outside<'a>) -> Result<Self, String> {
+        Ok(Self { outside, burrito: File::find(outside)?, all: Vec::new() })
+    }
+
+    /// What this variable says, else if it is Burrito's what its file says.
+    pub(super) fn variable(&self, name: &'static str) -> Option<Given> {
+        if let Some(text) = self.outside.env(name) {
+            return Some(Given { source: name, place: name.to_owned(), text });
+        }
+        let text = self.burrito.text(name)?.to_owned();
+        let key = name.trim_start_matches("BURRITO_").to_lowercase().replace('_', ".");
+        let source = self.burrito.place;
+        Some(Given { source, place: format!("{source}: {key}"), text })
+    }
+
+    /// The flag, else the first of these variables.
+    pub(super) fn given(
+        &self,
+        flag: Option<String>,
+        name: &'static str,
+        variables: &[&'static str],
+    ) -> Option<Given> {
+        let flag = flag.map(|text| Given { source: name, place: name.to_owned(), text });
+        flag.or_else(|| variables.iter().find_map(|name| self.variable(name)))
+    }
+
+    /// The flag, else the first of these variables, else the default.
+    pub(super) fn take<T: FromStr<Err = String> + Display>(
+        &mut self,
+        flag: Option<String>,
+        name: &'static str,
+        variables: &[&'static str],
+        default: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let (source, value) = match self.given(flag, name, variables) {
+            Some(Given { source, place, text }) => (source, parse(&place, &text)?),
+            None => ("default", default()?),
+        };
+        self.note(name, &value, source);
+        Ok(value)
+    }
+
+    /// Whether this variable of Burrito's says yes.
+    pub(super) fn says_yes(&self, variable: &'static str) -> Result<bool, String> {
+        let Some(Given { place, text, .. }) = self.variable(variable) else { return Ok(false) };
+        parse(&place, &text).map(|Yes(yes)| yes)
+    }
+
+    pub(super) fn time(
+        &mut self,
+        flag: Option<String>,
+        name: &'static str,
+        default: Duration,
+    ) -> Result<Duration, String> {
+        self.take(flag, name, &[], || Ok(Time(default))).map(|Time(time)| time)
+    }
+
+    pub(super) fn storage(&mut self, flag: Option<String>) -> Result<Storage, String> {
+        let given = self.given(flag, "--storage", &["PLANCHA_STORAGE"]);
+        let (source, storage) = match given {
+            Some(Given { source, place, text }) => (source, parse(&place, &text)?),
+            None => self.burritos_storage()?.map_or_else(|| self.default_storage(), Ok)?,
+        };
+        self.note("--storage", &storage, source);
+        let Storage::Cloud(cloud) = storage else { return Ok(storage) };
+        // A cloud is reached as its own variables say; most of them are secret.
+        let account = self.variable(AZURE_ACCOUNT).filter(|_| cloud.provider == Provider::Azure);
+        let account = account.map(|given| given.text);
+        let variables = Variables::read(cloud.provider, &|name| match (name, &account) {
+            ("AZURE_STORAGE_ACCOUNT_NAME", Some(account)) => Some(account.clone()),
+            _ => self.outside.env(name),
+        });
+        for name in variables.names() {
+            self.note(name, &"set", name);
+        }
+        Ok(Storage::Cloud(Cloud { variables, ..cloud }))
+    }
+
+    /// The key comes by its variable only, so that it is in no file that others read.
+    pub(super) fn at_rest(&mut self) -> Result<AtRest, String> {
+        let key = self.outside.env(KEY).map(SecretString::from);
+        if key.is_some() {
+            self.note("encryption key", &"set", KEY);
+        }
+        let encrypts = self.says_yes(ENCRYPTION)?;
+        if let Some(Given { source, place, .. }) = self.variable(ENCRYPTION) {
+            self.note("encryption", &encrypts, source);
+            if encrypts && key.is_none() {
+                return Err(format!(
+                    "{place} is true, and {KEY} is not set: set it to the key, from a secret; nothing \
+                     is kept in plain in the meantime"
+                ));
+            }
+        }
+        Ok(AtRest { key, encrypts })
+    }
+
+    fn burritos_storage(&self) -> Result<Option<(&'static str, Storage)>, String> {
+        for (variable, scheme) in BUCKETS {
+            if let Some(Given { source, place, text }) = self.variable(variable) {
+                let storage = parse(&place, &format!("{scheme}://{text}"))?;
+                // Said so that a mistake is told; we always use the path, which works everywhere.
+                self.says_yes("BURRITO_DATASTORE_STORAGE_S3_USEPATHSTYLE")?;
+                return Ok(Some((source, storage)));
+            }
+        }
+        let mock = "BURRITO_DATASTORE_STORAGE_MOCK";
+        let source = self.variable(mock).map_or(mock, |given| given.source);
+        Ok(self.says_yes(mock)?.then_some((source, Storage::Memory)))
+    }
+
+    fn default_storage(&self) -> Result<(&'static str, Storage), String> {
+        let absolute =
+            |name| self.outside.env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let data =
+            absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+        let data = data.ok_or(
+            "neither HOME nor XDG_DATA_HOME says where to store: name a directory with --storage or \
+             PLANCHA_STORAGE, like file:///var/lib/plancha",
+        )?;
+        Ok(("default", Storage::File(data.join("plancha/datastore"))))
+    }
+
+    pub(super) fn sizes(&mut self, given: &[String]) -> Result<Sizes, String> {
+        let mut sizes = Sizes::default();
+        let mut changed = Vec::new();
+        for text in given {
+            let Of(kind, Size(bytes)) = parse("--max-size", text)?;
+            sizes.set(kind, bytes);
+            changed.push(kind);
+        }
+        for kind in Kind::ALL {
+            let source = if changed.contains(&kind) { "--max-size" } else { "default" };
+            self.note("--max-size", &format_args!("{kind}={}", Size(sizes.of(kind))), source);
+        }
+        Ok(sizes)
+    }
+
+    pub(super) fn note(&mut self, name: &'static str, value: &dyn Display, source: &'static str) {
+        self.all.push(Setting { name, value: value.to_string(), source });
+    }
+
+    /// Where a setting came from; to be named in a refusal.
+    pub(super) fn source(&self, name: &'static str) -> &'static str {
+        let setting = self.all.iter().find(|setting| setting.name == name);
+        setting
+            .map_or(name, |setting| if setting.source == "default" { name } else { setting.source })
+    }
+}
+
+pub(super) fn parse<T: FromStr<Err = String>>(place: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|reason| format!("{place}: `{text}` {reason}"))
+}

@@ -1,0 +1,60 @@
+//! `/api/encrypt`: upstream's order to encrypt what is stored in plain. Who may give it is checked, and
+//! the rest is not built yet.
+
+use axum::Extension;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::auth::Caller;
+use crate::error::{ApiError, Cause, Route};
+use crate::seal::AtRest;
+
+/// Bytes of a body that has only a key in it.
+const BODY: usize = 64 << 10;
+
+#[derive(Deserialize)]
+struct Order {
+    #[serde(rename = "encryptionKey", default)]
+    key: String,
+}
+
+pub(crate) async fn encrypt(
+    State(at_rest): State<AtRest>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, ApiError> {
+    if !caller.may_administer() {
+        return Err(Route::Own.error()(Cause::Forbidden));
+    }
+    let (status, error) = refusal(&at_rest, body).await;
+    let json = [(CONTENT_TYPE, "application/json")];
+    Ok((status, json, format!("{}\n", json!({ "error": error }))).into_response())
+}
+
+/// Upstream's checks in upstream's order; but that encryption is off is said before that it has no key,
+/// since it needs none then.
+async fn refusal(at_rest: &AtRest, body: Body) -> (StatusCode, &'static str) {
+    let Ok(body) = to_bytes(body, BODY).await else {
+        return (StatusCode::BAD_REQUEST, "Failed to read request body");
+    };
+    let Ok(order) = serde_json::from_slice::<Order>(&body) else {
+        return (StatusCode::BAD_REQUEST, "Invalid JSON format");
+    };
+    if order.key.is_empty() {
+        return (StatusCode::BAD_REQUEST, "encryptionKey is required");
+    }
+    match at_rest.is_key(&SecretString::from(order.key)) {
+        Some(false) => (StatusCode::UNAUTHORIZED, "Invalid encryption key"),
+        None => (StatusCode::BAD_REQUEST, NOT_ENABLED),
+        Some(true) if !at_rest.encrypts => (StatusCode::BAD_REQUEST, NOT_ENABLED),
+        Some(true) => (StatusCode::NOT_IMPLEMENTED, "Not implemented in this version"),
+    }
+}
+
+const NOT_ENABLED: &str = "Encryption is not enabled in configuration";
