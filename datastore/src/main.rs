@@ -1,11 +1,14 @@
 //! The datastore, as a program. It also goes by the name `burrito`.
 
+mod memory;
+
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use datastore::commands::{check, ended, run};
 use datastore::config::{Command, Serve};
-use datastore::{commands, telemetry};
+use datastore::telemetry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +17,10 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> ExitCode {
     let done = match Command::parse() {
         Ok(Command::Serve(settings)) => serve(settings).await,
+<<<<<<< /tmp/land5.cur
+        Ok(Command::Check(settings)) => return ended(check(&settings, &mut stdout()).await),
+        Ok(Command::Tool(at, tool)) => return ended(run(&at, tool, &mut stdout()).await),
+=======
         Ok(Command::Check(settings)) => {
             return commands::ended(commands::check(&settings, &mut stdout()).await);
         }
@@ -23,16 +30,13 @@ async fn main() -> ExitCode {
         Ok(Command::Token(token, rules)) => {
             return commands::ended(commands::token(&token, rules.as_deref(), &mut stdout()));
         }
+>>>>>>> /tmp/land5.new
         Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    tracing::error!("{error:#}");
+    ExitCode::FAILURE
 }
 
 async fn serve(settings: Serve) -> anyhow::Result<()> {

@@ -28,7 +28,7 @@ struct Burrito {
 enum BurritoWord {
     /// Keep the files of runs, and hand them out over HTTP
     #[command(subcommand)]
-    Datastore(Word),
+    Datastore(Box<Word>),
     /// Print the version
     Version,
 }
@@ -65,7 +65,7 @@ impl Word {
             return Ok(Datastore::try_parse_from(args)?.word);
         }
         match Burrito::try_parse_from(args)?.word {
-            BurritoWord::Datastore(word) => Ok(word),
+            BurritoWord::Datastore(word) => Ok(*word),
             BurritoWord::Version => Ok(Self::Version),
         }
     }
