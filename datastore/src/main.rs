@@ -6,7 +6,7 @@ use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use datastore::commands::{check, ended, run};
+use datastore::commands::{check, ended, run, token};
 use datastore::config::{Command, Serve};
 use datastore::telemetry;
 use tokio::net::TcpListener;
@@ -17,20 +17,9 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> ExitCode {
     let done = match Command::parse() {
         Ok(Command::Serve(settings)) => serve(settings).await,
-<<<<<<< /tmp/land5.cur
         Ok(Command::Check(settings)) => return ended(check(&settings, &mut stdout()).await),
         Ok(Command::Tool(at, tool)) => return ended(run(&at, tool, &mut stdout()).await),
-=======
-        Ok(Command::Check(settings)) => {
-            return commands::ended(commands::check(&settings, &mut stdout()).await);
-        }
-        Ok(Command::Tool(at, tool)) => {
-            return commands::ended(commands::run(&at, tool, &mut stdout()).await);
-        }
-        Ok(Command::Token(token, rules)) => {
-            return commands::ended(commands::token(&token, rules.as_deref(), &mut stdout()));
-        }
->>>>>>> /tmp/land5.new
+        Ok(Command::Token(new, rules)) => return ended(token(&new, rules.as_deref(), &mut stdout())),
         Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };
