@@ -20,6 +20,13 @@ mod telemetry;
 mod tool;
 pub mod version;
 
+/// What fuzz targets call.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    pub use crate::release::fuzz::{archive, list};
+    pub use crate::version::fuzz::{configuration, request, version_file};
+}
+
 use std::path::Path;
 use std::process::ExitCode;
 

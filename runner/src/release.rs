@@ -276,3 +276,30 @@ fn offline(wanted: &Wanted) -> ReleaseError {
     let (tool, origin) = (wanted.tool, wanted.origin.clone());
     ReleaseError::Offline { tool, request: wanted.request.to_string(), origin }
 }
+
+/// What fuzz targets call.
+#[cfg(fuzzing)]
+pub(crate) mod fuzz {
+    use std::io::Write as _;
+
+    use super::feed;
+    use super::site::ListFormat;
+    use super::unpack::unpack;
+
+    /// Lists of versions, of every format.
+    pub fn list(bytes: &[u8]) {
+        for format in [ListFormat::Index, ListFormat::Api, ListFormat::GitHub, ListFormat::Html] {
+            drop(feed::parse(format, bytes));
+        }
+    }
+
+    /// An archive that may hold a tool: whatever it says, no more is written than that.
+    pub fn archive(bytes: &[u8]) {
+        let (Ok(mut archive), Ok(mut out)) = (tempfile::tempfile(), tempfile::tempfile()) else {
+            return;
+        };
+        if archive.write_all(bytes).is_ok() {
+            drop(unpack(&archive, "terraform", &mut out));
+        }
+    }
+}

@@ -225,13 +225,14 @@ impl ReleaseError {
                 "choose a version that is built for this platform, or another by TENV_ARCH"
             }
             Self::NoSums { .. } => "choose a newer version: nothing unchecked is installed",
-            Self::NotFound(_) => "check the mirror's address",
             Self::Refused { status: 401 | 403, .. } => {
                 "put user:password@ into the mirror's URL, or set TFENV_REMOTE_USER and \
                  TFENV_REMOTE_PASSWORD (TOFUENV_, TG_)"
             }
             Self::ProxyRefused { .. } => "put user:password@ into the proxy's URL",
-            Self::Refused { .. } => "check the mirror's address",
+            Self::NotFound(_) | Self::Refused { .. } | Self::NotAList { .. } => {
+                "check the mirror's address"
+            }
             Self::Busy { .. } => "try again later",
             Self::RateLimit { .. } => {
                 "wait, give a token in TENV_GITHUB_TOKEN, or ask for an exact version, which needs \
@@ -241,33 +242,30 @@ impl ReleaseError {
                 "check the network and proxies (HTTPS_PROXY, NO_PROXY), or name a mirror \
                  (--releases-url, --tofu-url, --terragrunt-url)"
             }
-            Self::Timeout { .. } | Self::TooSlow { .. } => {
-                "try again, or name a nearer mirror (--releases-url, --tofu-url, --terragrunt-url)"
-            }
+            Self::Timeout { .. } | Self::TooSlow { .. } => "try again, or name a nearer mirror",
             Self::Tls { .. } => {
                 "for a certificate of your own authority, name that with --ca-file; else check \
                  the address"
             }
             Self::Proxy { .. } => "check HTTPS_PROXY and NO_PROXY, or ask who runs the proxy",
             Self::Transfer { .. } => "try again",
-            Self::Redirect { .. } => "check the mirror",
-            Self::TooLarge { .. } => "check the mirror",
-            Self::NotAList { .. } => "check the mirror's address",
+            Self::Redirect { .. } | Self::TooLarge { .. } => "check the mirror",
             Self::WrongDigest { .. } | Self::NoDigest { .. } => {
-                "do not use that file; check the mirror"
+                "check the mirror; do not use that file"
             }
             Self::Signature { .. } => {
                 "do not use that release; a mirror with a key of its own needs --keyring"
             }
             Self::NoKey { .. } => "supply the key with --keyring",
-            Self::NoSignature(..) => "do not use that release; check the mirror",
             Self::WrongKey { .. } => "supply the maker's key with --keyring",
             Self::Unreadable(_) => "check --keyring and --ca-file",
             Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
             Self::CaFile(_) => "name a file of PEM certificates",
             Self::Scheme(_) => "name a mirror with an http, https or file URL",
             Self::Variable { .. } => "mend or unset that variable",
-            Self::Archive { .. } => "do not use that release; check the mirror",
+            Self::Archive { .. } | Self::NoSignature(..) => {
+                "check the mirror; do not use that release"
+            }
             Self::Changed { .. } => {
                 "find out who changed it; delete it, and the next run installs it again"
             }

@@ -249,7 +249,10 @@ impl Rules {
 fn contents(path: &Path, tool: ToolName) -> Result<Contents, VersionError> {
     let bytes = syntax::read_at_most(path, MAX_CONFIGURATION).map_err(VersionError::Unreadable)?;
     let too_large = || VersionError::TooLarge { path: path.to_owned(), limit: MAX_CONFIGURATION };
-    let bytes = bytes.ok_or_else(too_large)?;
+    contents_of(path, bytes.ok_or_else(too_large)?, tool)
+}
+
+fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Result<Contents, VersionError> {
     let has = |needle: &str| memmem::find(&bytes, needle.as_bytes()).is_some();
     let requires = has(Kind::RequiredVersion.needle())
         || (tool == ToolName::Tofu && has(Kind::CompatibleWith.needle()));
@@ -329,4 +332,17 @@ fn in_json(root: &Value) -> Contents {
         }
     }
     contents
+}
+
+/// Reads these bytes in every way that a file can be read.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    for name in ["a.tf", "a.tofu", "a.tf.json"] {
+        let path = Path::new(name);
+        for tool in [ToolName::Terraform, ToolName::Tofu] {
+            if let Ok(contents) = contents_of(path, bytes.to_vec(), tool) {
+                drop(Rules::of_file(path, contents, &mut Vec::new()));
+            }
+        }
+    }
 }
