@@ -19,7 +19,9 @@ async fn main() -> ExitCode {
         Ok(Command::Serve(settings)) => serve(settings).await,
         Ok(Command::Check(settings)) => return ended(check(&settings, &mut stdout()).await),
         Ok(Command::Tool(at, tool)) => return ended(run(&at, tool, &mut stdout()).await),
-        Ok(Command::Token(new, rules)) => return ended(token(&new, rules.as_deref(), &mut stdout())),
+        Ok(Command::Token(new, rules)) => {
+            return ended(token(&new, rules.as_deref(), &mut stdout()));
+        }
         Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
         Err(code) => return code,
     };
