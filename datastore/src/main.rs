@@ -1,7 +1,5 @@
 //! The datastore, as a program. It also goes by the name `burrito`.
 
-mod memory;
-
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
