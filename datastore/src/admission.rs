@@ -3,6 +3,23 @@
 //! An upload takes its part before its body is read, an answer before it is sent: as much as the
 //! storage says such a transfer may hold, and never more than it has bytes. Who finds none left waits in
 //! line, since callers of upstream's never try again, and is told to come back only after that.
+//!
+//! What the process holds beyond that is up to the allocator, and that is the system's: MiB by
+//! `scripts/bench --burst` on two busy cores, at most and two seconds later, jemalloc and mimalloc 2.0
+//! preloaded, mimalloc 2.3 built in.
+//!
+//! | | glibc 2.36 | jemalloc 5.3 | mimalloc 2.0 | mimalloc 2.3 |
+//! |---|---|---|---|---|
+//! | idle: directory, S3 | 12, 14 | 14, 16 | 10, 12 | 27, 25 |
+//! | 16 PUT of 256 MiB at once, directory | 62, 18 | 64, 51 | 57, 25 | 155, 117 |
+//! | 16 GET, directory | 44, 26 | 65, 49 | 69, 48 | 866, 831 |
+//! | 16 PUT, S3 | 216, 143 | 208, 118 | 165, 49 | 271, 64 |
+//! | 16 GET, S3 | 411, 350 | 367, 173 | 309, 42 | 363, 90 |
+//! | soak, at most | 36 | 40 | 60 | 723 |
+//!
+//! CPU differed less between them than between two runs of one. glibc idles in the least and keeps the
+//! least over a directory; what speaks for jemalloc is that it gives back what reads of a bucket took,
+//! and glibc does not, whatever its thresholds. (mimalloc 2.0's first four lines are of an earlier build.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
