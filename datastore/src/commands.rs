@@ -10,7 +10,7 @@ use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
 use crate::auth::{NewToken, add_rules};
-use crate::config::{Serve, Setting, Tool};
+use crate::config::{Place, Serve, Setting, Tool};
 use crate::error::chain;
 use crate::store::{Ability, BoxError, Storage, Store, StoreError};
 
@@ -74,13 +74,13 @@ pub fn ended(done: Result<(), CommandError>) -> ExitCode {
 }
 
 /// Does one word, writing to `out` what it has to tell.
-pub async fn run(storage: &Storage, tool: Tool, out: &mut impl Write) -> Result<(), CommandError> {
-    if let Storage::File(root) = storage
+pub async fn run(at: &Place, tool: Tool, out: &mut impl Write) -> Result<(), CommandError> {
+    if let Storage::File(root) = &at.storage
         && !root.is_dir()
     {
         return Err(CommandError::NoStorage(root.display().to_string()));
     }
-    let store = open(storage)?;
+    let store = open(&at.storage)?.at_rest(&at.at_rest);
     match tool {
         Tool::Ls(prefix) => ls(&store, &prefix, out).await?,
         Tool::Cat(key) => cat(&store, &key, out).await?,

@@ -40,11 +40,27 @@ pub enum Command {
     /// To say what it would serve, and whether it could.
     Check(Serve),
     /// To work on a storage.
-    Tool(Storage, Tool),
+    Tool(Place, Tool),
     /// To make a token, and to add its rule to this file.
     Token(NewToken, Option<PathBuf>),
     /// To tell its version: this one.
     Version(&'static str),
+}
+
+/// Where artifacts lie, and how.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where.
+    pub storage: Storage,
+    /// How.
+    pub at_rest: AtRest,
+}
+
+impl Place {
+    /// One where nothing is encrypted.
+    pub fn plain(storage: Storage) -> Self {
+        Self { storage, at_rest: AtRest::default() }
+    }
 }
 
 /// What is to be done with a storage.
@@ -132,8 +148,7 @@ const MAX_MEMORY: Memory = Memory(limits::MEMORY);
 const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
 /// Variables that ask for a protection this version cannot give. To pass them over would be worse.
-const PROTECTIONS: [&str; 2] =
-    ["BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "BURRITO_DATASTORE_TLS"];
+const PROTECTIONS: [&str; 1] = ["BURRITO_DATASTORE_TLS"];
 
 impl Command {
     /// Reads arguments and environment. Help, version and refusals are printed here, and what is left
@@ -172,7 +187,9 @@ impl Command {
                 (gc.at, Tool::Gc(rules))
             }
         };
-        Ok(Self::Tool(Settings::new(outside)?.storage(at.storage)?, tool))
+        let mut settings = Settings::new(outside)?;
+        let at_rest = settings.at_rest()?;
+        Ok(Self::Tool(Place { storage: settings.storage(at.storage)?, at_rest }, tool))
     }
 }
 
@@ -493,7 +510,8 @@ mod tests {
         insta::assert_snapshot!(refusal(&[enabled], "").trim(), @"error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
         insta::assert_snapshot!(refusal(&[], yaml).trim(), @"error: /etc/burrito/config.yaml: datastore.storage.encryption.enabled is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
         let key = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "0123e4");
-        let serve = in_a_pod(&[key], "").unwrap();
+        let serve = in_a_pod(&[key], yaml).unwrap();
+        assert!(serve.config.at_rest.encrypts);
         assert_eq!(serve.config.at_rest.is_key(&"0123e4".into()), Some(true));
         assert!(!format!("{serve:?}").contains("0123e4"));
         assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);

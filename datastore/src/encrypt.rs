@@ -8,8 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use secrecy::SecretString;
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::auth::Caller;
 use crate::error::{ApiError, Cause, Route};
@@ -17,12 +16,6 @@ use crate::seal::AtRest;
 
 /// Bytes of a body that has only a key in it.
 const BODY: usize = 64 << 10;
-
-#[derive(Deserialize)]
-struct Order {
-    #[serde(rename = "encryptionKey", default)]
-    key: String,
-}
 
 pub(crate) async fn encrypt(
     State(at_rest): State<AtRest>,
@@ -43,13 +36,15 @@ async fn refusal(at_rest: &AtRest, body: Body) -> (StatusCode, &'static str) {
     let Ok(body) = to_bytes(body, BODY).await else {
         return (StatusCode::BAD_REQUEST, "Failed to read request body");
     };
-    let Ok(order) = serde_json::from_slice::<Order>(&body) else {
-        return (StatusCode::BAD_REQUEST, "Invalid JSON format");
+    let order = serde_json::from_slice::<Map<String, Value>>(&body);
+    let given = match order.as_ref().map(|order| order.get("encryptionKey")) {
+        Ok(Some(Value::String(given))) if !given.is_empty() => SecretString::from(given.clone()),
+        Ok(None | Some(Value::Null | Value::String(_))) => {
+            return (StatusCode::BAD_REQUEST, "encryptionKey is required");
+        }
+        Ok(Some(_)) | Err(_) => return (StatusCode::BAD_REQUEST, "Invalid JSON format"),
     };
-    if order.key.is_empty() {
-        return (StatusCode::BAD_REQUEST, "encryptionKey is required");
-    }
-    match at_rest.is_key(&SecretString::from(order.key)) {
+    match at_rest.is_key(&given) {
         Some(false) => (StatusCode::UNAUTHORIZED, "Invalid encryption key"),
         None => (StatusCode::BAD_REQUEST, NOT_ENABLED),
         Some(true) if !at_rest.encrypts => (StatusCode::BAD_REQUEST, NOT_ENABLED),

@@ -137,6 +137,7 @@ impl ApiError {
             Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
             Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }

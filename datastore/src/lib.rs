@@ -55,6 +55,7 @@ pub async fn serve(
     let Config { storage, at_rest, auth, drain, limits } = config;
     let cannot = || format!("cannot use the storage {storage}");
     let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
+    let store = store.at_rest(&at_rest);
     store.start().await.map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     let shown = auth.to_string();
     let gate = Gate::open(auth).await.context("cannot tell callers apart")?;

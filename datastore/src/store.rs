@@ -22,6 +22,7 @@ mod ranged;
 mod record;
 mod reindex;
 mod runs;
+mod sealed;
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -56,6 +57,7 @@ pub use self::put::Terms;
 use self::cloud::Credentials;
 use self::metered::Metered;
 use self::probe::Health;
+use self::sealed::Seal;
 
 /// What went wrong in something that was handed to us, or that we use.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -94,6 +96,7 @@ pub struct Store {
     /// Attempts that are known to be in the index of runs.
     indexed: Arc<std::sync::Mutex<HashSet<Path>>>,
     uploads: TaskTracker,
+    seal: Seal,
 }
 
 /// In what the backends differ.
@@ -144,6 +147,9 @@ pub enum StoreError {
     /// The stored bytes are not those that were put.
     #[error("`{0}` no longer has the sha256 it was stored with")]
     Corrupt(Path),
+    /// It cannot be decrypted.
+    #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
+    Sealed(Path),
     /// The backend has no room left.
     #[error("no space is left in the storage")]
     Full(#[source] BoxError),
@@ -233,6 +239,7 @@ impl Store {
             turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
             indexed: Arc::default(),
             uploads: TaskTracker::new(),
+            seal: Seal::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use datastore::commands;
-use datastore::config::Tool;
+use datastore::config::{Place, Tool};
 use datastore::gc::Rules;
 use datastore::store::Storage;
 use support::{Dialect, TestDatastore};
@@ -180,7 +180,7 @@ async fn sweep(storage: &Storage, keep_runs: usize) -> String {
     let (max_age, min_age) = (BTreeMap::new(), Duration::ZERO);
     let rules = Rules { keep_runs: Some(keep_runs), max_age, min_age, dry_run: false };
     let mut told = Vec::new();
-    commands::run(storage, Tool::Gc(rules), &mut told).await.unwrap();
+    commands::run(&Place::plain(storage.clone()), Tool::Gc(rules), &mut told).await.unwrap();
     String::from_utf8(told).unwrap()
 }
 
@@ -235,7 +235,8 @@ async fn beside_traffic_nothing_young_is_lost() {
     };
     let sweeping = async {
         loop {
-            commands::run(&storage, Tool::Gc(rules.clone()), &mut Vec::new()).await.unwrap();
+            let place = Place::plain(storage.clone());
+            commands::run(&place, Tool::Gc(rules.clone()), &mut Vec::new()).await.unwrap();
         }
     };
     let uploading = async {
@@ -287,7 +288,8 @@ async fn a_run_that_changes_between_two_looks_stays() {
         dry_run: false,
     };
     let mut out = Meddler { told: Vec::new(), root: datastore.root() };
-    commands::run(&Storage::File(datastore.root()), Tool::Gc(rules), &mut out).await.unwrap();
+    let place = Place::plain(Storage::File(datastore.root()));
+    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
     let told = String::from_utf8(out.told).unwrap();
     assert!(told.contains("kept layers/a/b/r3/: it has changed meanwhile"), "{told}");
     assert_eq!(get(&datastore, "logs?namespace=a&layer=b&run=r3&attempt=0").await.status, 200);

@@ -20,5 +20,6 @@ mod openapi;
 mod plans;
 mod process;
 mod runs;
+mod seal;
 mod service;
 mod transfer;

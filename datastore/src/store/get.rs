@@ -12,8 +12,11 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload};
 
+use crate::seal::Form;
+
 use super::ranged::Source;
 use super::record::Known;
+use super::sealed::blocks;
 use super::{KIB, Key, Store, StoreError, backend};
 
 /// The bytes of an artifact. An error means that what came so far must not be used.
@@ -24,6 +27,9 @@ pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
 pub struct Meta {
     /// Its length in bytes.
     pub size: u64,
+    /// The length of what lies there.
+    pub(super) stored: u64,
+    pub(super) form: Form,
     /// What the backend calls this version of it.
     pub etag: String,
     /// Its digest, unless another program stored it.
@@ -51,7 +57,7 @@ impl Store {
 
     pub(super) async fn open_path(&self, path: &Path) -> Result<(Meta, ByteStream), StoreError> {
         let (meta, found) = self.look(path, false).await?;
-        let bytes = self.stream(&meta, found)?;
+        let bytes = self.stream(&meta, found, 0..meta.size)?;
         Ok((meta, bytes))
     }
 
@@ -63,11 +69,15 @@ impl Store {
         meta: &Meta,
         range: Range<u64>,
     ) -> Result<ByteStream, StoreError> {
+        let stored = match meta.form {
+            Form::Plain => range.clone(),
+            Form::Cbc(_) => blocks(&range),
+        };
         let options = GetOptions::new()
-            .with_range(Some(GetRange::Bounded(range)))
+            .with_range(Some(GetRange::Bounded(stored)))
             .with_if_match(Some(meta.etag.clone()).filter(|etag| !etag.is_empty()));
         let found = self.objects.get_opts(&key.path()?, options).await?;
-        self.stream(meta, found)
+        self.stream(meta, found, range)
     }
 
     /// Looks an object up, together with its digest.
@@ -95,9 +105,11 @@ impl Store {
         let options = GetOptions::new().with_head(head);
         let found = self.objects.get_opts(path, options).await?;
         let known = self.digest(&found.meta, &found.attributes).await?;
-        let sha256 = if let Known::Digest(sha256) = known { Some(sha256) } else { None };
+        let sha256 = if let Known::Digest(sha256, _) = known { Some(sha256) } else { None };
+        let (form, size) = self.look_at(&found.meta, &known).await?;
+        let stored = found.meta.size;
         let etag = found.meta.e_tag.clone().unwrap_or_default();
-        Ok((Meta { size: found.meta.size, etag, sha256 }, found, known))
+        Ok((Meta { size, stored, form, etag, sha256 }, found, known))
     }
 
     /// What is stored, and its digest, computed if nobody wrote it down; for callers whose turn it
@@ -113,23 +125,32 @@ impl Store {
         }
         let (meta, found, _) = self.look_once(path, false).await?;
         let mut hasher = Hasher::default();
-        let mut bytes = self.stream(&meta, found)?;
+        let mut bytes = self.stream(&meta, found, 0..meta.size)?;
         while let Some(piece) = bytes.try_next().await? {
             hasher.update(&piece);
         }
         Ok(Some((meta, hasher.finish())))
     }
 
-    /// The bytes that were asked for; all of an object is verified.
-    fn stream(&self, meta: &Meta, found: GetResult) -> Result<ByteStream, StoreError> {
+    /// The `part` that was asked for, which `found` brings as it lies there; all of an object is verified.
+    fn stream(
+        &self,
+        meta: &Meta,
+        found: GetResult,
+        part: Range<u64>,
+    ) -> Result<ByteStream, StoreError> {
         let path = found.meta.location.clone();
-        let whole = found.range == (0..meta.size);
+        let whole = part == (0..meta.size);
         let bytes = match found.payload {
             GetResultPayload::File(file, _) => pieces(file, found.range),
             GetResultPayload::Stream(bytes) => {
                 let (objects, etag) = (Arc::clone(&self.objects), meta.etag.clone());
                 Source { objects, path: path.clone(), etag }.bytes(found.range, bytes)
             }
+        };
+        let bytes = match meta.form {
+            Form::Plain => bytes,
+            Form::Cbc(_) => self.opened(bytes, &path, &part)?,
         };
         match meta.sha256 {
             Some(sha256) if whole && meta.size == 0 && sha256 != Sha256::of(b"") => {

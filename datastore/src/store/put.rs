@@ -18,8 +18,9 @@ use object_store::{
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::parts::{Blocks, Parts};
-use super::record::METADATA;
+use super::record::{FORM, METADATA};
 use super::{BoxError, KIB, Key, Provider, Store, StoreError, backend, random};
+use crate::seal::{Form, Sealing};
 
 /// On what terms an object is put.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +64,10 @@ impl Store {
             if let Key::File(run, attempt, _) = key {
                 store.index(&run, attempt).await?;
             }
-            store.upload(&path, terms, Incoming { body, hasher: Hasher::default(), size: 0 }).await
+            let sealing = store.sealing()?;
+            let hasher = Hasher::default();
+            let incoming = Incoming { body, hasher, size: 0, sealing, plain: 0, is_over: false };
+            store.upload(&path, terms, incoming).await
         };
         self.uploads.spawn(upload).await.map_err(backend)?
     }
@@ -74,11 +78,12 @@ impl Store {
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
     ) -> Result<Sha256, StoreError> {
+        let is_sealed = incoming.sealing.is_some();
         let mut head = Blocks::default();
         while let Some(piece) = incoming.next().await? {
             head.extend(&piece);
             if head.len() > self.traits.whole {
-                let mut parts = self.start_parts(path, terms, head).await?;
+                let mut parts = self.start_parts(path, terms, head, is_sealed).await?;
                 return match incoming.in_parts(&mut parts, terms).await {
                     Ok(received) => self.commit_parts(path, terms, parts, received).await,
                     Err(error) => {
@@ -88,7 +93,7 @@ impl Store {
                 };
             }
         }
-        let received = incoming.finish(terms)?;
+        let received = incoming.finish(terms, is_sealed)?;
         self.commit_whole(path, terms, head.into_payload(), received).await
     }
 
@@ -98,7 +103,7 @@ impl Store {
         path: &Path,
         terms: Terms,
         bytes: PutPayload,
-        (size, sha256): (u64, Sha256),
+        Received { size, sha256, form }: Received,
     ) -> Result<Sha256, StoreError> {
         let _turn = self.turn(path).await;
         // Where the backend cannot create, the turn keeps at least our own puts apart.
@@ -109,13 +114,13 @@ impl Store {
                 There::Other => return Err(StoreError::Exists),
             }
         }
-        let attributes = self.attributes(Some(sha256), None);
+        let attributes = self.attributes(Some((sha256, form)), None);
         let carried = !attributes.is_empty();
         let put = self.put_whole(path, terms.create, &bytes, attributes, sha256).await?;
         if let Some(put) = put
             && !carried
         {
-            self.record(path, put.e_tag, size, sha256).await?;
+            self.record(path, put.e_tag, size, sha256, form).await?;
         }
         Ok(sha256)
     }
@@ -185,9 +190,11 @@ impl Store {
         path: &Path,
         terms: Terms,
         head: Blocks,
+        is_sealed: bool,
     ) -> Result<Parts, StoreError> {
         let id = format!("{:016x}{:016x}", random(), random());
-        let attributes = self.attributes(terms.sha256, Some(&id));
+        let form = if is_sealed { Form::Cbc(None) } else { Form::Plain };
+        let attributes = self.attributes(terms.sha256.map(|sha256| (sha256, form)), Some(&id));
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let before = if self.is_azure() { self.tag(path).await } else { None };
         let upload = self.objects.put_multipart_opts(path, options).await.map_err(backend)?;
@@ -200,7 +207,7 @@ impl Store {
         path: &Path,
         terms: Terms,
         mut parts: Parts,
-        (size, sha256): (u64, Sha256),
+        Received { size, sha256, form }: Received,
     ) -> Result<Sha256, StoreError> {
         let _turn = self.turn(path).await;
         if terms.create {
@@ -226,7 +233,7 @@ impl Store {
             }
         };
         if terms.sha256.is_none() || !self.traits.metadata {
-            self.record(path, etag, size, sha256).await?;
+            self.record(path, etag, size, sha256, form).await?;
         }
         Ok(sha256)
     }
@@ -274,20 +281,22 @@ impl Store {
         }
         if meta.sha256.is_none() {
             // Whoever put it has not written its digest down, or could not.
-            self.record_of(path, meta.etag, meta.size, sha256).await?;
+            self.record_of(path, meta.etag, meta.stored, sha256, meta.form).await?;
         }
         Ok(There::Same)
     }
 
-    /// What an object is to carry, if the backend has a place for it: its digest if that is known, and
-    /// the id of the upload that makes it.
-    fn attributes(&self, sha256: Option<Sha256>, upload: Option<&str>) -> Attributes {
+    /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
+    /// lies there, and the id of the upload that makes it.
+    fn attributes(&self, content: Option<(Sha256, Form)>, upload: Option<&str>) -> Attributes {
         if !self.traits.metadata {
             return Attributes::new();
         }
-        let sha256 = sha256.map(|sha256| (METADATA, sha256.to_string()));
+        let sha256 = content.map(|(sha256, _)| (METADATA, sha256.to_string()));
+        let form = content.filter(|(_, form)| *form != Form::Plain);
+        let form = form.map(|(_, form)| (FORM, form.to_string()));
         let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
-        sha256.into_iter().chain(upload).collect()
+        sha256.into_iter().chain(form).chain(upload).collect()
     }
 
     /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
@@ -307,41 +316,64 @@ impl Store {
 /// A body, and what is known of it so far.
 struct Incoming<S> {
     body: S,
+    /// Of what comes in.
     hasher: Hasher,
+    plain: u64,
+    is_over: bool,
+    /// Of what is stored.
     size: u64,
+    sealing: Option<Sealing>,
+}
+
+/// What was received, as it lies there.
+#[derive(Clone, Copy)]
+struct Received {
+    /// Of what lies there.
+    size: u64,
+    /// Of what came in.
+    sha256: Sha256,
+    form: Form,
 }
 
 impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
     async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        if self.is_over {
+            return Ok(None);
+        }
         let piece = self.body.try_next().await.map_err(StoreError::Upload)?;
         if let Some(piece) = &piece {
             self.hasher.update(piece);
-            self.size += piece.len() as u64;
+            self.plain += piece.len() as u64;
         }
-        Ok(piece)
+        self.is_over = piece.is_none();
+        let stored = match (&mut self.sealing, piece) {
+            (Some(sealing), Some(piece)) => Some(sealing.seal(&piece)),
+            (Some(_), None) => self.sealing.take().map(Sealing::finish),
+            (None, piece) => piece,
+        };
+        self.size += stored.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(stored)
     }
 
     /// Sends all that comes, up to its end.
-    async fn in_parts(
-        mut self,
-        parts: &mut Parts,
-        terms: Terms,
-    ) -> Result<(u64, Sha256), StoreError> {
+    async fn in_parts(mut self, parts: &mut Parts, terms: Terms) -> Result<Received, StoreError> {
+        let is_sealed = self.sealing.is_some();
         while let Some(piece) = self.next().await? {
             parts.write(&piece).await?;
         }
         parts.flush().await?;
-        self.finish(terms)
+        self.finish(terms, is_sealed)
     }
 
     /// Size and digest, if that is what the caller announced.
-    fn finish(self, terms: Terms) -> Result<(u64, Sha256), StoreError> {
+    fn finish(self, terms: Terms, is_sealed: bool) -> Result<Received, StoreError> {
+        let form = if is_sealed { Form::Cbc(Some(self.plain)) } else { Form::Plain };
         let received = self.hasher.finish();
         match terms.sha256 {
             Some(announced) if announced != received => {
                 Err(StoreError::Digest { announced, received })
             }
-            _ => Ok((self.size, received)),
+            _ => Ok(Received { size: self.size, sha256: received, form }),
         }
     }
 }

@@ -8,15 +8,20 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectMeta, ObjectStoreExt as _};
 use serde::{Deserialize, Serialize};
 
+use crate::seal::Form;
+
 use super::{Store, StoreError, backend, record_path};
 
 /// The name of the metadata that holds the digest, where an object can carry it.
 pub(super) const METADATA: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("sha256"));
 
+/// The name of the metadata that says how it lies there, if not as it was put.
+pub(super) const FORM: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("form"));
+
 /// What is known of an object's digest.
 pub(super) enum Known {
-    /// This is it.
-    Digest(Sha256),
+    /// This is it, and so the object lies there.
+    Digest(Sha256, Form),
     /// There is a record, but of another version of the object.
     Another,
     /// Nothing.
@@ -28,6 +33,9 @@ struct Record {
     etag: String,
     size: u64,
     sha256: Sha256,
+    /// How it lies there, if not as it was put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    form: Option<String>,
 }
 
 impl Store {
@@ -38,8 +46,9 @@ impl Store {
         etag: Option<String>,
         size: u64,
         sha256: Sha256,
+        form: Form,
     ) -> Result<(), StoreError> {
-        self.record_of(path, etag.unwrap_or_default(), size, sha256).await
+        self.record_of(path, etag.unwrap_or_default(), size, sha256, form).await
     }
 
     /// Writes down the digest of the version of an object that this tag names.
@@ -49,8 +58,10 @@ impl Store {
         etag: String,
         size: u64,
         sha256: Sha256,
+        form: Form,
     ) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(&Record { etag, size, sha256 }).map_err(backend)?;
+        let form = (form != Form::Plain).then(|| form.to_string());
+        let json = serde_json::to_vec(&Record { etag, size, sha256, form }).map_err(backend)?;
         self.put_own(&record_path(path)?, json.into()).await
     }
 
@@ -61,7 +72,8 @@ impl Store {
         attributes: &Attributes,
     ) -> Result<Known, StoreError> {
         if let Some(carried) = attributes.get(&METADATA).and_then(|text| text.parse().ok()) {
-            return Ok(Known::Digest(carried));
+            let form = attributes.get(&FORM).map_or(Ok(Form::Plain), |text| text.parse());
+            return Ok(Known::Digest(carried, form.map_err(backend)?));
         }
         let json = match self.objects.get(&record_path(&meta.location)?).await {
             Err(object_store::Error::NotFound { .. }) => return Ok(Known::Nothing),
@@ -71,7 +83,8 @@ impl Store {
         let Ok(record) = serde_json::from_slice::<Record>(&json) else { return Ok(Known::Nothing) };
         let etag = meta.e_tag.as_deref().unwrap_or_default();
         if bare(&record.etag) == bare(etag) && record.size == meta.size {
-            return Ok(Known::Digest(record.sha256));
+            let form = record.form.map_or(Ok(Form::Plain), |text| text.parse());
+            return Ok(Known::Digest(record.sha256, form.map_err(backend)?));
         }
         Ok(Known::Another)
     }

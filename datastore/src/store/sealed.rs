@@ -1,0 +1,99 @@
+//! Objects that are encrypted at rest: how one lies there, and its plain bytes.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectMeta};
+
+use super::get::ByteStream;
+use super::record::Known;
+use super::{Store, StoreError, backend};
+use crate::seal::{
+    AtRest, BLOCK, Form, HEAD, Key, Opening, Sealing, TAIL, looks_sealed, may_be_sealed, plain_size,
+};
+
+/// What a store needs for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seal {
+    key: Option<Key>,
+    encrypts: bool,
+}
+
+impl Store {
+    /// The same store, which keeps and reads objects as `at_rest` says.
+    #[must_use]
+    pub fn at_rest(self, at_rest: &AtRest) -> Self {
+        let seal = Seal { key: at_rest.key(), encrypts: at_rest.encrypts };
+        Self { seal, ..self }
+    }
+
+    /// What encrypts an object that is put; nothing if it is to lie there as it comes.
+    pub(super) fn sealing(&self) -> Result<Option<Sealing>, StoreError> {
+        match &self.seal {
+            Seal { encrypts: true, key: Some(key) } => Sealing::new(key).map(Some).map_err(backend),
+            Seal { encrypts: true, key: None } => Err(backend("there is no key to encrypt with")),
+            Seal { encrypts: false, .. } => Ok(None),
+        }
+    }
+
+    /// How an object lies there, and the bytes that were put.
+    pub(super) async fn look_at(
+        &self,
+        meta: &ObjectMeta,
+        known: &Known,
+    ) -> Result<(Form, u64), StoreError> {
+        let marked = if let Known::Digest(_, form) = known { Some(*form) } else { None };
+        match (marked, &self.seal.key) {
+            (Some(Form::Cbc(Some(size))), _) => Ok((Form::Cbc(Some(size)), size)),
+            (Some(Form::Plain), _) => Ok((Form::Plain, meta.size)),
+            (Some(Form::Cbc(None)), key) => {
+                let sealed = || StoreError::Sealed(meta.location.clone());
+                let key = key.as_ref().ok_or_else(sealed)?;
+                let tail = self.bytes_of(meta, meta.size.saturating_sub(TAIL as u64)..meta.size);
+                let size = plain_size(key, meta.size, &tail.await?).ok_or_else(sealed)?;
+                Ok((Form::Cbc(Some(size)), size))
+            }
+            (None, Some(key)) if may_be_sealed(meta.size) => {
+                let tail = self.bytes_of(meta, meta.size - TAIL as u64..meta.size).await?;
+                let Some(size) = plain_size(key, meta.size, &tail) else {
+                    return Ok((Form::Plain, meta.size));
+                };
+                let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
+                let is_sealed = looks_sealed(key, &head, meta.size, size);
+                Ok(if is_sealed { (Form::Cbc(Some(size)), size) } else { (Form::Plain, meta.size) })
+            }
+            (None, _) => Ok((Form::Plain, meta.size)),
+        }
+    }
+
+    async fn bytes_of(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let options = GetOptions::new()
+            .with_range(Some(GetRange::Bounded(range)))
+            .with_if_match(meta.e_tag.clone().filter(|etag| !etag.is_empty()));
+        Ok(self.objects.get_opts(&meta.location, options).await?.bytes().await?)
+    }
+
+    /// The plain bytes, of which `stored` brings the blocks from the one with the first of them on.
+    pub(super) fn opened(
+        &self,
+        stored: ByteStream,
+        path: &Path,
+        part: &Range<u64>,
+    ) -> Result<ByteStream, StoreError> {
+        let key = self.seal.key.clone().ok_or_else(|| StoreError::Sealed(path.clone()))?;
+        let skip = usize::try_from(part.start % BLOCK as u64).unwrap_or_default();
+        let mut opening = Opening::new(key, skip, part.end - part.start);
+        let opened = stored.map_ok(move |piece| opening.open(&piece));
+        let some = opened.try_filter(|piece| std::future::ready(!piece.is_empty()));
+        Ok(some.boxed())
+    }
+}
+
+/// Where the blocks lie that have these plain bytes, and the block before them.
+pub(super) fn blocks(part: &Range<u64>) -> Range<u64> {
+    let block = BLOCK as u64;
+    let last = part.end.saturating_sub(1).max(part.start);
+    part.start / block * block..last / block * block + TAIL as u64
+}

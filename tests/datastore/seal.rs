@@ -1,0 +1,347 @@
+//! Objects that lie encrypted, as upstream writes them.
+
+#![expect(clippy::disallowed_types, reason = "openssl is the judge")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use datastore::config::Config;
+use datastore::seal::AtRest;
+use datastore::store::Storage;
+use datastore_api::Sha256;
+use reqwest::Method;
+use support::{Dialect, Double, TestDatastore};
+use tempfile::TempDir;
+
+use crate::http::{RUN, etag, files, get, noise, put, request, send, stored};
+use crate::process::program;
+
+const KEY: &str = "test-encryption-key";
+const MIB: usize = 1 << 20;
+/// `hello burrito` under that key, by upstream's own code.
+const HELLO: &str = "000102030405060708090a0b0c0d0e0f4e2c7688db31356313fedc03a740f13d";
+
+fn sealed(key: &str) -> AtRest {
+    AtRest { key: Some(key.into()), encrypts: true }
+}
+
+/// One over a directory, and the directory.
+async fn over(root: &TempDir, at_rest: AtRest) -> TestDatastore {
+    let storage = Storage::File(root.path().to_owned());
+    TestDatastore::of(Config { at_rest, ..Config::of(storage) }).await
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// What openssl makes of bytes: `-e` or `-d`.
+fn openssl(way: &str, iv: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let key = Sha256::of(KEY.as_bytes()).to_string();
+    let mut child = Command::new("openssl")
+        .args(["enc", way, "-aes-256-cbc", "-K", &key, "-iv", &hex(iv)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("openssl is there: scripts/setup installs it");
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = bytes.to_vec();
+    let writing = std::thread::spawn(move || stdin.write_all(&bytes).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// Bytes as upstream would have stored them.
+fn upstreams(plain: &[u8]) -> Vec<u8> {
+    let iv = noise(16, plain.len() as u64 + 7);
+    [iv.clone(), openssl("-e", &iv, plain)].concat()
+}
+
+/// Every kind of artifact: its URL, its key, and what it may hold.
+fn kinds() -> Vec<(String, String, Vec<u8>)> {
+    let plan = |format| format!("plans?{RUN}&attempt=0&format={format}");
+    let at = |name| format!("layers/team-a/network/plan-1/0/{name}");
+    let text = "Plan: 1 to create, 0 to update, 0 to delete";
+    let bundle = "repository/revision/bundle?namespace=team-a&name=infra&ref=feat/x&revision=abc";
+    vec![
+        (plan("json"), at("plan.json"), b"{\"format_version\":\"1.2\"}".to_vec()),
+        (plan("pretty"), at("pretty.plan"), format!("{text} \u{e9}\n").into_bytes()),
+        (plan("short"), at("short.diff"), text.into()),
+        (plan("bin"), at("plan.bin"), [b"PK\x03\x04".to_vec(), noise(5000, 1)].concat()),
+        (
+            bundle.to_owned(),
+            "repositories/team-a/infra/feat/x/abc.gitbundle".to_owned(),
+            [b"# v2 git bundle\n".to_vec(), noise(3 * MIB, 2)].concat(),
+        ),
+    ]
+}
+
+fn write(root: &TempDir, key: &str, bytes: &[u8]) {
+    let path = root.path().join(key);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn ds18_what_upstream_stored_plain_or_encrypted_reads_the_same() {
+    for encrypted in [false, true] {
+        let root = TempDir::new().unwrap();
+        let datastore = over(&root, sealed(KEY)).await;
+        for (url, key, plain) in kinds() {
+            write(&root, &key, &if encrypted { upstreams(&plain) } else { plain.clone() });
+            let answer = get(&datastore, &url).await;
+            assert_eq!((answer.status, &answer.body), (200, &plain), "{url}, {encrypted}");
+            assert_eq!(answer.header("repr-digest"), None, "nobody has said what it is");
+            let head = send(request(&datastore, Method::HEAD, &url)).await;
+            assert_eq!(head.header("content-length").unwrap(), plain.len().to_string());
+        }
+        let log = "a\nb\n<c>";
+        let bytes = if encrypted { upstreams(log.as_bytes()) } else { log.into() };
+        write(&root, "layers/team-a/network/plan-1/0/run.log", &bytes);
+        let answer = get(&datastore, &format!("logs?{RUN}")).await;
+        assert_eq!(answer.text(), "{\"results\":[\"a\",\"b\",\"\\u003cc\\u003e\"]}\n");
+    }
+}
+
+#[tokio::test]
+async fn ds19_upstreams_vectors_read_and_what_is_written_openssl_reads() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let empty = "000102030405060708090a0b0c0d0e0f95ee8787d6de8e568e330bdf5c733880";
+    let url = format!("plans?{RUN}&attempt=0&format=bin");
+    for (vector, plain) in [(HELLO, "hello burrito"), (empty, "")] {
+        write(&root, "layers/team-a/network/plan-1/0/plan.bin", &unhex(vector));
+        assert_eq!(get(&datastore, &url).await.text(), plain);
+    }
+    let mut ivs = std::collections::HashSet::new();
+    for size in [0, 1, 15, 16, 17, 1000, 256 << 10, 9 * MIB + 5] {
+        let plain = noise(size, 3);
+        stored(&datastore, &url, plain.clone()).await;
+        let lies =
+            std::fs::read(root.path().join("layers/team-a/network/plan-1/0/plan.bin")).unwrap();
+        assert_eq!(lies.len(), 16 + (size / 16 + 1) * 16);
+        assert_eq!(openssl("-d", &lies[..16], &lies[16..]), plain, "{size}");
+        assert!(ivs.insert(lies[..16].to_vec()), "no initial vector twice");
+    }
+}
+
+#[tokio::test]
+async fn ds20_plain_objects_are_returned_as_they_are() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let url = format!("plans?{RUN}&attempt=0&format=bin");
+    let contents = (0..600).map(|seed| noise(4096, seed)).chain([
+        vec![],
+        vec![b'a'; 4096],
+        vec![0; 32],
+        vec![16; 64],
+    ]);
+    for plain in contents {
+        write(&root, "layers/team-a/network/plan-1/0/plan.bin", &plain);
+        assert!(get(&datastore, &url).await.body == plain, "{plain:?}");
+    }
+}
+
+/// A storage of every kind, with what must live as long as it.
+fn storages() -> Vec<(Storage, Option<Double>, Option<TempDir>)> {
+    let root = TempDir::new().unwrap();
+    let mut all = vec![
+        (Storage::File(root.path().to_owned()), None, Some(root)),
+        (Storage::Memory, None, None),
+    ];
+    for dialect in [Dialect::S3, Dialect::Gcs] {
+        let double = Double::start(dialect);
+        all.push((double.storage(), Some(double), None));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_encrypted_is_told_by_its_plain_bytes_everywhere() {
+    for (storage, _double, _root) in storages() {
+        let config = Config { at_rest: sealed(KEY), ..Config::of(storage) };
+        let datastore = TestDatastore::of(config).await;
+        for (size, announced) in
+            [(0, false), (13, true), (100_000, false), (9 * MIB + 3, false), (9 * MIB + 3, true)]
+        {
+            let url = format!("plans?{RUN}&attempt=0&format=bin");
+            let plain = noise(size, 5);
+            let digest = Sha256::of(&plain).to_repr_digest();
+            let mut put = request(&datastore, Method::PUT, &url);
+            if announced {
+                put = put.header("repr-digest", &digest);
+            }
+            let answer = send(put.body(plain.clone())).await;
+            assert_eq!((answer.status, answer.header("etag")), (200, Some(&*etag(&plain))));
+            let answer = get(&datastore, &url).await;
+            assert!(answer.status == 200 && answer.body == plain, "{} bytes", answer.body.len());
+            assert_eq!(answer.header("etag"), Some(&*etag(&plain)));
+            assert_eq!(answer.header("repr-digest"), Some(&*digest));
+            let head = send(request(&datastore, Method::HEAD, &url)).await;
+            assert_eq!(head.header("content-length").unwrap(), size.to_string());
+            for (from, to) in [
+                (0, 1),
+                (5, 40),
+                (15, 17),
+                (16, 32),
+                (size.saturating_sub(20), size + 9),
+                (0, size),
+            ] {
+                let range = request(&datastore, Method::GET, &url)
+                    .header("range", format!("bytes={from}-{to}"));
+                let answer = send(range).await;
+                if from >= size {
+                    assert_eq!(answer.status, 416);
+                } else {
+                    assert_eq!(answer.status, 206);
+                    assert!(answer.body == plain[from..size.min(to + 1)], "{from}-{to} of {size}");
+                }
+            }
+            let again = request(&datastore, Method::PUT, &url).header("if-none-match", "*");
+            assert_eq!(send(again.body(plain.clone())).await.status, 200, "the same again");
+            let other = request(&datastore, Method::PUT, &url).header("if-none-match", "*");
+            assert_eq!(send(other.body("other")).await.status, 412);
+        }
+    }
+}
+
+#[tokio::test]
+async fn while_encryption_is_on_no_artifact_lies_there_in_plain() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let marker = b"S3CRET-CONTENT-OF-A-TENANT";
+    let mut urls = kinds().into_iter().map(|(url, ..)| url).collect::<Vec<_>>();
+    urls.extend([
+        format!("logs?{RUN}&attempt=0"),
+        format!("artifacts?{RUN}&attempt=0&name=run.json"),
+    ]);
+    for url in &urls {
+        stored(&datastore, url, *marker).await;
+        assert!(String::from_utf8_lossy(&get(&datastore, url).await.body).contains("S3CRET"));
+    }
+    let mut seen = 0;
+    for path in files(root.path()) {
+        let bytes = std::fs::read(root.path().join(&path)).unwrap();
+        assert!(!bytes.windows(6).any(|six| six == b"S3CRET"), "{}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 7);
+}
+
+#[tokio::test]
+async fn without_the_right_key_encrypted_bytes_are_no_answer() {
+    let root = TempDir::new().unwrap();
+    let url = format!("plans?{RUN}&attempt=0&format=json");
+    stored(&over(&root, sealed(KEY)).await, &url, "{\"a\":1}").await;
+    for at_rest in
+        [AtRest::default(), sealed("another"), AtRest { encrypts: false, ..sealed("another") }]
+    {
+        let datastore = over(&root, at_rest).await;
+        match request(&datastore, Method::GET, &url).send().await {
+            Ok(answer) => {
+                let refused = answer.status() == 500;
+                assert!(refused || answer.bytes().await.is_err(), "another key must not read it");
+            }
+            Err(error) => assert!(error.is_request(), "{error}"),
+        }
+    }
+    let off = over(&root, AtRest { encrypts: false, ..sealed(KEY) }).await;
+    assert_eq!(get(&off, &url).await.text(), "{\"a\":1}");
+    stored(&off, &url, "{\"a\":2}").await;
+    assert_eq!(
+        std::fs::read(root.path().join("layers/team-a/network/plan-1/0/plan.json")).unwrap(),
+        b"{\"a\":2}"
+    );
+    assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.text(), "{\"a\":2}");
+}
+
+#[test]
+fn cat_decrypts_with_the_key() {
+    let root = TempDir::new().unwrap();
+    write(&root, "layers/a/b/c/0/short.diff", &unhex(HELLO));
+    let storage = format!("file://{}", root.path().display());
+    let cat = |key: &str| {
+        let mut command = program(&["cat", "layers/a/b/c/0/short.diff", "--storage", &storage]);
+        command.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", key).output().unwrap().stdout
+    };
+    assert_eq!(cat(KEY), b"hello burrito");
+    assert_eq!(cat(""), unhex(HELLO));
+}
+
+#[tokio::test]
+async fn ds22_the_order_to_encrypt_is_checked_as_upstream_does_it() {
+    let refusals = async |at_rest: AtRest| {
+        let config = Config { at_rest, ..Config::of(Storage::Memory) };
+        let datastore = TestDatastore::of(config).await;
+        let mut told = String::new();
+        for body in [
+            "{",
+            "[]",
+            "{}",
+            "{\"encryptionKey\":\"\"}",
+            "{\"encryptionKey\":\"no\"}",
+            "{\"encryptionKey\":\"test-encryption-key\"}",
+        ] {
+            let answer = send(request(&datastore, Method::POST, "encrypt").body(body)).await;
+            assert!(answer.text().ends_with("}\n"));
+            told.extend([body, " -> ", &answer.refusal(), "\n"]);
+        }
+        let long = vec![b' '; 70_000];
+        let answer = send(request(&datastore, Method::POST, "encrypt").body(long)).await;
+        told + "70,000 bytes -> " + &answer.refusal()
+    };
+    insta::assert_snapshot!(refusals(AtRest::default()).await, @r#"
+        { -> 400 application/json {"error":"Invalid JSON format"}
+        [] -> 400 application/json {"error":"Invalid JSON format"}
+        {} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":""} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":"no"} -> 400 application/json {"error":"Encryption is not enabled in configuration"}
+        {"encryptionKey":"test-encryption-key"} -> 400 application/json {"error":"Encryption is not enabled in configuration"}
+        70,000 bytes -> 400 application/json {"error":"Failed to read request body"}
+        "#);
+    insta::assert_snapshot!(refusals(AtRest { encrypts: false, ..sealed(KEY) }).await, @r#"
+        { -> 400 application/json {"error":"Invalid JSON format"}
+        [] -> 400 application/json {"error":"Invalid JSON format"}
+        {} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":""} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":"no"} -> 401 application/json {"error":"Invalid encryption key"}
+        {"encryptionKey":"test-encryption-key"} -> 400 application/json {"error":"Encryption is not enabled in configuration"}
+        70,000 bytes -> 400 application/json {"error":"Failed to read request body"}
+        "#);
+    insta::assert_snapshot!(refusals(sealed(KEY)).await, @r#"
+        { -> 400 application/json {"error":"Invalid JSON format"}
+        [] -> 400 application/json {"error":"Invalid JSON format"}
+        {} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":""} -> 400 application/json {"error":"encryptionKey is required"}
+        {"encryptionKey":"no"} -> 401 application/json {"error":"Invalid encryption key"}
+        {"encryptionKey":"test-encryption-key"} -> 501 application/json {"error":"Not implemented in this version"}
+        70,000 bytes -> 400 application/json {"error":"Failed to read request body"}
+        "#);
+}
+
+#[tokio::test]
+async fn runs_attempts_and_the_latest_are_found_among_encrypted_ones() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    for attempt in [0, 2, 10] {
+        let text = format!("{{\"attempt\":{attempt}}}");
+        assert_eq!(
+            put(&datastore, &format!("plans?{RUN}&attempt={attempt}"), text).await.status,
+            200
+        );
+    }
+    assert_eq!(get(&datastore, &format!("plans?{RUN}")).await.text(), "{\"attempt\":10}");
+    assert_eq!(
+        get(&datastore, "runs?namespace=team-a&layer=network").await.json()["runs"][0]["run"],
+        "plan-1"
+    );
+}
