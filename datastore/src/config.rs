@@ -31,6 +31,7 @@ use crate::gc::Rules;
 use crate::limits::{self, Limits};
 use crate::seal::AtRest;
 use crate::store::Storage;
+use crate::tls::TlsFiles;
 
 /// What the program was told to do.
 #[derive(Debug)]
@@ -109,6 +110,8 @@ pub struct Config {
     pub at_rest: AtRest,
     /// How callers are told apart.
     pub auth: Auth,
+    /// By which certificate it speaks TLS; none means in plain.
+    pub tls: Option<TlsFiles>,
     /// How it ends.
     pub drain: Drain,
     /// How much of anything a caller may have.
@@ -120,7 +123,7 @@ impl Config {
     pub fn of(storage: Storage) -> Self {
         let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
         let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
-        Self { storage, at_rest, auth, drain, limits }
+        Self { storage, at_rest, auth, tls: None, drain, limits }
     }
 }
 
@@ -146,9 +149,6 @@ const USAGE: u8 = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_MEMORY: Memory = Memory(limits::MEMORY);
 const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
-
-/// Variables that ask for a protection this version cannot give. To pass them over would be worse.
-const PROTECTIONS: [&str; 1] = ["BURRITO_DATASTORE_TLS"];
 
 impl Command {
     /// Reads arguments and environment. Help, version and refusals are printed here, and what is left
@@ -236,15 +236,9 @@ impl Serve {
         let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
             Ok(Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]))
         })?;
-        for variable in PROTECTIONS {
-            if settings.says_yes(variable)? {
-                return Err(format!(
-                    "{variable} is set, and this version cannot do that yet: unset it to serve without"
-                ));
-            }
-        }
         let storage = settings.storage(flags.storage)?;
         let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
+        let tls = settings.tls(flags.tls_cert, flags.tls_key)?;
         let sizes = settings.sizes(&flags.max_size)?;
         let memory = settings.take(flags.max_memory, "--max-memory", &[], || Ok(MAX_MEMORY))?;
         let limits = Limits { sizes, memory: memory.0, ..Limits::default() };
@@ -255,7 +249,7 @@ impl Serve {
         let text = || Ok(LogFormat::Text);
         let log_format =
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
-        let config = Config { storage, at_rest, auth, drain, limits };
+        let config = Config { storage, at_rest, auth, tls, drain, limits };
         Ok(Self { listen: listen.0, log_format, config, settings: settings.all })
     }
 }
@@ -372,7 +366,6 @@ mod tests {
         insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "a b"), @"error: BURRITO_DATASTORE_STORAGE_S3_BUCKET: `s3://a b` names no bucket: write s3://bucket or s3://bucket/prefix");
         insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_MOCK", "yes"), @"error: BURRITO_DATASTORE_STORAGE_MOCK: `yes` is neither true nor false");
         insta::assert_snapshot!(refusal("datastore serve", &[]), @"error: neither HOME nor XDG_DATA_HOME says where to store: name a directory with --storage or PLANCHA_STORAGE, like file:///var/lib/plancha");
-        assert!(read("datastore serve", &[HOME, ("BURRITO_DATASTORE_TLS", "false")]).is_ok());
     }
 
     const CONFIG: &str = "/etc/burrito/config.yaml";
@@ -515,6 +508,22 @@ mod tests {
         assert_eq!(serve.config.at_rest.is_key(&"0123e4".into()), Some(true));
         assert!(!format!("{serve:?}").contains("0123e4"));
         assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);
+    }
+
+    #[test]
+    fn ds23_tls_is_by_burritos_files_or_by_those_that_are_named() {
+        let tls = |args: &str, env: Texts| read(args, env).map(|serve| serve.config.tls);
+        let yes = [HOME, ("BURRITO_DATASTORE_TLS", "true")];
+        let files = |cert: &str, key: &str| Some(TlsFiles { cert: cert.into(), key: key.into() });
+        let burritos = files("/etc/burrito/tls/tls.crt", "/etc/burrito/tls/tls.key");
+        assert_eq!(tls("datastore serve", &yes), Ok(burritos));
+        let named = "datastore serve --tls-cert /a --tls-key /b";
+        assert_eq!(tls(named, &yes), Ok(files("/a", "/b")));
+        assert_eq!(tls(named, &[HOME]), Ok(files("/a", "/b")));
+        assert_eq!(tls("datastore serve", &[HOME]), Ok(None));
+        assert_eq!(tls("datastore serve", &[HOME, ("BURRITO_DATASTORE_TLS", "false")]), Ok(None));
+        let (_, half) = tls("datastore serve --tls-cert /a", &[HOME]).unwrap_err();
+        insta::assert_snapshot!(half.lines().next().unwrap(), @"error: --tls-cert needs --tls-key beside it");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod seal;
 mod server;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
 mod transfer;
 
 use std::time::Duration;
@@ -41,7 +42,9 @@ pub use crate::auth::{
 };
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::server::Service;
 use crate::store::Store;
+use crate::tls::Tls;
 
 /// Time to remove what uploads that were broken off have left behind.
 const TIDY: Duration = Duration::from_secs(2);
@@ -52,15 +55,17 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Config { storage, at_rest, auth, drain, limits } = config;
+    let Config { storage, at_rest, auth, tls, drain, limits } = config;
     let cannot = || format!("cannot use the storage {storage}");
     let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     let store = store.at_rest(&at_rest);
     store.start().await.map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     let shown = auth.to_string();
     let gate = Gate::open(auth).await.context("cannot tell callers apart")?;
+    let tls = tls.map(Tls::open).transpose().context("cannot use the certificate")?;
     let address = listener.local_addr()?;
-    tracing::info!(address = %format_args!("http://{address}"), %storage, auth = %shown, "listening");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %shown, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));
     tokio::spawn(store.clone().tidy(shutdown.clone()));
 
@@ -73,7 +78,8 @@ pub async fn serve(
         metrics: Metrics::default(),
         shutdown: shutdown.clone(),
     };
-    server::run(listener, app::router(app), limits, shutdown, drain).await;
+    let service = Service { router: app::router(app), limits, tls };
+    server::run(listener, service, shutdown, drain).await;
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
         tracing::warn!("an upload that was broken off may have left a hidden file");
     }

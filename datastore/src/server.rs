@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -28,11 +29,21 @@ use self::socket::{Answering, Socket, Stage};
 use crate::config::Drain;
 use crate::lasting::lasting;
 use crate::limits::Limits;
+use crate::tls::Tls;
 
 /// A request whose head is not there so long after the end has begun is no request.
 const HEAD_AT_END: Duration = Duration::from_secs(1);
 /// Bytes read or written at once; also what a connection may hold of a body it cannot pass on yet.
 const BUFFER: usize = 256 << 10;
+
+/// What is served, and how.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) router: Router,
+    pub(crate) limits: Limits,
+    /// None means in plain.
+    pub(crate) tls: Option<Tls>,
+}
 
 /// How far the end has come.
 #[derive(Clone, Default)]
@@ -47,21 +58,20 @@ struct End {
 /// `drain.timeout` to do so.
 pub(crate) async fn run(
     listener: TcpListener,
-    router: Router,
-    limits: Limits,
+    service: Service,
     shutdown: CancellationToken,
     drain: Drain,
 ) {
     let connections = TaskTracker::new();
     let end = End::default();
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(service.limits.connections));
     let accepting = async {
         loop {
             // Never closed, so there is always a place in the end.
             let place = Arc::clone(&places).acquire_owned().await;
             match listener.accept().await {
                 Ok((socket, _)) => {
-                    let served = serve(socket, router.clone(), limits.clone(), end.clone());
+                    let served = serve(socket, service.clone(), end.clone());
                     connections.spawn(async {
                         served.await;
                         drop(place);
@@ -90,18 +100,36 @@ pub(crate) async fn run(
     }
 }
 
-async fn serve(tcp: TcpStream, router: Router, limits: Limits, end: End) {
+async fn serve(tcp: TcpStream, service: Service, end: End) {
     // Else the last bytes of an answer wait 40 ms for the acknowledgement of those before.
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
     let stage = Arc::new(Stage::default());
-    let socket = TokioIo::new(Socket::new(tcp, Arc::clone(&stage), &limits));
+    let Service { router, limits, tls } = service;
+    let socket = Socket::new(tcp, Arc::clone(&stage), &limits);
+    let Some(tls) = tls else { return speak(socket, router, stage, end).await };
+    let accepted = tokio::select! {
+        accepted = tls.acceptor().accept(socket) => accepted,
+        () = end.closing.cancelled() => return,
+    };
+    match accepted {
+        Ok(socket) => speak(socket, router, stage, end).await,
+        Err(error) => tracing::debug!(%error, "no TLS"),
+    }
+}
+
+async fn speak(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    stage: Arc<Stage>,
+    end: End,
+) {
     let service = service_fn(|request| answer(request, router.clone(), Arc::clone(&stage)));
     let mut http = http1::Builder::new();
     // A caller that has said all it has to say may still want the answer.
     http.max_buf_size(BUFFER).half_close(true);
-    let mut connection = pin!(http.serve_connection(socket, service));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = end.closing.cancelled() => {

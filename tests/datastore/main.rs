@@ -22,4 +22,5 @@ mod process;
 mod runs;
 mod seal;
 mod service;
+mod tls;
 mod transfer;

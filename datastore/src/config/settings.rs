@@ -15,6 +15,7 @@ use crate::kind::Kind;
 use crate::limits::{Size, Sizes};
 use crate::seal::AtRest;
 use crate::store::{Cloud, Provider, Storage, Variables};
+use crate::tls::TlsFiles;
 
 /// What the program finds around it.
 #[derive(Clone, Copy)]
@@ -46,6 +47,9 @@ pub(super) struct Given {
 const AZURE_ACCOUNT: &str = "BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT";
 const KEY: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY";
 const ENCRYPTION: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED";
+const TLS: &str = "BURRITO_DATASTORE_TLS";
+/// Where Burrito's chart mounts the certificate.
+const BURRITOS: &str = "/etc/burrito/tls";
 /// Which of Burrito's buckets counts, if it has several.
 const BUCKETS: [(&str, &str); 3] = [
     ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "az"),
@@ -156,6 +160,26 @@ impl<'a> Settings<'a> {
             }
         }
         Ok(AtRest { key, encrypts })
+    }
+
+    pub(super) fn tls(
+        &mut self,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> Result<Option<TlsFiles>, String> {
+        let given = self.variable(TLS).map(|given| given.source);
+        let (source, files) = match (cert, key) {
+            (Some(cert), Some(key)) => ("--tls-cert", TlsFiles { cert, key }),
+            (None, None) if !self.says_yes(TLS)? => return Ok(None),
+            (None, None) => {
+                let [cert, key] = ["tls.crt", "tls.key"].map(|name| Path::new(BURRITOS).join(name));
+                (given.unwrap_or(TLS), TlsFiles { cert, key })
+            }
+            (Some(_), None) => return Err("--tls-cert needs --tls-key beside it".to_owned()),
+            (None, Some(_)) => return Err("--tls-key needs --tls-cert beside it".to_owned()),
+        };
+        self.note("--tls-cert", &files, source);
+        Ok(Some(files))
     }
 
     fn burritos_storage(&self) -> Result<Option<(&'static str, Storage)>, String> {

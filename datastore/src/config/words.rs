@@ -247,6 +247,15 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub(super) auth: AuthFlags,
 
+    /// Speak TLS, by this certificate (PEM); read again when it changes
+    /// [default: /etc/burrito/tls/tls.crt if BURRITO_DATASTORE_TLS is true]
+    #[arg(long, value_name = "FILE")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(super) tls_key: Option<PathBuf>,
+
     /// How large an upload may be, by kind; may be repeated
     /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB]
     #[arg(long, value_name = "KIND=SIZE")]

@@ -113,7 +113,8 @@ impl TestDatastore {
     /// One that was told all this.
     pub async fn of(config: Config) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(::datastore::serve(listener, config, stop.clone()));
         Self { url, _running: stop.drop_guard(), directory: None, double: None }
