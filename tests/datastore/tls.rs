@@ -74,16 +74,17 @@ async fn ds23_artifacts_go_over_tls_and_plain_http_is_refused() {
     let url = format!("{}api/plans?{RUN}&attempt=0", datastore.url);
     let plan = noise(5 << 20, 1);
     assert_eq!(client.put(&url).body(plan.clone()).send().await.unwrap().status(), 200);
-    let answer = client.get(&url).send().await.unwrap();
-    assert_eq!(answer.version(), reqwest::Version::HTTP_11);
-    assert!(answer.bytes().await.unwrap() == plan);
+    let got = client.get(&url).send().await.unwrap();
+    assert_eq!(got.version(), reqwest::Version::HTTP_11);
+    assert!(got.bytes().await.unwrap() == plan);
     assert!(!is_served(&datastore, &issue().client()).await, "another authority");
 
-    let mut plain = TcpStream::connect(datastore.url.socket_addrs(|| None).unwrap()[0]).unwrap();
-    plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut unencrypted =
+        TcpStream::connect(datastore.url.socket_addrs(|| None).unwrap()[0]).unwrap();
+    unencrypted.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    unencrypted.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let mut answer = Vec::new();
-    let _reset = plain.read_to_end(&mut answer);
+    let _reset = unencrypted.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP/1.1 200"), "{answer:?}");
     assert!(is_served(&datastore, &client).await);
 }
