@@ -5,8 +5,10 @@
 mod artifacts;
 mod auth;
 mod bundles;
+mod burrito;
 mod client;
 mod clouds;
+mod cluster;
 mod commands;
 mod cut;
 mod endurance;

@@ -128,7 +128,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn sigterm_during_an_upload_finishes_it_and_exits_0() {
+fn ds28_sigterm_during_an_upload_finishes_it_and_exits_0() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let directory = TempDir::new().unwrap();
         let mut datastore = Running::start(directory.path(), &[]);
