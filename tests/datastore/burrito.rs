@@ -99,7 +99,17 @@ async fn ds07_ds15_what_is_missing_is_said_in_upstreams_words() {
         "GET repository/revision/bundle?name=a&namespace=b&ref=main",
         "PUT repository/revision/bundle?name=a&namespace=b&ref=main&revision=",
         "GET repository/revision/bundle?name=a&ref=main&revision=abc",
-    ]).await, @"");
+    ]).await, @"
+        PUT plans?attempt=&format=json&layer=a&namespace=b&run=c -> 400 text/plain; charset=UTF-8 missing query parameters
+        PUT plans?attempt=0&format=json&layer=&namespace=b&run=c -> 400 text/plain; charset=UTF-8 missing query parameters
+        GET plans?format=json&layer=a&namespace=b -> 400 text/plain; charset=UTF-8 missing query parameters
+        GET plans?layer=a&namespace=&run=c -> 400 text/plain; charset=UTF-8 missing query parameters
+        GET logs?attempt=0&layer=a&namespace=b -> 400 text/plain; charset=UTF-8 missing query parameters
+        PUT logs?layer=a&namespace=b&run=c -> 400 text/plain; charset=UTF-8 missing query parameters
+        GET repository/revision/bundle?name=a&namespace=b&ref=main -> 400 text/plain; charset=UTF-8 missing revision parameter
+        PUT repository/revision/bundle?name=a&namespace=b&ref=main&revision= -> 400 text/plain; charset=UTF-8 missing revision parameter
+        GET repository/revision/bundle?name=a&ref=main&revision=abc -> 400 text/plain; charset=UTF-8 missing query parameters
+        ");
 }
 
 #[tokio::test]
