@@ -73,7 +73,8 @@ pub enum MirrorFault {
 
 #[derive(Default)]
 struct Site {
-    files: HashMap<String, Bytes>,
+    /// With their tags, which cost more to make than the rest of an answer.
+    files: HashMap<String, (Bytes, String)>,
     versions: HashMap<&'static str, Vec<String>>,
     faults: HashMap<String, MirrorFault>,
     /// Further headers of the answers for a path.
@@ -202,12 +203,13 @@ impl ReleaseMirror {
 
     /// Replaces a file.
     pub fn put(&self, path: &str, contents: Vec<u8>) {
-        self.site.lock().unwrap().files.insert(path.to_owned(), contents.into());
+        let etag = format!("\"{}\"", Sha256::of(&contents));
+        self.site.lock().unwrap().files.insert(path.to_owned(), (contents.into(), etag));
     }
 
     /// What it has at a path.
     pub fn file(&self, path: &str) -> Vec<u8> {
-        self.site.lock().unwrap().files[path].to_vec()
+        self.site.lock().unwrap().files[path].0.to_vec()
     }
 
     /// Removes a file.
@@ -397,8 +399,7 @@ async fn answer(State(site): State<Arc<Mutex<Site>>>, uri: Uri, headers: HeaderM
             (StatusCode::FOUND, [(header::LOCATION, path)]).into_response()
         }
         (_, None) => StatusCode::NOT_FOUND.into_response(),
-        (fault, Some(contents)) => {
-            let etag = format!("\"{}\"", Sha256::of(&contents));
+        (fault, Some((contents, etag))) => {
             if headers.get(header::IF_NONE_MATCH).is_some_and(|tag| *tag == *etag) {
                 return StatusCode::NOT_MODIFIED.into_response();
             }
