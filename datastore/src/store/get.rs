@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use futures::stream::{self, BoxStream};
@@ -169,10 +169,11 @@ fn pieces(file: std::fs::File, range: Range<u64>) -> ByteStream {
         .map(move |start| {
             let file = Arc::clone(&file);
             let length = usize::try_from(end - start).map_or(PIECE, |rest| rest.min(PIECE));
+            // Made here and not over there: a thread that makes and never frees makes ever more.
+            let mut piece = BytesMut::zeroed(length);
             tokio::task::spawn_blocking(move || {
-                let mut piece = vec![0; length];
                 file.read_exact_at(&mut piece, start)?;
-                Ok::<_, std::io::Error>(Bytes::from(piece))
+                Ok::<_, std::io::Error>(piece.freeze())
             })
         })
         .buffered(AHEAD)
