@@ -135,7 +135,9 @@ impl Operation {
             _ => "text/plain",
         };
         for (status, answer) in &mut self.answers {
-            if status.starts_with(['4', '5']) && status != "404" {
+            if status == "401" {
+                answer["content"] = json!({ "application/json": {} });
+            } else if status.starts_with(['4', '5']) && status != "404" {
                 answer["content"] = json!({ refusal: {} });
             }
         }
@@ -168,6 +170,8 @@ impl Takes for HeaderMap {
 impl<T: FromParams> Takes for Query<T> {
     fn describe(operation: &mut Operation) {
         operation.route = Some(T::ROUTE);
+        operation.answer("401", "Nobody is known by this token, or there is none.");
+        operation.answer("403", "This caller may not do that in this namespace.");
         for Asked { name, required, type_name } in Params::asked_by::<T>() {
             operation.parameters.push(json!({
                 "name": name, "in": "query", "required": required, "schema": schema(type_name),

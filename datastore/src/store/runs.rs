@@ -79,6 +79,8 @@ impl Store {
             let page = pages.list_paginated(Some(&full), options).await.map_err(backend)?;
             cursor.token = page.page_token;
             let mut found = page.result.objects;
+            // The token is the caller's word: a backend that believes it must not lead elsewhere.
+            found.retain(|meta| meta.location.as_ref().starts_with(&full));
             found.sort_by(|a, b| a.location.cmp(&b.location));
             for entry in found.iter().filter_map(|meta| meta.location.filename()) {
                 if let Some((_, run)) = parse_entry(entry)
