@@ -2,7 +2,7 @@
 //! the SHA-256 of a text. No header tells such an object from a plain one, and nothing proves that it is
 //! whole: for that there is the digest, which is always that of the plain bytes.
 //!
-//! It knows bytes, not where they lie. What an object is that nobody has marked, [`looks_sealed`] says.
+//! It knows bytes, not where they lie. What an object is that nobody has marked, its content says.
 
 use std::fmt;
 use std::str::FromStr;

@@ -81,7 +81,10 @@ Examples:
 
   run='namespace=default&layer=network&run=r1'
   curl -T plan.bin \"http://127.0.0.1:8080/api/plans?$run&attempt=0&format=bin\"
-  curl \"http://127.0.0.1:8080/api/attempts?$run\"";
+  curl \"http://127.0.0.1:8080/api/attempts?$run\"
+
+Burrito's config.yaml is read, too, from /etc/burrito, ~/.burrito or the working directory, and its variables
+(BURRITO_...) over it; flags go over both. `datastore check` shows what came of them.";
 
 const TOKEN: &str = "\
 The token is printed, and kept nowhere else: the rule has only its sha256. Without --rules the rule is
