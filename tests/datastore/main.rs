@@ -11,6 +11,7 @@ mod clouds;
 mod cluster;
 mod commands;
 mod cut;
+mod disk;
 mod endurance;
 mod faults;
 mod gc;
