@@ -12,6 +12,8 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::error::chain;
+
 use super::{BoxError, Store, StoreError, backend, parse, random, timestamp};
 
 /// Something that a backend can do.
@@ -322,16 +324,7 @@ fn status(text: &str) -> Option<u16> {
     status.get(..3)?.parse().ok()
 }
 
-/// An error and its causes, on one line; each only once.
+/// An error and its causes, on one line.
 fn text(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
