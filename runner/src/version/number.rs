@@ -188,12 +188,10 @@ fn parse_version(text: &str) -> Option<Version> {
     }
     let written = segments.len();
     segments.resize(written.max(3), 0);
-    Some(Version {
-        segments,
-        written,
-        pre: pre.to_owned(),
-        meta: meta.unwrap_or_default().to_owned(),
-    })
+    let meta = meta.unwrap_or_default().to_owned();
+    let version = Version { segments, written, pre: pre.to_owned(), meta };
+    // Filled up with zeros it is longer.
+    (version.to_string().len() <= MAX_LENGTH).then_some(version)
 }
 
 impl FromStr for Version {

@@ -353,3 +353,13 @@ proptest! {
         drop(text.parse::<Constraint>().map(|constraint| constraint.to_string()));
     }
 }
+
+#[test]
+fn a_version_is_never_shown_so_long_that_it_could_not_be_read_back() {
+    for rest in [120, 121, 122, 123, 126, 127] {
+        let text = format!("1-{}", "N".repeat(rest - 1));
+        let shown = text.parse::<Version>().map(|version| version.to_string());
+        assert_eq!(shown.is_ok(), text.len() + ".0.0".len() <= 128, "{text}");
+        assert!(shown.iter().all(|shown| shown.parse::<Version>().is_ok()), "{shown:?}");
+    }
+}
