@@ -5,6 +5,7 @@
 //! published versions; and only where no connection can be had a program on `PATH` that will do. A
 //! refusal, a wrong digest or a bad signature is never answered by taking something else.
 
+mod app;
 mod command;
 mod error;
 mod feed;
@@ -16,6 +17,7 @@ mod mirror;
 mod outage;
 mod path;
 mod progress;
+mod remote;
 mod signature;
 mod site;
 mod store;
@@ -101,18 +103,24 @@ impl fmt::Display for Source {
 }
 
 impl Releases {
-    /// Touches neither disk nor network.
+    /// Reads tenv's file of mirrors, and touches nothing else.
     pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
         let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
+        let mut tenv = environment.tenv.clone();
+        remote::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
         Ok(Self {
             args: args.clone(),
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
             memory: Memory::new(cache.clone()),
-            http: Http::new(args.ca_file.clone(), credentials(args, &environment.tenv)),
-            tenv: environment.tenv.clone(),
+            http: Http::new(
+                args.ca_file.clone(),
+                credentials(args, &tenv),
+                tenv.github_app.clone(),
+            ),
+            tenv,
             cache,
         })
     }
@@ -239,8 +247,13 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
             ToolName::Tofu => &args.tofu_url,
             ToolName::Terragrunt => &args.terragrunt_url,
         };
+        let rewritten = mirror.rewrite.as_ref().map(|(_, new)| new);
         let named = [&mirror.remote, &mirror.list_url, &mirror.url_template];
-        let named = named.into_iter().flatten().filter_map(|url| origin(url.expose_secret()));
+        let named = named
+            .into_iter()
+            .flatten()
+            .chain(rewritten)
+            .filter_map(|url| origin(url.expose_secret()));
         let origins = named.chain(flag.as_ref().map(Url::origin));
         if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
             credentials.extend(origins.map(|origin| Credential {
@@ -269,6 +282,7 @@ fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {
         request: wanted.request.to_string(),
         origin: wanted.origin.clone(),
         nearest: list.nearest(&wanted.request),
+        list: list.source.clone(),
     }
 }
 
@@ -288,7 +302,13 @@ pub(crate) mod fuzz {
 
     /// Lists of versions, of every format.
     pub fn list(bytes: &[u8]) {
-        for format in [ListFormat::Index, ListFormat::Api, ListFormat::GitHub, ListFormat::Html] {
+        for format in [
+            ListFormat::Index,
+            ListFormat::Api,
+            ListFormat::GitHub,
+            ListFormat::Html,
+            ListFormat::HtmlText,
+        ] {
             drop(feed::parse(format, bytes));
         }
     }
