@@ -32,13 +32,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
-use url::Url;
+use url::{Origin, Url};
 
 use datastore_api::Sha256;
 
 use crate::config::{Environment, Tenv, ToolArgs};
 use crate::version::{Reason, Request, ToolName, Version, Wanted};
-use http::{Credential, Http, Proof};
+use http::{Credential, Http, Proof, Provable};
 use list::List;
 use memory::Memory;
 use site::Site;
@@ -110,16 +110,13 @@ impl Releases {
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
         let mut tenv = environment.tenv.clone();
         remote::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
+        let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
             memory: Memory::new(cache.clone()),
-            http: Http::new(
-                args.ca_file.clone(),
-                credentials(args, &tenv),
-                tenv.github_app.clone(),
-            ),
+            http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app),
             tenv,
             cache,
         })
@@ -262,18 +259,25 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
             }));
         }
     }
-    let own = |tool| {
-        let mirror = tenv.mirror(tool);
-        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
-        url.filter(|_| mirror.list_mode.as_deref() == Some("api"))?.expose_secret().into()
-    };
-    let apis = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
-    for api in std::iter::once(site::GITHUB_API).chain(apis) {
-        if let (Some(origin), Some(token)) = (origin(api), &tenv.github_token) {
+    for origin in apis(tenv) {
+        if let Some(token) = &tenv.github_token {
             credentials.push(Credential { origin, proof: Proof::Bearer(token.clone()) });
         }
     }
     credentials
+}
+
+/// The APIs of GitHub's that may know a token: its own, and those that are said to be one.
+fn apis(tenv: &Tenv) -> Vec<Origin> {
+    let own = |tool| {
+        let mirror = tenv.mirror(tool);
+        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
+        let url = url.filter(|_| mirror.list_mode.as_deref().map(str::trim) == Some("api"))?;
+        Some(url.expose_secret())
+    };
+    let own = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
+    let all = std::iter::once(site::GITHUB_API).chain(own);
+    all.filter_map(|url| Url::parse(url.trim()).ok()).map(|url| url.origin()).collect()
 }
 
 fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {

@@ -135,7 +135,7 @@ pub struct Tenv {
     pub validation: Option<String>,
     /// `TENV_GITHUB_TOKEN` and its like.
     pub github_token: Option<SecretString>,
-    /// `TENV_GITHUB_APP_ID` and its like, which a token goes before.
+    /// `TENV_GITHUB_APP_ID` and what belongs to it; a token goes before it.
     pub github_app: Option<GitHubApp>,
     /// `TFENV_REMOTE` and its like.
     pub terraform: MirrorVariables,
@@ -148,33 +148,25 @@ pub struct Tenv {
 /// A GitHub App, which may have a token made for it.
 #[derive(Clone, Debug, Default)]
 pub struct GitHubApp {
-    /// What the names begin with: `TENV_`.
-    pub prefix: &'static str,
-    /// `_GITHUB_APP_ID`
+    /// `TENV_GITHUB_APP_ID`
     pub id: String,
-    /// `_GITHUB_APP_INSTALLATION_ID`
+    /// `TENV_GITHUB_APP_INSTALLATION_ID`
     pub installation: Option<String>,
-    /// `_GITHUB_APP_PEM`
+    /// `TENV_GITHUB_APP_PEM`
     pub pem: Option<SecretString>,
-    /// `_GITHUB_APP_PEM_FILE`
+    /// `TENV_GITHUB_APP_PEM_FILE`
     pub pem_file: Option<PathBuf>,
 }
 
 impl GitHubApp {
-    fn read(prefix: &'static str) -> Option<Self> {
-        let of_app = |name: &str| text(&format!("{prefix}GITHUB_APP_{name}"));
+    fn read() -> Option<Self> {
+        let of_app = |name: &str| text(&format!("TENV_GITHUB_APP_{name}"));
         Some(Self {
-            prefix,
             id: of_app("ID")?.trim().to_owned(),
             installation: of_app("INSTALLATION_ID").map(|id| id.trim().to_owned()),
             pem: of_app("PEM").map(Into::into),
             pem_file: of_app("PEM_FILE").map(PathBuf::from),
         })
-    }
-
-    /// The name of one of its variables.
-    pub fn name(&self, name: &str) -> String {
-        format!("{}GITHUB_APP_{name}", self.prefix)
     }
 }
 
@@ -226,7 +218,7 @@ impl Tenv {
             remote_conf: text("TENV_REMOTE_CONF").map(PathBuf::from),
             validation: text("TENV_VALIDATION"),
             github_token: token.map(|token| token.trim().to_owned().into()),
-            github_app: ["TENV_", "TOFUENV_"].into_iter().find_map(GitHubApp::read),
+            github_app: GitHubApp::read(),
             terraform: MirrorVariables::read("TFENV_", Some("TFENV_HASHICORP_PGP_KEY")),
             tofu: MirrorVariables::read("TOFUENV_", Some("TOFUENV_OPENTOFU_PGP_KEY")),
             terragrunt: MirrorVariables::read("TG_", None),

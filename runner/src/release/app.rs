@@ -48,7 +48,7 @@ pub(super) async fn token(
             parsed(&url, &http.get_as(&url, MAX_ANSWER, &proof).await?)?;
         let Some(first) = installations.first() else {
             let reason = "this App is installed nowhere".to_owned();
-            return Err(ReleaseError::Variable { name: app.name("ID"), reason });
+            return Err(ReleaseError::Variable { name: "TENV_GITHUB_APP_ID".to_owned(), reason });
         };
         first.id.to_string()
     };
@@ -101,7 +101,7 @@ fn read(file: &Path) -> Result<SecretString, ReleaseError> {
 fn no_key(app: &GitHubApp) -> ReleaseError {
     let name = match (&app.pem, &app.pem_file) {
         (None, Some(file)) => file.display().to_string(),
-        _ => app.name("PEM"),
+        _ => "TENV_GITHUB_APP_PEM".to_owned(),
     };
     ReleaseError::Variable { name, reason: "no RSA private key (PEM)".to_owned() }
 }

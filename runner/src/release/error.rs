@@ -204,7 +204,7 @@ pub(crate) enum ReleaseError {
         source: io::Error,
     },
     /// The disk, or what lies on it.
-    #[error("installing tools")]
+    #[error("a file or directory cannot be used")]
     Io(#[from] io::Error),
     /// Nobody takes the answer.
     #[error("writing to stdout")]
@@ -318,7 +318,7 @@ impl ReleaseError {
                 "free some space (or raise the quota), or name a directory on another disk"
             }
             Self::Stdout(_) => "see what reads the answer",
-            Self::Io(_) => "check the directory, or name another with --bin-dir",
+            Self::Io(_) => "see that it may be written, or name another directory",
             Self::Client(_) => "check the system's certificates",
         }
     }

@@ -68,13 +68,19 @@ pub(super) enum Proof {
     Bearer(SecretString),
 }
 
+/// A GitHub App, and who may know what proves it.
+pub(super) struct Provable {
+    pub(super) app: GitHubApp,
+    pub(super) apis: Vec<Origin>,
+}
+
 /// Fetches URLs.
 pub(super) struct Http {
     ca_file: Option<PathBuf>,
     credentials: Vec<Credential>,
     pub(super) limits: Limits,
     client: OnceLock<Client>,
-    app: Option<GitHubApp>,
+    app: Option<Provable>,
     /// The token of the App, once it was asked for.
     app_token: OnceLock<Credential>,
 }
@@ -91,7 +97,7 @@ impl Http {
     pub(super) fn new(
         ca_file: Option<PathBuf>,
         credentials: Vec<Credential>,
-        app: Option<GitHubApp>,
+        app: Option<Provable>,
     ) -> Self {
         Self {
             ca_file,
@@ -106,11 +112,12 @@ impl Http {
     /// Sees that there is a token for the API of GitHub's with this list, if an App may have one and
     /// none is there.
     pub(super) async fn prove(&self, list: &str) -> Result<(), ReleaseError> {
-        let Some((app, (api, _))) = self.app.as_ref().zip(list.split_once("/repos/")) else {
+        let Some((provable, (api, _))) = self.app.as_ref().zip(list.split_once("/repos/")) else {
             return Ok(());
         };
+        let Provable { app, apis } = provable;
         let Ok(origin) = Url::parse(list).map(|url| url.origin()) else { return Ok(()) };
-        if self.credential(&origin).is_none() {
+        if apis.contains(&origin) && self.credential(&origin).is_none() {
             let proof = Proof::Bearer(app::token(self, api, app).await?);
             // Two at once have the same right.
             drop(self.app_token.set(Credential { origin, proof }));

@@ -317,7 +317,11 @@ impl Mirror<'_> {
             (_, None) => Ok(None),
             ("LIST_MODE", Some(mode @ ("api" | "html" | "mirror")))
             | ("INSTALL_MODE", Some(mode @ ("api" | "direct" | "mirror"))) => Ok(Some(mode)),
-            (_, Some(mode)) => Err(self.variable(name, &format!("`{mode}` is no mode of it"))),
+            (_, Some(mode)) => {
+                let modes = if name == "LIST_MODE" { "api, html" } else { "api, direct" };
+                let reason = format!("`{mode}` is no mode of it: {modes} and mirror are");
+                Err(self.variable(name, &reason))
+            }
         }
     }
 

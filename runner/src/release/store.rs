@@ -78,6 +78,8 @@ impl Store {
             file => file?,
         };
         let file = file.into_file();
+        // Else a umask would keep those out who come after a killed installer. It may be another's.
+        drop(file.set_permissions(std::fs::Permissions::from_mode(0o644)));
         let mut told = false;
         let started = Instant::now();
         loop {

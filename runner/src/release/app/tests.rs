@@ -4,6 +4,7 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPub
 use support::{MirrorFault, ReleaseMirror};
 
 use super::*;
+use crate::release::http::Provable;
 use crate::release::site::{ListAt, ListFormat};
 
 fn pem(key: &RsaKeyPair) -> String {
@@ -15,12 +16,7 @@ fn pem(key: &RsaKeyPair) -> String {
 }
 
 fn app(pem: &str) -> GitHubApp {
-    GitHubApp {
-        prefix: "TENV_",
-        id: "42".to_owned(),
-        pem: Some(pem.into()),
-        ..GitHubApp::default()
-    }
+    GitHubApp { id: "42".to_owned(), pem: Some(pem.into()), ..GitHubApp::default() }
 }
 
 #[test]
@@ -57,9 +53,15 @@ async fn a_list_of_githubs_is_asked_with_the_token_of_an_installation() {
         mirror.put(&path, format!(r#"{{"token": "of {id}", "expires_at": ""}}"#).into_bytes());
     }
     let at = ListAt { url: format!("{}{list}", mirror.address()), format: ListFormat::GitHub };
+    let apis = vec![url::Url::parse(mirror.address()).unwrap().origin()];
+    // A place that nobody has called an API of GitHub's is told nothing.
+    let stranger = Provable { app: app(&pem(&key)), apis: Vec::new() };
+    let http = Http::new(None, Vec::new(), Some(stranger));
+    crate::release::feed::ask(&http, &at, None).await.unwrap();
+    assert_eq!((mirror.credentials(list), mirror.all_requests()), (None, 1));
     for (installation, token) in [(None, "of 7"), (Some("9".to_owned()), "of 9")] {
         let app = GitHubApp { installation, ..app(&pem(&key)) };
-        let http = Http::new(None, Vec::new(), Some(app));
+        let http = Http::new(None, Vec::new(), Some(Provable { app, apis: apis.clone() }));
         for _ in 0..2 {
             let asked = crate::release::feed::ask(&http, &at, None).await.unwrap().unwrap();
             assert_eq!(asked.versions, ["1.0.0"]);
@@ -69,7 +71,8 @@ async fn a_list_of_githubs_is_asked_with_the_token_of_an_installation() {
     assert_eq!(mirror.requests("/api/v3/app/installations"), 1);
     assert_eq!(mirror.requests("/api/v3/app/installations/9/access_tokens"), 1, "once a run");
     mirror.fault("/api/v3/app/installations", MirrorFault::Status(401, 9));
-    let http = Http::new(None, Vec::new(), Some(app(&pem(&key))));
+    let provable = Provable { app: app(&pem(&key)), apis };
+    let http = Http::new(None, Vec::new(), Some(provable));
     let error = crate::release::feed::ask(&http, &at, None).await.err().unwrap();
     assert!(error.to_string().ends_with("/app/installations answered 401"), "{error}");
     assert!(error.next().contains("TENV_GITHUB_APP_ID"), "{}", error.next());
