@@ -6,7 +6,7 @@
 mod environment;
 mod tools;
 
-pub use environment::{Environment, MirrorVariables, Pod, Tenv};
+pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv};
 pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, TargetArgs, ToolArgs};
 
 use std::ffi::OsString;

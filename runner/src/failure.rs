@@ -196,7 +196,15 @@ impl From<&VersionError> for Failure {
             VersionError::Request { place, .. } if place.starts_with("--") => Kind::Usage,
             _ => Kind::Config,
         };
-        Self::new(kind, error)
+        let failure = Self::new(kind, error);
+        match error {
+            VersionError::Request { .. } => failure.next_step(
+                "write a version (1.9.8), a constraint (`~> 1.9`, `>= 1.5, != 1.5.3, < 2`) or a keyword \
+                 (latest, latest-pre, latest-allowed, min-required, latest:REGEX, min:REGEX), and nothing \
+                 else: no comment, no second line",
+            ),
+            _ => failure,
+        }
     }
 }
 

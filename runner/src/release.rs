@@ -5,6 +5,7 @@
 //! published versions; and only where no connection can be had a program on `PATH` that will do. A
 //! refusal, a wrong digest or a bad signature is never answered by taking something else.
 
+mod app;
 mod command;
 mod error;
 mod feed;
@@ -16,6 +17,7 @@ mod mirror;
 mod outage;
 mod path;
 mod progress;
+mod remote;
 mod signature;
 mod site;
 mod store;
@@ -30,13 +32,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
-use url::Url;
+use url::{Origin, Url};
 
 use datastore_api::Sha256;
 
 use crate::config::{Environment, Tenv, ToolArgs};
 use crate::version::{Reason, Request, ToolName, Version, Wanted};
-use http::{Credential, Http, Proof};
+use http::{Credential, Http, Proof, Provable};
 use list::List;
 use memory::Memory;
 use site::Site;
@@ -101,18 +103,21 @@ impl fmt::Display for Source {
 }
 
 impl Releases {
-    /// Touches neither disk nor network.
+    /// Reads tenv's file of mirrors, and touches nothing else.
     pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
         let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
+        let mut tenv = environment.tenv.clone();
+        remote::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
+        let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
             memory: Memory::new(cache.clone()),
-            http: Http::new(args.ca_file.clone(), credentials(args, &environment.tenv)),
-            tenv: environment.tenv.clone(),
+            http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app),
+            tenv,
             cache,
         })
     }
@@ -239,8 +244,13 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
             ToolName::Tofu => &args.tofu_url,
             ToolName::Terragrunt => &args.terragrunt_url,
         };
+        let rewritten = mirror.rewrite.as_ref().map(|(_, new)| new);
         let named = [&mirror.remote, &mirror.list_url, &mirror.url_template];
-        let named = named.into_iter().flatten().filter_map(|url| origin(url.expose_secret()));
+        let named = named
+            .into_iter()
+            .flatten()
+            .chain(rewritten)
+            .filter_map(|url| origin(url.expose_secret()));
         let origins = named.chain(flag.as_ref().map(Url::origin));
         if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
             credentials.extend(origins.map(|origin| Credential {
@@ -249,18 +259,25 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
             }));
         }
     }
-    let own = |tool| {
-        let mirror = tenv.mirror(tool);
-        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
-        url.filter(|_| mirror.list_mode.as_deref() == Some("api"))?.expose_secret().into()
-    };
-    let apis = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
-    for api in std::iter::once(site::GITHUB_API).chain(apis) {
-        if let (Some(origin), Some(token)) = (origin(api), &tenv.github_token) {
+    for origin in apis(tenv) {
+        if let Some(token) = &tenv.github_token {
             credentials.push(Credential { origin, proof: Proof::Bearer(token.clone()) });
         }
     }
     credentials
+}
+
+/// The APIs of GitHub's that may know a token: its own, and those that are said to be one.
+fn apis(tenv: &Tenv) -> Vec<Origin> {
+    let own = |tool| {
+        let mirror = tenv.mirror(tool);
+        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
+        let url = url.filter(|_| mirror.list_mode.as_deref().map(str::trim) == Some("api"))?;
+        Some(url.expose_secret())
+    };
+    let own = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
+    let all = std::iter::once(site::GITHUB_API).chain(own);
+    all.filter_map(|url| Url::parse(url.trim()).ok()).map(|url| url.origin()).collect()
 }
 
 fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {
@@ -269,6 +286,7 @@ fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {
         request: wanted.request.to_string(),
         origin: wanted.origin.clone(),
         nearest: list.nearest(&wanted.request),
+        list: list.source.clone(),
     }
 }
 
@@ -288,7 +306,13 @@ pub(crate) mod fuzz {
 
     /// Lists of versions, of every format.
     pub fn list(bytes: &[u8]) {
-        for format in [ListFormat::Index, ListFormat::Api, ListFormat::GitHub, ListFormat::Html] {
+        for format in [
+            ListFormat::Index,
+            ListFormat::Api,
+            ListFormat::GitHub,
+            ListFormat::Html,
+            ListFormat::HtmlText,
+        ] {
             drop(feed::parse(format, bytes));
         }
     }

@@ -215,44 +215,47 @@ pub fn wanted(
         }
         None => search.request(tool)?,
     };
-    let nothing = || ("latest-allowed".to_owned(), nothing_asks(tool).to_owned());
-    let (text, origin) = found.unwrap_or_else(nothing);
-    let request = request_of(&mut search, tool, &text, &origin)?;
+    let (text, origin) = match found {
+        Some((text, origin)) => (text, Some(origin)),
+        None => ("latest-allowed".to_owned(), None),
+    };
+    let (request, of_itself) = request_of(&mut search, tool, &text, origin.as_deref())?;
+    let origin = origin.unwrap_or(of_itself);
     let (why, looked_at) = (search.why, search.looked_at);
     Ok(Wanted { tool, request, origin, dir: dir.to_owned(), why, looked_at })
 }
 
-/// The origin of a request that nothing but the code makes.
-fn nothing_asks(tool: ToolName) -> &'static str {
-    match tool {
-        ToolName::Terraform | ToolName::Tofu => "required_version",
-        ToolName::Terragrunt => "nothing in particular",
-    }
-}
-
+/// The request that is meant, and who makes it where nobody has made one: the code, a default constraint,
+/// or nothing.
 fn request_of(
     search: &mut Search<'_>,
     tool: ToolName,
     text: &str,
-    origin: &str,
-) -> Result<Request, VersionError> {
+    origin: Option<&str>,
+) -> Result<(Request, String), VersionError> {
     let mut request = match text {
         "latest-allowed" => Request::Highest(search.required(tool)?),
         "min-required" => Request::Lowest(search.required(tool)?),
         text => match text.parse::<Request>() {
-            Ok(request) => request.found_in(origin),
+            Ok(request) => request.found_in(origin.unwrap_or_default()),
             Err(source) => {
-                return Err(VersionError::Request { place: origin.to_owned(), source });
+                let place = origin.unwrap_or_default().to_owned();
+                return Err(VersionError::Request { place, source });
             }
         },
     };
+    let mut by = None;
     if let Request::Highest(requirement) | Request::Lowest(requirement) = &mut request {
-        requirement.and(&search.default_constraint(tool)?);
+        by = (!requirement.is_empty()).then(|| "required_version".to_owned());
+        if let Some((constraint, place)) = search.default_constraint(tool)? {
+            requirement.and(&constraint);
+            by = by.or(Some(place));
+        }
     }
     if matches!(&request, Request::Lowest(requirement) if requirement.is_empty()) {
         request = Request::Latest;
     }
-    Ok(request)
+    Ok((request, by.unwrap_or_else(|| "nothing in particular".to_owned())))
 }
 
 /// What fuzz targets call.

@@ -339,12 +339,12 @@ fn a_compressed_list_is_read_and_a_bomb_is_not() {
 #[test]
 fn another_platform_is_asked_for_by_tenvs_variable_and_may_not_be_built() {
     let case = Case::new();
-    let variables =
-        [("TFENV_REMOTE", case.mirror.url(Terraform)), ("TENV_ARCH", "s390x".to_owned())];
-    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let remote = case.mirror.url(Terraform);
+    let variables = [("TFENV_REMOTE", remote.as_str()), ("TENV_ARCH", "s390x")];
     let ended = case.with(&variables, &["install", "terraform@1.9.8"]);
     let words = format!("terraform 1.9.8 is not built for linux_s390x, only for {}", platform());
     refused(&ended, 8, &words);
+    refused(&ended, 8, &format!("as {remote}{} says", case.mirror.sums_path(Terraform, "1.9.8")));
 }
 
 #[test]

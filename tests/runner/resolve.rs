@@ -118,8 +118,21 @@ fn a_directory_says_what_it_needs() {
 }
 
 #[test]
-fn nothing_asked_is_the_newest_stable_version() {
-    assert_eq!(Case::new().resolve(&[]), "1.10.0");
+fn nothing_asked_is_the_newest_stable_version_and_is_told_so() {
+    let case = Case::new();
+    let asked = |constraint: &str| {
+        let mut command = case.command(&["resolve"]);
+        let ended = Ended::from(
+            command.env("TFENV_TERRAFORM_DEFAULT_CONSTRAINT", constraint).output().unwrap(),
+        );
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let (_, by) = ended.stderr.split_once("asked for by ").unwrap();
+        format!("{} {}", ended.stdout.trim_end(), by.trim_end())
+    };
+    assert_eq!(asked(""), "1.10.0 nothing in particular");
+    assert_eq!(asked("< 1.9"), "1.5.7 TFENV_TERRAFORM_DEFAULT_CONSTRAINT");
+    case.sandbox.write("main.tf", &terraform("~> 1.9.0"));
+    assert_eq!(asked(""), "1.9.8 required_version");
 }
 
 #[test]
@@ -340,7 +353,7 @@ fn a_version_that_does_not_exist_is_told_with_the_newest() {
     let case = Case::new();
     let ended = case.run(&["resolve", "terraform@> 2"]);
     assert_eq!(ended.code, 8, "{ended:?}");
-    let told = "no published version of terraform matches `> 2` (asked for by the command line); the newest is 1.10.0";
+    let told = "no published version of terraform matches `> 2` (asked for by the command line); the newest is 1.10.0 in http://127.0.0.1:";
     assert!(ended.stderr.contains(told), "{ended:?}");
 }
 
@@ -391,5 +404,8 @@ fn mirrors_are_spoken_to_over_http_only_and_their_passwords_are_not_shown() {
     assert_eq!(with(&secret).stdout, "1.10.0\n");
     case.mirror.fault(case.mirror.list_path(Terraform), MirrorFault::Status(403, 9));
     let ended = with(&(secret + "/"));
-    assert!(ended.stderr.contains("user:***@") && !ended.stderr.contains("hunter2"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("//***@127.0.0.1") && !ended.stderr.contains("hunter2"),
+        "{ended:?}"
+    );
 }

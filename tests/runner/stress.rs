@@ -62,7 +62,7 @@ fn twenty_processes_install_four_versions_at_once() {
 }
 
 /// What no inflater makes small: 4 MiB that look random.
-fn noise() -> Vec<u8> {
+pub(crate) fn noise() -> Vec<u8> {
     let mut state = 1_u64;
     let next = || {
         state =

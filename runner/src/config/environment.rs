@@ -129,14 +129,45 @@ pub struct Tenv {
     pub arch: Option<String>,
     /// `TENV_FORCE_REMOTE` and its like, with the variable's name.
     pub force_remote: Option<(&'static str, String)>,
+    /// `TENV_REMOTE_CONF`: settings of mirrors in a file, by default `remote.yaml` in tenv's directory.
+    pub remote_conf: Option<PathBuf>,
+    /// `TENV_VALIDATION`: how much tenv is to check.
+    pub validation: Option<String>,
     /// `TENV_GITHUB_TOKEN` and its like.
     pub github_token: Option<SecretString>,
+    /// `TENV_GITHUB_APP_ID` and what belongs to it; a token goes before it.
+    pub github_app: Option<GitHubApp>,
     /// `TFENV_REMOTE` and its like.
     pub terraform: MirrorVariables,
     /// `TOFUENV_REMOTE` and its like.
     pub tofu: MirrorVariables,
     /// `TG_REMOTE` and its like.
     pub terragrunt: MirrorVariables,
+}
+
+/// A GitHub App, which may have a token made for it.
+#[derive(Clone, Debug, Default)]
+pub struct GitHubApp {
+    /// `TENV_GITHUB_APP_ID`
+    pub id: String,
+    /// `TENV_GITHUB_APP_INSTALLATION_ID`
+    pub installation: Option<String>,
+    /// `TENV_GITHUB_APP_PEM`
+    pub pem: Option<SecretString>,
+    /// `TENV_GITHUB_APP_PEM_FILE`
+    pub pem_file: Option<PathBuf>,
+}
+
+impl GitHubApp {
+    fn read() -> Option<Self> {
+        let of_app = |name: &str| text(&format!("TENV_GITHUB_APP_{name}"));
+        Some(Self {
+            id: of_app("ID")?.trim().to_owned(),
+            installation: of_app("INSTALLATION_ID").map(|id| id.trim().to_owned()),
+            pem: of_app("PEM").map(Into::into),
+            pem_file: of_app("PEM_FILE").map(PathBuf::from),
+        })
+    }
 }
 
 /// What tenv's variables say of one tool's mirror. Each may hold a password.
@@ -160,6 +191,12 @@ pub struct MirrorVariables {
     pub password: Option<SecretString>,
     /// `TFENV_HASHICORP_PGP_KEY`, `TOFUENV_OPENTOFU_PGP_KEY`
     pub key: Option<String>,
+    /// The beginning of addresses, and what stands there instead; only in tenv's `remote.yaml`.
+    pub rewrite: Option<(String, SecretString)>,
+    /// Where in an HTML listing the versions stand; only in tenv's `remote.yaml`.
+    pub part: Option<String>,
+    /// The file that some of these come from, and which: `REMOTE`.
+    pub file: Option<(PathBuf, Vec<&'static str>)>,
 }
 
 /// A variable that is set to something.
@@ -178,10 +215,22 @@ impl Tenv {
             root: first("ROOT").map(PathBuf::from),
             arch: first("ARCH"),
             force_remote: force.into_iter().find_map(|name| Some((name, text(name)?))),
+            remote_conf: text("TENV_REMOTE_CONF").map(PathBuf::from),
+            validation: text("TENV_VALIDATION"),
             github_token: token.map(|token| token.trim().to_owned().into()),
+            github_app: GitHubApp::read(),
             terraform: MirrorVariables::read("TFENV_", Some("TFENV_HASHICORP_PGP_KEY")),
             tofu: MirrorVariables::read("TOFUENV_", Some("TOFUENV_OPENTOFU_PGP_KEY")),
             terragrunt: MirrorVariables::read("TG_", None),
+        }
+    }
+
+    /// The same, to add to it.
+    pub fn mirror_mut(&mut self, tool: ToolName) -> &mut MirrorVariables {
+        match tool {
+            ToolName::Terraform => &mut self.terraform,
+            ToolName::Tofu => &mut self.tofu,
+            ToolName::Terragrunt => &mut self.terragrunt,
         }
     }
 
@@ -208,6 +257,7 @@ impl MirrorVariables {
             user: of_tool("REMOTE_USER"),
             password: of_tool("REMOTE_PASSWORD").map(Into::into),
             key: key.and_then(text),
+            ..Self::default()
         }
     }
 }

@@ -133,5 +133,5 @@ pub(crate) fn print(line: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::from(&JobError::Config(format!("writing to stdout: {error}"))))
+        .map_err(|error| Failure::from(&ReleaseError::Stdout(error)))
 }

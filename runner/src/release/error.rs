@@ -1,7 +1,7 @@
 //! Why a release could not be had, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::Sha256;
@@ -30,17 +30,24 @@ pub(crate) enum ErrorKind {
 pub(crate) enum ReleaseError {
     /// No published version will do.
     #[error(
-        "no published version of {tool} matches `{request}` (asked for by {origin}); {nearest}"
+        "no published version of {tool} matches `{request}` (asked for by {origin}); {nearest} in {list}"
     )]
-    NoSuchVersion { tool: ToolName, request: String, origin: String, nearest: String },
+    NoSuchVersion {
+        tool: ToolName,
+        request: String,
+        origin: String,
+        nearest: String,
+        /// Its address, and of when it is.
+        list: String,
+    },
     /// The version exists, but one of its files does not.
     #[error(
         "{tool} {version} is published, but {url} does not exist: an incomplete mirror, or a release still being uploaded"
     )]
     NoSuchFile { tool: ToolName, version: Version, url: String },
     /// The version exists, but not for this platform.
-    #[error("{tool} {version} is not built for {platform}, only for {built}")]
-    NoBuild { tool: ToolName, version: String, platform: String, built: String },
+    #[error("{tool} {version} is not built for {platform}, only for {built}, as {sums_url} says")]
+    NoBuild { tool: ToolName, version: String, platform: String, built: String, sums_url: String },
     /// The maker has published neither sums nor signatures.
     #[error(
         "{tool} {version} was published without any digest, so nothing about it can be checked"
@@ -115,6 +122,9 @@ pub(crate) enum ReleaseError {
     /// The list of versions does not parse.
     #[error("{url} is no list of versions: {reason}")]
     NotAList { url: String, reason: String },
+    /// The answer of another service does not parse.
+    #[error("{url}: {reason}")]
+    NotUnderstood { url: String, reason: String },
     /// The archive is not what the sums say.
     #[error("{url} has the SHA-256 {actual}, but {expected} is signed for it")]
     WrongDigest { url: String, expected: Sha256, actual: Sha256 },
@@ -143,8 +153,8 @@ pub(crate) enum ReleaseError {
     /// What was fetched as the maker's key is another one.
     #[error("{url} holds another key than {fingerprint}")]
     WrongKey { url: String, fingerprint: &'static str },
-    /// A file that a flag names cannot be read.
-    #[error("a file that is named by a flag")]
+    /// A file that a flag, a variable or tenv names cannot be read.
+    #[error("a file that is needed cannot be read")]
     Unreadable(#[source] io::Error),
     /// A keyring file holds no keys.
     #[error("the keyring {} holds no OpenPGP public key", .path.display())]
@@ -159,6 +169,15 @@ pub(crate) enum ReleaseError {
     /// A mirror's address is of a kind that is not spoken.
     #[error("{0}: mirrors are spoken to over http, https, and file:///DIR")]
     Scheme(String),
+    /// tenv's file of mirrors does not parse.
+    #[error(
+        "{}:{line}:{column}: not understood: a tool on a line (`terraform:`), below it its settings (`  url: ...`)",
+        .path.display()
+    )]
+    RemoteConfSyntax { path: PathBuf, line: u64, column: u64 },
+    /// It is no file of settings.
+    #[error("{} is larger than {} KiB", .path.display(), .limit >> 10)]
+    RemoteConfSize { path: PathBuf, limit: u64 },
     /// A variable makes no sense.
     #[error("{name}: {reason}")]
     Variable { name: String, reason: String },
@@ -176,9 +195,20 @@ pub(crate) enum ReleaseError {
     /// There is nowhere to install to.
     #[error("there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set")]
     Nowhere,
+    /// The disk, or what of it may be used, is full.
+    #[error("the disk is full: no room for {what} in {}", .dir.display())]
+    DiskFull {
+        dir: PathBuf,
+        what: String,
+        #[source]
+        source: io::Error,
+    },
     /// The disk, or what lies on it.
-    #[error("installing tools")]
+    #[error("a file or directory cannot be used")]
     Io(#[from] io::Error),
+    /// Nobody takes the answer.
+    #[error("writing to stdout")]
+    Stdout(#[source] io::Error),
     /// The client cannot be made: no system certificates, for one.
     #[error("preparing for https")]
     Client(#[source] reqwest::Error),
@@ -200,7 +230,7 @@ impl ReleaseError {
             Self::Tls { .. } | Self::Proxy { .. } => ErrorKind::Network,
             Self::Redirect { .. } => ErrorKind::Config,
             Self::TooLarge { .. } => ErrorKind::Integrity,
-            Self::NotAList { .. } => ErrorKind::Config,
+            Self::NotAList { .. } | Self::NotUnderstood { .. } => ErrorKind::Config,
             Self::WrongDigest { .. } | Self::NoDigest { .. } => ErrorKind::Integrity,
             Self::Signature { .. } | Self::NoSignature(..) | Self::WrongKey { .. } => {
                 ErrorKind::Integrity
@@ -208,9 +238,11 @@ impl ReleaseError {
             Self::NoKey { source, .. } => source.kind(),
             Self::Keyring { .. } | Self::CaFile(_) | Self::Scheme(_) => ErrorKind::Config,
             Self::Variable { .. } => ErrorKind::Config,
+            Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
-            Self::Io(_) | Self::Client(_) => ErrorKind::Other,
+            Self::DiskFull { .. } | Self::Io(_) => ErrorKind::Other,
+            Self::Stdout(_) | Self::Client(_) => ErrorKind::Other,
         }
     }
 
@@ -225,14 +257,22 @@ impl ReleaseError {
                 "choose a version that is built for this platform, or another by TENV_ARCH"
             }
             Self::NoSums { .. } => "choose a newer version: nothing unchecked is installed",
+            Self::Refused { status: 401 | 403, url }
+                if url.contains("/repos/") || url.contains("/app/installations") =>
+            {
+                "check the token in TENV_GITHUB_TOKEN, or TENV_GITHUB_APP_ID and what belongs to it"
+            }
             Self::Refused { status: 401 | 403, .. } => {
-                "put user:password@ into the mirror's URL, or set TFENV_REMOTE_USER and \
-                 TFENV_REMOTE_PASSWORD (TOFUENV_, TG_)"
+                "set TFENV_REMOTE_USER and TFENV_REMOTE_PASSWORD (TOFUENV_, TG_) for that mirror, or ask \
+                 who runs it what you may have"
             }
-            Self::ProxyRefused { .. } => "put user:password@ into the proxy's URL",
-            Self::NotFound(_) | Self::Refused { .. } | Self::NotAList { .. } => {
-                "check the mirror's address"
+            Self::ProxyRefused { .. } => {
+                "the variable that names the proxy takes both: HTTPS_PROXY=http://USER:PASSWORD@HOST"
             }
+            Self::NotFound(_)
+            | Self::Refused { .. }
+            | Self::NotAList { .. }
+            | Self::NotUnderstood { .. } => "check the mirror's address",
             Self::Busy { .. } => "try again later",
             Self::RateLimit { .. } => {
                 "wait, give a token in TENV_GITHUB_TOKEN, or ask for an exact version, which needs \
@@ -258,11 +298,14 @@ impl ReleaseError {
             }
             Self::NoKey { .. } => "supply the key with --keyring",
             Self::WrongKey { .. } => "supply the maker's key with --keyring",
-            Self::Unreadable(_) => "check --keyring and --ca-file",
+            Self::Unreadable(_) => "see that it is there and may be read, or name another",
             Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
             Self::CaFile(_) => "name a file of PEM certificates",
             Self::Scheme(_) => "name a mirror with an http, https or file URL",
-            Self::Variable { .. } => "mend or unset that variable",
+            Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => {
+                "mend that file, or name another in TENV_REMOTE_CONF"
+            }
+            Self::Variable { .. } => "mend or unset that",
             Self::Archive { .. } | Self::NoSignature(..) => {
                 "check the mirror; do not use that release"
             }
@@ -271,11 +314,24 @@ impl ReleaseError {
             }
             Self::Offline { .. } => "install it once with network, or leave out --offline",
             Self::Nowhere => "name one with --bin-dir",
-            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
-                "free some space, or name another disk with --bin-dir"
+            Self::DiskFull { .. } => {
+                "free some space (or raise the quota), or name a directory on another disk"
             }
-            Self::Io(_) => "check the directory, or name another with --bin-dir",
+            Self::Stdout(_) => "see what reads the answer",
+            Self::Io(_) => "see that it may be written, or name another directory",
             Self::Client(_) => "check the system's certificates",
+        }
+    }
+
+    /// The same, or that the disk is full: with what was to be written, and where.
+    pub(super) fn writing(self, what: &str, dir: &Path) -> Self {
+        const FULL: [io::ErrorKind; 3] =
+            [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        match self {
+            Self::Io(source) if FULL.contains(&source.kind()) => {
+                Self::DiskFull { dir: dir.to_owned(), what: what.to_owned(), source }
+            }
+            other => other,
         }
     }
 

@@ -63,8 +63,13 @@ pub(super) async fn ask(
 ) -> Result<Option<Asked>, ReleaseError> {
     let url = match at.format {
         ListFormat::GitHub => page_url(&at.url, 1),
-        ListFormat::Index | ListFormat::Api | ListFormat::Html => at.url.clone(),
+        ListFormat::Index | ListFormat::Api | ListFormat::Html | ListFormat::HtmlText => {
+            at.url.clone()
+        }
     };
+    if at.format == ListFormat::GitHub {
+        http.prove(&at.url).await?;
+    }
     let Some(first) = http.get_changed(&url, MAX_LIST, etag).await? else { return Ok(None) };
     let parsed = |body: &[u8]| {
         parse(at.format, body)
@@ -130,8 +135,8 @@ pub(super) fn parse(format: ListFormat, body: &[u8]) -> Result<Page, String> {
             let tags = releases.into_iter().filter(is_complete).map(|release| release.tag_name);
             Page { versions: tags.map(|tag| without_v(&tag).to_owned()).collect(), entries }
         }
-        ListFormat::Html => {
-            let found = links(body);
+        ListFormat::Html | ListFormat::HtmlText => {
+            let found = if format == ListFormat::Html { links(body) } else { texts(body) };
             if found.is_empty() {
                 return Err("it has no links to versions".to_owned());
             }
@@ -153,6 +158,20 @@ fn links(body: &[u8]) -> Vec<String> {
         let Some(address) = quoted('"').or_else(|| quoted('\'')) else { continue };
         let path = address.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let name = without_v(path.rsplit('/').next().unwrap_or_default());
+        if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+/// The versions that links bear as their text.
+fn texts(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(body);
+    let mut found = Vec::new();
+    for link in text.split("</a>") {
+        let Some((_, bears)) = link.rsplit_once('>') else { continue };
+        let name = without_v(bears.trim().trim_end_matches('/'));
         if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
             found.push(name.to_owned());
         }

@@ -17,13 +17,15 @@ use fs_err as fs;
 use indicatif::ProgressBar;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, LINK};
 use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::{Origin, Url};
 
+use super::app;
 use super::error::ReleaseError;
 use super::outage;
 use super::progress;
+use crate::config::GitHubApp;
 
 const MAX_REDIRECTS: usize = 10;
 /// Tries after the first, with waits of about 0.2, 0.4 and 0.8 s between them.
@@ -66,12 +68,21 @@ pub(super) enum Proof {
     Bearer(SecretString),
 }
 
+/// A GitHub App, and who may know what proves it.
+pub(super) struct Provable {
+    pub(super) app: GitHubApp,
+    pub(super) apis: Vec<Origin>,
+}
+
 /// Fetches URLs.
 pub(super) struct Http {
     ca_file: Option<PathBuf>,
     credentials: Vec<Credential>,
     pub(super) limits: Limits,
     client: OnceLock<Client>,
+    app: Option<Provable>,
+    /// The token of the App, once it was asked for.
+    app_token: OnceLock<Credential>,
 }
 
 /// A body, and what its headers say of it.
@@ -83,8 +94,70 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    pub(super) fn new(ca_file: Option<PathBuf>, credentials: Vec<Credential>) -> Self {
-        Self { ca_file, credentials, limits: Limits::default(), client: OnceLock::new() }
+    pub(super) fn new(
+        ca_file: Option<PathBuf>,
+        credentials: Vec<Credential>,
+        app: Option<Provable>,
+    ) -> Self {
+        Self {
+            ca_file,
+            credentials,
+            limits: Limits::default(),
+            client: OnceLock::new(),
+            app,
+            app_token: OnceLock::new(),
+        }
+    }
+
+    /// Sees that there is a token for the API of GitHub's with this list, if an App may have one and
+    /// none is there.
+    pub(super) async fn prove(&self, list: &str) -> Result<(), ReleaseError> {
+        let Some((provable, (api, _))) = self.app.as_ref().zip(list.split_once("/repos/")) else {
+            return Ok(());
+        };
+        let Provable { app, apis } = provable;
+        let Ok(origin) = Url::parse(list).map(|url| url.origin()) else { return Ok(()) };
+        if apis.contains(&origin) && self.credential(&origin).is_none() {
+            let proof = Proof::Bearer(app::token(self, api, app).await?);
+            // Two at once have the same right.
+            drop(self.app_token.set(Credential { origin, proof }));
+        }
+        Ok(())
+    }
+
+    /// The whole body, as one who has this token.
+    pub(super) async fn get_as(
+        &self,
+        url: &str,
+        limit: u64,
+        token: &SecretString,
+    ) -> Result<Vec<u8>, ReleaseError> {
+        self.call(Method::GET, url, limit, token).await
+    }
+
+    /// What is answered to a POST of nothing, as one who has this token.
+    pub(super) async fn post_as(
+        &self,
+        url: &str,
+        limit: u64,
+        token: &SecretString,
+    ) -> Result<Vec<u8>, ReleaseError> {
+        self.call(Method::POST, url, limit, token).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        url: &str,
+        limit: u64,
+        token: &SecretString,
+    ) -> Result<Vec<u8>, ReleaseError> {
+        let once = async || {
+            let request = self.client()?.request(method.clone(), url);
+            let response = self.ask(url, request.bearer_auth(token.expose_secret()), None).await?;
+            whole(url, response, limit).await
+        };
+        retried(url, self.limits.small, once).await
     }
 
     /// The whole body.
@@ -108,7 +181,7 @@ impl Http {
         }
         let once = async || {
             let request = self.request(url)?.header(ACCEPT_ENCODING, "gzip");
-            let mut response = self.ask(url, request, etag).await?;
+            let response = self.ask(url, request, etag).await?;
             if response.status() == StatusCode::NOT_MODIFIED {
                 return Ok(None);
             }
@@ -117,13 +190,7 @@ impl Http {
                 Some(value.to_owned())
             };
             let (etag, link, coding) = (header(ETAG), header(LINK), header(CONTENT_ENCODING));
-            let mut body = Vec::new();
-            while let Some(piece) =
-                response.chunk().await.map_err(|error| outage::failed(url, error))?
-            {
-                body.extend_from_slice(&piece);
-                within(url, body.len() as u64, limit)?;
-            }
+            let mut body = whole(url, response, limit).await?;
             if coding.is_some_and(|coding| coding.eq_ignore_ascii_case("gzip")) {
                 body = inflated(url, &body, limit)?;
             }
@@ -166,14 +233,18 @@ impl Http {
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
         let request = self.client()?.get(url);
         let Some(origin) = Url::parse(url).ok().map(|url| url.origin()) else { return Ok(request) };
-        let credential = self.credentials.iter().find(|credential| credential.origin == origin);
-        Ok(match credential.map(|credential| &credential.proof) {
+        Ok(match self.credential(&origin).map(|credential| &credential.proof) {
             None => request,
             Some(Proof::Basic(user, password)) => {
                 request.basic_auth(user, Some(password.expose_secret()))
             }
             Some(Proof::Bearer(token)) => request.bearer_auth(token.expose_secret()),
         })
+    }
+
+    fn credential(&self, origin: &Origin) -> Option<&Credential> {
+        let mut all = self.credentials.iter().chain(self.app_token.get());
+        all.find(|credential| credential.origin == *origin)
     }
 
     async fn ask(
@@ -187,7 +258,7 @@ impl Http {
         }
         let response = request.send().await.map_err(|error| outage::failed(url, error))?;
         match response.status().as_u16() {
-            200 | 304 => Ok(response),
+            200 | 201 | 304 => Ok(response),
             _ => Err(outage::refused(url, &response)),
         }
     }
@@ -212,6 +283,15 @@ impl Http {
         let client = builder.build().map_err(ReleaseError::Client)?;
         Ok(self.client.get_or_init(|| client))
     }
+}
+
+async fn whole(url: &str, mut response: Response, limit: u64) -> Result<Vec<u8>, ReleaseError> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| outage::failed(url, error))? {
+        body.extend_from_slice(&piece);
+        within(url, body.len() as u64, limit)?;
+    }
+    Ok(body)
 }
 
 /// Gone when its download ends, however that ends.
@@ -351,15 +431,22 @@ fn told(doing: &str, error: &std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{doing}: {error}"))
 }
 
-/// The URL without a password.
+/// The URL without what may be a secret in it: a password, a user (often a token), a query (a signature).
 pub(super) fn shown(url: &str) -> String {
-    match Url::parse(url) {
-        Ok(mut url) if url.password().is_some() => match url.set_password(Some("***")) {
-            Ok(()) => url.into(),
-            Err(()) => String::new(),
-        },
-        _ => url.to_owned(),
+    let Ok(mut shown) = Url::parse(url) else {
+        let end = url.find(['?', '#']).unwrap_or(url.len());
+        let from = url[..end].rfind('@').map_or(0, |at| at + 1);
+        return url[from..end].to_owned();
+    };
+    let has_user = !shown.username().is_empty() || shown.password().is_some();
+    if shown.query().is_none() && !has_user {
+        return url.to_owned();
     }
+    shown.set_query(None);
+    if has_user && (shown.set_username("***").is_err() || shown.set_password(None).is_err()) {
+        return String::new();
+    }
+    shown.into()
 }
 
 #[cfg(test)]

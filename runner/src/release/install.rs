@@ -32,7 +32,9 @@ impl Releases {
         let outcome = if self.is_offline(choice.wanted.tool)? {
             Err(offline(&choice.wanted))
         } else {
-            Box::pin(self.install_now(choice, &store)).await
+            let outcome = Box::pin(self.install_now(choice, &store)).await;
+            let what = format!("{} {}", choice.wanted.tool, choice.version);
+            outcome.map_err(|error| error.writing(&what, store.dir()))
         };
         match outcome {
             Err(error) if error.is_unreachable() => {
@@ -101,6 +103,9 @@ impl Releases {
         file: &File,
     ) -> Result<Fetched, ReleaseError> {
         let Choice { wanted, version, .. } = choice;
+        if let Some(mode @ ("sha" | "none")) = self.tenv.validation.as_deref().map(str::trim) {
+            tracing::warn!("TENV_VALIDATION={mode} is passed over: everything is always verified");
+        }
         if !self.site(wanted.tool)?.has_sums(version) {
             return Err(ReleaseError::NoSums { tool: wanted.tool, version: version.clone() });
         }
@@ -176,7 +181,8 @@ impl Releases {
             return Ok(ReleaseError::NoDigest { url, file });
         }
         let (platform, version) = (self.site(tool)?.platform, version.to_string());
-        Ok(ReleaseError::NoBuild { tool, version, platform, built })
+        let sums_url = shown(&files.sums_url);
+        Ok(ReleaseError::NoBuild { tool, version, platform, built, sums_url })
     }
 
     /// A file that is not there: the version is not, or only this file of it.

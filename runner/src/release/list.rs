@@ -47,7 +47,7 @@ impl List {
             _ => largest(stable.collect()).into_iter().collect(),
         };
         match (near.as_slice(), request) {
-            ([], _) => "the list of versions is empty".to_owned(),
+            ([], _) => "there is none at all".to_owned(),
             ([one], Request::Exact(_)) => format!("the nearest is {one}"),
             ([one], _) => format!("the newest is {one}"),
             ([one, other, ..], _) => format!("the nearest are {one} and {other}"),

@@ -16,6 +16,7 @@ use super::error::ReleaseError;
 use super::http::shown;
 use super::install::Fetched;
 use super::site::Files;
+use super::store::create_dir;
 use super::trust::{Signed, pin};
 use super::{Choice, Releases};
 use crate::version::{ToolName, Version};
@@ -26,6 +27,11 @@ const PART: &str = ".part=";
 impl Releases {
     /// Puts the chosen version into the mirror `dir`, and returns the flag that makes use of it.
     pub(crate) async fn mirror(&self, choice: &Choice, dir: &Path) -> Result<String, ReleaseError> {
+        let what = format!("{} {}", choice.wanted.tool, choice.version);
+        self.fill(choice, dir).await.map_err(|error| error.writing(&what, dir))
+    }
+
+    async fn fill(&self, choice: &Choice, dir: &Path) -> Result<String, ReleaseError> {
         let Choice { wanted, version, .. } = choice;
         let tool = wanted.tool;
         let site = self.site(tool)?;
@@ -35,7 +41,7 @@ impl Releases {
             ToolName::Terraform => version.to_string(),
             ToolName::Tofu | ToolName::Terragrunt => super::site::tag(&version.to_string()),
         });
-        fs::create_dir_all(&release)?;
+        create_dir(&release)?;
         let lock = fs::File::create(root.join(".lock"))?;
         lock.file().lock()?;
         sweep(&release)?;

@@ -66,11 +66,20 @@ impl Store {
     /// Waits until nobody else installs this version, here or in another process, then removes what
     /// killed installers of it have left.
     pub(super) async fn lock(&self, version: &Version) -> io::Result<Lock> {
-        fs::create_dir_all(&self.dir)?;
+        create_dir(&self.dir)?;
         let path = self.dir.join(format!(".{version}.lock"));
         let mut options = fs::OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o644);
-        let file = options.open(&path)?.into_file();
+        let file = match options.open(&path) {
+            // In a directory that several share it may be another's: to lock it, reading will do.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                fs::File::open(&path).map_err(|_| error)?
+            }
+            file => file?,
+        };
+        let file = file.into_file();
+        // Else a umask would keep those out who come after a killed installer. It may be another's.
+        drop(file.set_permissions(std::fs::Permissions::from_mode(0o644)));
         let mut told = false;
         let started = Instant::now();
         loop {
@@ -105,8 +114,11 @@ impl Store {
         let prefix = Self::prefix(version);
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-                fs::remove_file(entry.path())?;
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())
+                && let Err(error) = fs::remove_file(entry.path())
+            {
+                // It counts for nothing, and may be another's.
+                tracing::debug!("leftovers stay: {error}");
             }
         }
         Ok(())
@@ -130,13 +142,32 @@ impl Store {
         let dir = self.dir.join(version.to_string());
         file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
         file.as_file().sync_all()?;
-        fs::create_dir_all(&dir)?;
+        create_dir(&dir)?;
         file.persist(&path).map_err(|error| error.error)?;
         for dir in [&dir, &self.dir] {
             fs::File::open(dir)?.sync_all()?;
         }
         Ok(path)
     }
+}
+
+/// Makes a directory and its parents. What is new may be entered by everybody, as the binaries may be
+/// started by everybody: a umask that keeps out others would make a shared directory useless to them.
+pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
+    const OPEN: u32 = 0o755;
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for dir in missing {
+        let mode = fs::metadata(dir)?.permissions().mode();
+        if mode & OPEN != OPEN {
+            match fs::set_permissions(dir, std::fs::Permissions::from_mode(mode | OPEN)) {
+                // Another user has made it at the same time.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                outcome => outcome?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A file that is not empty and that somebody may execute.

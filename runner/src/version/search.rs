@@ -179,16 +179,18 @@ impl<'a> Search<'a> {
     pub(super) fn default_constraint(
         &mut self,
         tool: ToolName,
-    ) -> Result<Constraint, VersionError> {
+    ) -> Result<Option<(Constraint, String)>, VersionError> {
         let found = match self.variable(variables(tool).default_constraint) {
             Some(found) => Some(found),
             None => self.in_tenv_root(tool, "constraint")?,
         };
-        let Some((text, place)) = found else { return Ok(Constraint::default()) };
+        let Some((text, place)) = found else { return Ok(None) };
         self.why.push(Reason::new(&place, format!("always {text}")));
         let constraint = text.parse::<Constraint>();
-        let constraint = constraint.map(|constraint| constraint.found_in(&place));
-        constraint.map_err(|source| VersionError::Request { place, source })
+        match constraint {
+            Ok(constraint) => Ok(Some((constraint.found_in(&place), place))),
+            Err(source) => Err(VersionError::Request { place, source }),
+        }
     }
 
     /// What the configuration itself requires.

@@ -17,7 +17,7 @@ fn impatient(fault: MirrorFault) -> (ReleaseMirror, Http, String) {
         small: Duration::from_millis(500),
         archive: Duration::from_millis(500),
     };
-    let http = Http { limits, ..Http::new(None, Vec::new()) };
+    let http = Http { limits, ..Http::new(None, Vec::new(), None) };
     let url = format!("{}{PATH}", mirror.address());
     (mirror, http, url)
 }
@@ -67,14 +67,14 @@ async fn a_server_may_say_when_to_come_again() {
 
 #[tokio::test]
 async fn nobody_who_listens_is_no_connection() {
-    let http = Http::new(None, Vec::new());
+    let http = Http::new(None, Vec::new(), None);
     let error = http.get("http://127.0.0.1:1/x", 1).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
 }
 
 #[tokio::test]
 async fn a_file_is_read_from_the_disk() {
-    let http = Http::new(None, Vec::new());
+    let http = Http::new(None, Vec::new(), None);
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a b"), "content").unwrap();
     let url = |name: &str| Url::from_file_path(dir.path().join(name)).unwrap().to_string();
@@ -96,9 +96,19 @@ async fn a_file_is_read_from_the_disk() {
 }
 
 #[test]
-fn a_password_is_not_shown() {
-    assert_eq!(shown("https://me:hunter2@host/x"), "https://me:***@host/x");
-    assert_eq!(shown("https://host/x"), "https://host/x");
+fn what_may_be_a_secret_in_a_url_is_not_shown() {
+    for (url, told) in [
+        ("https://me:hunter2@host/x", "https://***@host/x"),
+        ("https://hunter2@host/x", "https://***@host/x"),
+        ("https://hunter2:x-oauth-basic@host/x", "https://***@host/x"),
+        ("https://:hunter2@host/x", "https://***@host/x"),
+        ("https://host/x.zip?sig=hunter2", "https://host/x.zip"),
+        ("https://me:hunter2@host:nonsense/x?sig=hunter2", "host:nonsense/x"),
+        ("https://host/x", "https://host/x"),
+        ("file:///srv/mirror", "file:///srv/mirror"),
+    ] {
+        assert_eq!(shown(url), told);
+    }
     assert_eq!(
         last_page("<https://a?page=2>; rel=\"next\", <https://a?page=9>; rel=\"last\"").unwrap(),
         "https://a?page=9"

@@ -369,12 +369,53 @@ fn the_leaked_key_is_refused_even_where_a_keyring_has_it() {
 }
 
 #[test]
-fn the_key_that_is_pinned_for_opentofu_is_its_own() {
-    let Some(key) = real("opentofu-0C0AF313E5FD9F80.asc") else { return };
-    let keys = Keys::parse(&key).unwrap();
-    assert!(keys.has(OPENTOFU_FINGERPRINT));
-    assert_eq!(
-        primary_at(&keys.0[0], Timestamp::try_from(SystemTime::now()).unwrap(), true),
-        Ok(())
-    );
+fn what_hashicorp_signed_is_refused_with_one_bit_less_for_other_sums_and_by_other_keys() {
+    let (Some(sums), Some(other), Some(signature)) = (
+        real("terraform_1.6.6_SHA256SUMS"),
+        real("terraform_0.13.1_SHA256SUMS"),
+        real("terraform_1.6.6_SHA256SUMS.sig"),
+    ) else {
+        return;
+    };
+    let keys = Keys::parse(HASHICORP).unwrap();
+    keys.verify(&sums, &signature).unwrap();
+    assert!(matches!(keys.verify(&other, &signature), Err(SignatureError::Forged(_))));
+    for bit in (0..sums.len() * 8).step_by(97) {
+        let mut changed = sums.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(
+            matches!(keys.verify(&changed, &signature), Err(SignatureError::Forged(_))),
+            "{bit}"
+        );
+    }
+    for byte in (0..signature.len()).rev().take(512).step_by(7) {
+        let mut changed = signature.clone();
+        changed[byte] ^= 1;
+        keys.verify(&sums, &changed).unwrap_err();
+    }
+    for name in [
+        "opentofu-0C0AF313E5FD9F80.asc",
+        "gruntwork-577774ACA847CC49.asc",
+        "hashicorp-348FFC4C.asc",
+    ] {
+        let keys = Keys::parse(&real(name).unwrap()).unwrap();
+        assert!(
+            matches!(keys.verify(&sums, &signature), Err(SignatureError::UnknownKey(_))),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_keys_that_are_pinned_are_their_makers_own_and_may_sign() {
+    let now = Timestamp::try_from(SystemTime::now()).unwrap();
+    for (name, fingerprint) in [
+        ("opentofu-0C0AF313E5FD9F80.asc", OPENTOFU_FINGERPRINT),
+        ("gruntwork-577774ACA847CC49.asc", GRUNTWORK_FINGERPRINT),
+    ] {
+        let Some(key) = real(name) else { continue };
+        let keys = Keys::parse(&key).unwrap();
+        assert!(keys.has(fingerprint), "{name}");
+        assert_eq!(primary_at(&keys.0[0], now, true), Ok(()), "{name}");
+    }
 }

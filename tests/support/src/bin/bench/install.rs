@@ -71,26 +71,41 @@ pub(super) fn install(programs: &Programs) {
         "  runner's own memory                            {:8.1} MiB",
         rss as f64 / MIB as f64
     );
-    at_once(&runner);
+    at_once(&runner, &real);
 }
 
-/// Four versions one after another, and all at once.
-fn at_once(runner: &dyn Fn(&Path, &str) -> Command) {
+/// Four versions one after another, and all at once; and the same of work that has nothing in common, which is
+/// what the machine gives at that moment.
+fn at_once(runner: &dyn Fn(&Path, &str) -> Command, real: &Path) {
     let memory = PathBuf::from("/dev/shm");
     if !memory.is_dir() {
         println!("  four versions at once: there is no /dev/shm here");
         return;
     }
+    let alone = |_: &Path, _: &str| {
+        let mut command = Command::new("gzip");
+        command.args(["-1", "-c"]).arg(real);
+        command
+    };
     let (mut one_by_one, mut all) = (vec![], vec![]);
-    for _ in 0..ROUNDS {
+    let (mut alone_one_by_one, mut alone_all) = (vec![], vec![]);
+    for round in 0..ROUNDS {
         one_by_one.push(together(runner, &memory, 1));
         all.push(together(runner, &memory, VERSIONS.len()));
+        if round < 3 {
+            alone_one_by_one.push(together(&alone, &memory, 1));
+            alone_all.push(together(&alone, &memory, VERSIONS.len()));
+        }
     }
     let (one_by_one, all) = (ms(median(&one_by_one)), ms(median(&all)));
+    let machine = ms(median(&alone_one_by_one)) / ms(median(&alone_all));
     println!("  four versions on tmpfs, one after another      {one_by_one:8.1} ms");
     println!(
         "  four versions on tmpfs, all at once            {all:8.1} ms   {:.2} x faster",
         one_by_one / all
+    );
+    println!(
+        "  yardstick: four gzip at once on this machine               {machine:10.2} x faster"
     );
 }
 
