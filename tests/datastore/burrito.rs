@@ -91,6 +91,28 @@ async fn ds06_four_formats_come_back_bit_for_bit_from_upstreams_keys() {
 }
 
 #[tokio::test]
+async fn ds06_in_a_bucket_the_keys_are_upstreams_too() {
+    for datastore in TestDatastore::doubles().await {
+        for format in ["pretty", "json", "short", "bin"] {
+            let put = request(&datastore, Method::PUT, &plan("10", format)).body(format);
+            assert_eq!(send(put).await.status, 200);
+        }
+        let put = request(&datastore, Method::PUT, &format!("logs?attempt=10&{RUN}")).body("log");
+        assert_eq!(send(put).await.status, 200);
+        let run = "layers/team-a/network/network-plan-x7/10";
+        let expected = [("plan.bin", "bin"), ("plan.json", "json"), ("pretty.plan", "pretty")]
+            .into_iter()
+            .chain([("run.log", "log"), ("short.diff", "short")]);
+        let keys = expected.clone().map(|(file, _)| format!("{run}/{file}"));
+        assert_eq!(datastore.cloud().artifacts(), keys.collect::<Vec<_>>());
+        for (file, content) in expected {
+            let lies = datastore.cloud().object(&format!("{run}/{file}"));
+            assert_eq!(lies.as_deref(), Some(content.as_bytes()), "{file}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn ds07_ds15_what_is_missing_is_said_in_upstreams_words() {
     let burrito = Burrito::start().await;
     insta::assert_snapshot!(burrito.refusals(&[

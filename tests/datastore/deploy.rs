@@ -1,7 +1,9 @@
 //! `deploy/burrito`: values for upstream's chart, and what the chart makes of them.
 
+use datastore::Policy;
 use serde_json::{Map, Value, json};
 
+const README: &str = include_str!("../../deploy/burrito/README.md");
 const VALUES: &str = include_str!("../../deploy/burrito/values.yaml");
 
 /// The values, as Helm reads them.
@@ -89,4 +91,11 @@ fn the_values_change_two_images_and_nothing_else() {
         "datastore.deployment.image.pullPolicy": "IfNotPresent",
     });
     assert_eq!(Value::Object(found), expected);
+}
+
+#[test]
+fn the_rule_that_the_steps_show_is_one() {
+    let (_, rest) = README.split_once("<<END\n").unwrap();
+    let (rules, _) = rest.split_once("END\n").unwrap();
+    Policy::default().add(rules).unwrap();
 }
