@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
-use crate::incoming::TooLarge;
+use crate::incoming::{TooLarge, TooSlow};
 use crate::store::StoreError;
 
 /// Why a request was not served, in the words of its route.
@@ -133,6 +133,9 @@ impl ApiError {
             Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
                 StatusCode::PAYLOAD_TOO_LARGE
+            }
+            Cause::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => {
+                StatusCode::REQUEST_TIMEOUT
             }
             Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,

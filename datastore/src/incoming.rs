@@ -20,6 +20,15 @@ pub(crate) struct TooLarge {
     limit: u64,
 }
 
+/// The upload does not move, or hardly.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum TooSlow {
+    #[error("nothing came for {0:?}")]
+    Stalls(Duration),
+    #[error("less than {} came in a second", Size(PACE))]
+    Crawls,
+}
+
 /// The pieces of a body; an error once there are too many, or none has come for too long.
 pub(crate) fn watched(
     body: Body,
@@ -37,12 +46,12 @@ pub(crate) fn watched(
     let pieces = stream::try_unfold(state, move |(mut body, mut watch)| async move {
         let since = Instant::now();
         let Ok(piece) = timeout(idle, body.try_next()).await else {
-            return Err(format!("nothing came for {idle:?}").into());
+            return Err(TooSlow::Stalls(idle).into());
         };
         let Some(piece) = piece? else { return Ok(None) };
         watch.left = watch.left.checked_sub(piece.len() as u64).ok_or(too_large)?;
         if watch.pace.is_too_slow(since.elapsed(), piece.len()) {
-            return Err(format!("less than {} came in a second", Size(PACE)).into());
+            return Err(TooSlow::Crawls.into());
         }
         Ok(Some((piece, (body, watch))))
     });

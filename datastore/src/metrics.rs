@@ -233,6 +233,12 @@ impl Page {
         }
         let help = "Tries of the storage that failed since the last one that did not.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
+        if let Some(skew) = results.skew {
+            let name = "datastore_storage_clock_skew_seconds";
+            let help = "How far this machine's clock is ahead of the storage's.";
+            self.family(name, "gauge", help);
+            self.line(name, &[], skew);
+        }
         let calls = store.calls().all();
         let name = "datastore_backend_calls_total";
         self.family(name, "counter", "What the storage was asked, and how that ended.");

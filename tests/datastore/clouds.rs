@@ -6,6 +6,7 @@ use datastore::store::{Ability, Storage, Store};
 use datastore_api::Sha256;
 use futures::future::join_all;
 use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::SignedDuration;
 use reqwest::Method;
 use serde_json::Value;
 use support::{CloudFault, Dialect, Double, TestDatastore};
@@ -411,6 +412,40 @@ async fn three_failures_in_a_row_make_it_not_ready_and_one_success_ready_again()
         assert!(store.ready().await.is_ok());
         assert_eq!(store.probe_results().failures, 0);
     }
+}
+
+#[tokio::test]
+async fn a_storage_that_still_lists_and_takes_nothing_more_is_not_ready() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        let put = CloudFault { method: "PUT", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(put);
+        let mut is_ready = Vec::new();
+        for turn in 1..=8 {
+            store.try_next(turn).await;
+            is_ready.push(store.ready().await.is_ok());
+        }
+        assert_eq!(is_ready, [true, true, true, true, true, true, true, false]);
+        double.heal();
+        store.try_next(9).await;
+        assert!(store.ready().await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_the_storage_refuses_is_named_and_waited_for() {
+    let double = Double::start(Dialect::S3);
+    double.clock(SignedDuration::from_mins(-20));
+    let store = open(&double);
+    store.start().await.unwrap();
+    let told = format!("{:?}", store.ready().await.unwrap_err());
+    assert!(told.contains("this machine's clock and the storage's differ by 120"), "{told}");
+    assert!(store.probe_results().skew.is_some_and(|skew| (1199..1210).contains(&skew)));
+    double.clock(SignedDuration::from_mins(10));
+    store.try_next(1).await;
+    assert!(store.ready().await.is_ok());
+    assert!(store.probe_results().skew.is_some_and(|skew| (-601..-590).contains(&skew)));
 }
 
 #[tokio::test]

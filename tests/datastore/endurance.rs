@@ -140,3 +140,38 @@ fn ds16_300_mib_come_back_in_memory_that_does_not_grow_with_them() {
         assert!(after < 96, "{after} MiB over {storage}");
     }
 }
+
+#[test]
+fn of_200_uploads_of_1_gib_at_once_it_takes_what_it_has_memory_for_and_sends_the_others_away() {
+    let double = Double::start(Dialect::S3);
+    let flags = ["--max-memory", "64MiB", "--max-size", "json=2GiB"];
+    let datastore = Running::over(double.url(), &double.variables(), &flags);
+    let part = noise(40 * MIB, 1);
+    let answers = std::thread::scope(|scope| {
+        let uploads = (0..200).map(|_| {
+            scope.spawn(|| {
+                let mut socket = datastore.begin(1 << 30, &[]);
+                socket.set_write_timeout(Some(Duration::from_secs(12))).unwrap();
+                // Whoever is let in sends a part and pauses; whoever is not gets nothing across.
+                let _sent_away = socket.write_all(&part);
+                // Longer than the others wait in line: whoever is let in stays.
+                socket.set_read_timeout(Some(Duration::from_secs(14))).unwrap();
+                let mut answer = vec![0; 200];
+                let length = socket.read(&mut answer).unwrap_or(0);
+                String::from_utf8_lossy(&answer[..length]).into_owned()
+            })
+        });
+        uploads
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|upload| upload.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    let busy = answers
+        .iter()
+        .filter(|answer| answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: "));
+    let (busy, let_in) = (busy.count(), answers.iter().filter(|answer| answer.is_empty()).count());
+    assert_eq!((busy, let_in), (198, 2));
+    let memory = datastore.memory();
+    assert!(memory < 64 + 64, "{memory} MiB");
+}

@@ -154,7 +154,7 @@ async fn a_body_that_stalls_is_refused() {
     let head = format!("PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n");
     write!(socket, "{head}content-length: 10\r\n\r\nhello").unwrap();
     let answer = rest(&mut socket);
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.ends_with("nothing came for 500ms"), "{answer}");
     assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=0")).await.status, 404);
 }

@@ -12,6 +12,7 @@ mod cluster;
 mod commands;
 mod cut;
 mod deploy;
+mod disk;
 mod endurance;
 mod faults;
 mod gc;

@@ -42,7 +42,12 @@ impl Running {
     pub(crate) fn over(storage: &str, variables: &[(&str, String)], flags: &[&str]) -> Self {
         let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", storage]);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        let child = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self::of(command.args(flags))
+    }
+
+    /// What a command starts, in the end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();

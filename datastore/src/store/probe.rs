@@ -12,7 +12,9 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, Store, StoreError, backend, parse, random};
+use crate::error::chain;
+
+use super::{BoxError, Store, StoreError, backend, parse, random, timestamp};
 
 /// Something that a backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +40,9 @@ pub struct ProbeResults {
     pub error: Option<String>,
     /// Failures since the last success.
     pub failures: u32,
+    /// Seconds that this machine's clock is ahead of the backend's, if that was seen; to within the time
+    /// that a try takes.
+    pub skew: Option<i64>,
 }
 
 /// What is known of the backend's state. As long as nothing was tried, it is ready.
@@ -56,6 +61,8 @@ const TRY_EVERY: u32 = 6;
 /// So many failures in a row make it down; one success makes it ready again.
 const FAILURES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Seconds of skew that are worth a line. S3 refuses more than 15 minutes.
+const SKEW: u64 = 300;
 
 impl Ability {
     /// All of them, in the order in which they are tried.
@@ -86,6 +93,12 @@ impl ProbeResults {
                 read = can(Ability::Read),
                 delete = can(Ability::Delete),
                 "storage tried"
+            );
+        }
+        if let Some(skew) = self.skew.filter(|skew| skew.unsigned_abs() > SKEW) {
+            tracing::warn!(
+                skew,
+                "the clocks of this machine and of the storage differ by so many seconds"
             );
         }
         if can(Ability::Create) == Some(false) {
@@ -130,6 +143,10 @@ impl Store {
         }
         let error = timeout(PATIENCE, self.list_one()).await.ok()?.err()?;
         let (cause, way_out) = (text(&error), provider.way_out());
+        if server_time(&cause).is_some() {
+            // Clocks are often set only after the start.
+            return None;
+        }
         Some(match status(&cause)? {
             404 => "there is no such bucket: make it, or name another with --storage".into(),
             401 | 403 => format!("it may not be listed ({cause}): allow it, or {way_out}").into(),
@@ -145,15 +162,9 @@ impl Store {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let watching = async {
             ticks.tick().await;
-            loop {
-                for tick in 0..TRY_EVERY {
-                    ticks.tick().await;
-                    if tick + 1 < TRY_EVERY {
-                        self.try_list().await;
-                    } else {
-                        self.try_all().await;
-                    }
-                }
+            for turn in 1.. {
+                ticks.tick().await;
+                self.try_next(turn).await;
             }
         };
         tokio::select! {
@@ -198,7 +209,7 @@ impl Store {
     /// Tries everything, and returns what was seen.
     pub async fn try_all(&self) -> ProbeResults {
         let mut results = ProbeResults::default();
-        let tried = timeout(PATIENCE, self.try_each(&mut results.abilities)).await;
+        let tried = timeout(PATIENCE, self.try_each(&mut results)).await;
         let error = tried.map_err(BoxError::from).and_then(|tried| tried).err();
         if let Some(failed) = Ability::ALL.get(results.abilities.len())
             && error.is_some()
@@ -209,7 +220,18 @@ impl Store {
         self.probe_results()
     }
 
-    async fn try_each(&self, done: &mut Vec<(Ability, bool)>) -> Result<(), BoxError> {
+    /// The next try of a watch: mostly only to list; everything from time to time, and as long as
+    /// something fails, since a storage that lists may be full all the same.
+    pub async fn try_next(&self, turn: u32) {
+        if turn.is_multiple_of(TRY_EVERY) || self.probe_results().error.is_some() {
+            self.try_all().await;
+        } else {
+            self.try_list().await;
+        }
+    }
+
+    async fn try_each(&self, results: &mut ProbeResults) -> Result<(), BoxError> {
+        let done = &mut results.abilities;
         self.list_one().await?;
         done.push((Ability::List, true));
         let path = parse(&format!(".plancha/probe/{:016x}", random()))?;
@@ -228,7 +250,9 @@ impl Store {
             again?;
         }
         done.push((Ability::Create, creates));
-        let read = self.objects.get(&path).await?.bytes().await?;
+        let found = self.objects.get(&path).await?;
+        results.skew = Some(seconds_since(timestamp(&found.meta)));
+        let read = found.bytes().await?;
         if read != if creates { "first" } else { "second" } {
             return Err("what was read is not what was written".into());
         }
@@ -255,6 +279,14 @@ impl Health {
     fn note(&self, mut results: ProbeResults, error: Option<BoxError>) {
         self.state(|state| {
             results.error = error.map(|error| text(&*error));
+            if let Some(time) = results.error.as_deref().and_then(server_time) {
+                let skew = seconds_since(time);
+                results.skew = Some(skew);
+                results.error = Some(format!(
+                    "this machine's clock and the storage's differ by {skew} s, which the storage refuses: set \
+                     the clock, by NTP for example"
+                ));
+            }
             results.failures =
                 if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
             if results.failures == 0 && state.is_down {
@@ -273,6 +305,16 @@ impl Health {
     }
 }
 
+/// The time on the clock of an S3 that refuses ours.
+fn server_time(text: &str) -> Option<jiff::Timestamp> {
+    let (_, after) = text.split_once("RequestTimeTooSkewed")?.1.split_once("<ServerTime>")?;
+    after.split_once('<')?.0.parse().ok()
+}
+
+fn seconds_since(time: jiff::Timestamp) -> i64 {
+    jiff::Timestamp::now().as_second() - time.as_second()
+}
+
 /// The status that a backend answered with, which `object_store` keeps to itself but for its text.
 fn status(text: &str) -> Option<u16> {
     if text.contains("redirect without LOCATION") {
@@ -282,16 +324,7 @@ fn status(text: &str) -> Option<u16> {
     status.get(..3)?.parse().ok()
 }
 
-/// An error and its causes, on one line; each only once.
+/// An error and its causes, on one line.
 fn text(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -15,6 +15,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::serve::ListenerExt as _;
 use datastore::store::{Cloud, Provider, Storage, Variables};
+use jiff::SignedDuration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::bucket::Bucket;
@@ -182,6 +183,11 @@ impl Double {
     /// From now on a condition of a PUT is passed over, as some servers do.
     pub fn ignore_conditions(&self) {
         self.shared.bucket.lock().unwrap().ignores_conditions = true;
+    }
+
+    /// Its clock is ahead by so much from now on. S3 refuses requests of more than 15 minutes ago.
+    pub fn clock(&self, ahead: SignedDuration) {
+        self.shared.bucket.lock().unwrap().ahead = ahead;
     }
 
     /// Whether there is such a bucket, from now on.

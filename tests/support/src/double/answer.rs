@@ -14,6 +14,7 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt as _};
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use url::form_urlencoded;
 
@@ -137,6 +138,10 @@ fn done(shared: &Shared, asked: Asked) -> (axum::http::response::Parts, Vec<Byte
         let body = error("NoSuchBucket");
         return (StatusCode::NOT_FOUND.into_response().into_parts().0, vec![body.into()]);
     }
+    if shared.dialect == Dialect::S3 && shared.bucket.lock().unwrap().is_skewed() {
+        let body = too_skewed(shared.bucket.lock().unwrap().now());
+        return (StatusCode::FORBIDDEN.into_response().into_parts().0, vec![body.into()]);
+    }
     let has = |name| asked.query.contains_key(name);
     let (response, data) = match asked.method {
         Method::GET if asked.key.is_empty() => text(StatusCode::OK, list(shared, &asked)),
@@ -167,6 +172,15 @@ fn refused(status: StatusCode, code: &str) -> Response {
 
 fn error(code: &str) -> String {
     format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{code}</Message></Error>")
+}
+
+/// As S3 says it.
+fn too_skewed(now: Timestamp) -> String {
+    format!(
+        "<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the request time and the \
+         current time is too large.</Message><ServerTime>{now}</ServerTime>\
+         <MaxAllowedSkewMilliseconds>900000</MaxAllowedSkewMilliseconds></Error>"
+    )
 }
 
 fn put(shared: &Shared, asked: Asked) -> (Response, Vec<Bytes>) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
 use axum::body::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// Objects and uploads.
 pub(super) struct Bucket {
@@ -13,6 +13,7 @@ pub(super) struct Bucket {
     pub(super) ignores_conditions: bool,
     pub(super) is_missing: bool,
     pub(super) page_size: usize,
+    pub(super) ahead: SignedDuration,
     versions: u64,
 }
 
@@ -57,6 +58,7 @@ impl Default for Bucket {
             ignores_conditions: false,
             is_missing: false,
             page_size: 1000,
+            ahead: SignedDuration::ZERO,
             versions: 0,
         }
     }
@@ -69,6 +71,15 @@ impl Object {
 }
 
 impl Bucket {
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::now() + self.ahead
+    }
+
+    /// Whether S3 would refuse a request that was made now.
+    pub(super) fn is_skewed(&self) -> bool {
+        self.ahead.abs() > SignedDuration::from_mins(15)
+    }
+
     fn next_version(&mut self) -> u64 {
         self.versions += 1;
         self.versions
@@ -82,7 +93,7 @@ impl Bucket {
     ) -> Object {
         let size = data.iter().map(Bytes::len).sum();
         let version = self.next_version();
-        let object = Object { data, size, version, metadata, modified: Timestamp::now() };
+        let object = Object { data, size, version, metadata, modified: self.now() };
         self.objects.insert(key, object.clone());
         object
     }

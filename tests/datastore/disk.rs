@@ -1,0 +1,146 @@
+//! A directory's disk: when it is full, and what a power failure could still take.
+
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+#![expect(clippy::print_stderr, reason = "a test that cannot show anything should say so")]
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::http::{RUN, files, noise};
+use crate::process::Running;
+
+const MIB: usize = 1 << 20;
+
+/// Whether this machine can do what a test needs; where everything must run, it has to.
+fn can(what: &str, program: &str, args: &[&str]) -> bool {
+    let tried =
+        Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let can = tried.is_ok_and(|status| status.success());
+    #[expect(clippy::disallowed_methods, reason = "as every test that takes minutes")]
+    let must = std::env::var("PLANCHA_E2E").is_ok_and(|value| value == "1");
+    assert!(can || !must, "{what} cannot be had here");
+    if !can {
+        eprintln!("not shown: {what} cannot be had here");
+    }
+    can
+}
+
+/// Puts noise of this size as the plan of an attempt; status and body of the answer.
+fn put(datastore: &Running, size: usize) -> String {
+    let body = noise(size, size as u64);
+    let mut socket = datastore.begin(size, &[]);
+    let mut answer = String::new();
+    // Refused in the middle, it does not take the rest.
+    let _refused = socket.write_all(&body);
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_full_disk_is_507_loses_nothing_and_is_over_once_there_is_room() {
+    const MOUNT: &str = "mount -t tmpfs -o size=6m,mode=0700 none \"$1\" && shift && exec \"$@\"";
+    let unshare = ["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"];
+    let directory = TempDir::new().unwrap();
+    let root = directory.path().to_str().unwrap();
+    if !can("a small file system", "unshare", &[&unshare[..], &[root, "true"]].concat()) {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.env_clear().env("PATH", "/usr/bin:/bin").args(unshare).arg(root);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    let datastore = Running::of(command.args(["--storage", &format!("file://{root}")]));
+    // As it is seen by the server, which has a mount of its own.
+    let inside = format!("/proc/{}/root{root}", datastore.child.id());
+    let plan = || datastore.get(&format!("/api/plans?{RUN}&attempt=0"));
+
+    assert!(put(&datastore, MIB).starts_with("HTTP/1.1 200 "));
+    let (before, there) = (plan(), files(Path::new(&inside)));
+    for _ in 0..2 {
+        let answer = put(&datastore, 8 * MIB);
+        assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
+        assert!(answer.contains("no space is left in the storage"), "{answer}");
+        assert_eq!(files(Path::new(&inside)), there, "nothing half stays");
+        assert!(plan() == before, "what was there is there");
+    }
+    assert!(put(&datastore, 2 * MIB).starts_with("HTTP/1.1 200 "));
+}
+
+/// What a trace says was done, in the order in which it ended; an answer where it began.
+fn done(trace: &str) -> Vec<String> {
+    let mut begun = HashMap::new();
+    let mut done = Vec::new();
+    for line in trace.lines() {
+        let (thread, call) = line.split_once(' ').unwrap();
+        let call = call.trim();
+        if call.contains("HTTP/1.1 200") {
+            done.push(call.to_owned());
+        } else if let Some((call, _)) = call.split_once(" <unfinished") {
+            begun.insert(thread, call);
+        } else if call.starts_with("<...") {
+            if call.contains("= 0") {
+                done.extend(begun.remove(thread).map(str::to_owned));
+            }
+        } else if call.contains("= 0") {
+            done.push(call.to_owned());
+        }
+    }
+    done
+}
+
+#[test]
+fn what_was_answered_was_synced_and_so_was_every_directory_on_the_way() {
+    const CALLS: &str = "trace=fsync,fdatasync,rename,renameat,renameat2,link,linkat,mkdir,mkdirat,\
+                         write,writev,sendto,sendmsg";
+    let directory = TempDir::new().unwrap();
+    let trace = directory.path().join("trace");
+    if !can("strace", "strace", &["-D", "-o", trace.to_str().unwrap(), "true"]) {
+        return;
+    }
+    for size in [10, 3 * MIB] {
+        let root = directory.path().join(size.to_string());
+        let mut command = Command::new("strace");
+        command.env_clear().env("PATH", "/usr/bin:/bin");
+        // With -D the child is the server, and the tracer is not.
+        command.args(["-D", "-f", "-y", "-s", "20", "-e", CALLS, "-o"]).arg(&trace);
+        command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+        let storage = format!("file://{}", root.display());
+        let datastore = Running::of(command.args(["--storage", &storage]));
+        assert!(put(&datastore, size).starts_with("HTTP/1.1 200 "));
+        drop(datastore);
+
+        let done = done(&std::fs::read_to_string(&trace).unwrap());
+        let plan = root.join("layers/team-a/network/plan-1/0/plan.json");
+        let record = root.join(".plancha/sha256/layers/team-a/network/plan-1/0/plan.json");
+        for file in [plan, record] {
+            let shown = file.to_str().unwrap();
+            let place = |what: &str, found: &dyn Fn(&str) -> bool| {
+                let place = done.iter().position(|call| found(call));
+                place.unwrap_or_else(|| panic!("no {what} of {shown}:\n{}", done.join("\n")))
+            };
+            let synced = |path: &Path| {
+                let path = format!("<{}>", path.display());
+                move |call: &str| call.contains("sync(") && call.contains(&path)
+            };
+            let answered = place("answer", &|call| call.contains("HTTP/1.1 200"));
+            let named = place("name", &|call| {
+                (call.starts_with("rename") || call.starts_with("link"))
+                    && call.contains(&format!("\"{shown}\""))
+            });
+            let staged = format!("<{shown}#");
+            let written = place("sync", &|call| call.contains("sync(") && call.contains(&staged));
+            assert!(written < named, "the bytes before the name");
+            let parents = file.ancestors().skip(1).take_while(|parent| parent.starts_with(&root));
+            for parent in parents {
+                let last = done.iter().rposition(|call| synced(parent)(call));
+                let last = last.unwrap_or_else(|| panic!("{} not synced", parent.display()));
+                let first = done.iter().position(|call| synced(parent)(call)).unwrap();
+                assert!(first < answered, "{} before the answer", parent.display());
+                assert!(parent != file.parent().unwrap() || last > named);
+            }
+        }
+    }
+}
