@@ -187,6 +187,10 @@ async fn ds17_paths_that_nobody_knows_are_refused_first_and_then_not_found() {
             assert_eq!(told, (404, "{\"message\":\"Not Found\"}\n".to_owned()), "{method} {rest}");
         }
     }
+    for path in ["api", "api/", "api?namespace=team-a", "api/openapi.json/x"] {
+        let answer = send(CLIENT.get(datastore.url.join(path).unwrap())).await;
+        assert_eq!(answer.status, 401, "{path}");
+    }
 }
 
 #[tokio::test]

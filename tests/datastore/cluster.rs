@@ -461,8 +461,11 @@ async fn ds23_ds24_in_a_pod_of_burritos_chart_it_serves_with_what_is_mounted_the
     // The chart's probes.
     let probe = send(datastore.http.get(format!("{}/healthz", datastore.url))).await;
     assert_eq!((probe.status, &*probe.text()), (200, "OK"));
-    let plain = datastore.url.replace("https://", "http://");
-    assert!(Client::new().get(format!("{plain}/healthz")).send().await.is_err(), "plain HTTP");
+    let unencrypted = datastore.url.replace("https://", "http://");
+    assert!(
+        Client::new().get(format!("{unencrypted}/healthz")).send().await.is_err(),
+        "plain HTTP"
+    );
 
     let controllers = cluster.token(&main, "burrito-controllers", Some("burrito")).await;
     let of_a = cluster.token(&a, "burrito-runner", Some("burrito")).await;
