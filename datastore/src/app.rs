@@ -5,7 +5,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{any, get};
 use axum::{Router, response::IntoResponse as _};
 use tokio_util::sync::CancellationToken;
 
@@ -38,9 +38,10 @@ pub(crate) struct App {
     pub(crate) shutdown: CancellationToken,
 }
 
-/// The HTTP service. A HEAD goes to the handler of the GET, which knows the difference.
-pub(crate) fn router(app: App) -> Router {
-    let api = Api::new()
+/// Everything below `/api`, and nothing beside it: what is not here is not in the document either. A
+/// HEAD goes to the handler of the GET, which knows the difference.
+fn api() -> Api {
+    Api::new()
         .get("/plans", plans::get, "One rendering of a run's plan; without `attempt` the latest")
         .put("/plans", plans::put, "Store one rendering of a run's plan")
         .get("/logs", logs::get, "What a run printed, line by line; without `attempt` the latest")
@@ -54,10 +55,14 @@ pub(crate) fn router(app: App) -> Router {
         )
         .put("/artifacts", artifacts::put, "Store another file of an attempt")
         .get("/attempts", runs::attempts, "The attempts of a run and their files, oldest first")
-        .get("/runs", runs::runs, "The runs of a layer, newest first, page by page");
-    let (api, document) = api.finish(&OUTSIDE);
+        .get("/runs", runs::runs, "The runs of a layer, newest first, page by page")
+        .post("/encrypt", encrypt::encrypt, "Encrypt what lies there in plain; not built yet")
+}
+
+/// The HTTP service.
+pub(crate) fn router(app: App) -> Router {
+    let (api, document) = api().finish(&OUTSIDE);
     let api = api
-        .route("/encrypt", post(encrypt::encrypt))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn_with_state(app.admission.clone(), admission::admit))
@@ -69,6 +74,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/api/openapi.json", get(async || json(document)))
         .nest("/api", api)
+        // A nest does not take this one, and upstream asks here, too, who it is.
+        .route("/api/", any(not_found).layer(from_fn_with_state(app.gate.clone(), auth::admit)))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .layer(from_fn(admission::small_head))
@@ -105,5 +112,42 @@ async fn readyz(State(store): State<Store>, State(shutdown): State<CancellationT
     match ready {
         Ok(()) => plain(StatusCode::OK, "OK"),
         Err(cause) => ApiError { route: Route::Own, cause }.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::auth::Auth;
+    use crate::store::Storage;
+
+    /// Who tries every route takes them from the document, so none may be missing there.
+    #[tokio::test]
+    async fn every_route_is_in_the_document() {
+        let store = Store::open(&Storage::Memory).unwrap();
+        let limits = Limits::default();
+        let router = router(App {
+            at_rest: AtRest::default(),
+            gate: Gate::open(Auth::None).await.unwrap(),
+            admission: Admission::new(&limits, &store),
+            limits,
+            metrics: Metrics::default(),
+            shutdown: CancellationToken::new(),
+            store,
+        });
+        // Nothing but its picture shows the routes of a router.
+        let picture = format!("{router:?}");
+        let routes = picture
+            .split("RouteId(")
+            .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
+            .map(|(path, _)| path)
+            // What is left over goes here.
+            .filter(|path| !path.contains("__private__") && !["/", "/api", "/api/"].contains(path));
+        let (_, document) = api().finish(&OUTSIDE);
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
+        assert_eq!(routes.collect::<BTreeSet<_>>(), described.collect());
     }
 }

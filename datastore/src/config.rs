@@ -234,7 +234,9 @@ impl Serve {
         let mut settings = Settings::new(outside)?;
         let at_rest = settings.at_rest()?;
         let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
-            Ok(Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]))
+            // Burrito's pods are reached from others, and callers are told apart there.
+            let loopback = || Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]);
+            if as_burrito { ":8080".parse() } else { Ok(loopback()) }
         })?;
         let storage = settings.storage(flags.storage)?;
         let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
@@ -256,6 +258,8 @@ impl Serve {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     type Texts<'a> = &'a [(&'a str, &'a str)];
@@ -335,6 +339,22 @@ mod tests {
         let serve = read("burrito datastore start --addr :8080 --insecure-no-auth", &[HOME]);
         let any: [SocketAddr; 2] = ["[::]:8080".parse().unwrap(), "0.0.0.0:8080".parse().unwrap()];
         assert_eq!(serve.unwrap().listen, any);
+    }
+
+    #[test]
+    fn as_burrito_others_reach_it_unless_it_is_told_another_address() {
+        let listen = |env: Texts, yaml: &str| in_a_pod(env, yaml).unwrap().listen;
+        let any = |port: u16| -> Vec<SocketAddr> {
+            vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+        };
+        assert_eq!(listen(&[], ""), any(8080));
+        assert_eq!(listen(&[], "datastore: {addr: ':9000'}"), any(9000));
+        assert_eq!(listen(&[("BURRITO_DATASTORE_ADDR", ":9001")], ""), any(9001));
+        let ours = [("BURRITO_DATASTORE_ADDR", ":9001"), ("PLANCHA_LISTEN", ":9002")];
+        assert_eq!(listen(&ours, ""), any(9002));
+        // Nothing that lies in the image may stand before Burrito's own settings.
+        let image = include_str!("../../Dockerfile.datastore");
+        assert!(!image.contains("PLANCHA_LISTEN=") && !image.contains("PLANCHA_STORAGE="));
     }
 
     #[test]
@@ -468,6 +488,9 @@ mod tests {
         assert_eq!(found.allowed.unwrap().len(), 3);
         assert_eq!(found.api, crate::KubeApi::Kubeconfig(vec!["/a".into(), "/b".into()]));
         assert_eq!(found.isolation, crate::Isolation::Burrito);
+        // A list of nobody is a list.
+        let nobody = kubernetes(&in_a_pod(&[], "datastore: {serviceAccounts: []}").unwrap());
+        assert!(nobody.allowed.is_some_and(|allowed| allowed.is_empty()));
         let refusal = |env: Texts| in_a_pod(env, "").unwrap_err().1;
         insta::assert_snapshot!(refusal(&[("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b,runner")]).trim(), @"error: BURRITO_DATASTORE_SERVICEACCOUNTS: `runner` is not of the form namespace/name");
         insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "burrito")]).trim(), @"error: PLANCHA_ISOLATION: `burrito` lets everybody on the list of ServiceAccounts do everything, and there is no list: name them in BURRITO_DATASTORE_SERVICEACCOUNTS (namespace/name, with commas)");
@@ -505,7 +528,8 @@ mod tests {
         let key = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "0123e4");
         let serve = in_a_pod(&[key], yaml).unwrap();
         assert!(serve.config.at_rest.encrypts);
-        assert_eq!(serve.config.at_rest.is_key(&"0123e4".into()), Some(true));
+        let found = serve.config.at_rest.key.as_ref().unwrap();
+        assert_eq!(secrecy::ExposeSecret::expose_secret(found), "0123e4");
         assert!(!format!("{serve:?}").contains("0123e4"));
         assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);
     }

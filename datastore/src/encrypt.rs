@@ -1,55 +1,39 @@
 //! `/api/encrypt`: upstream's order to encrypt what is stored in plain. Who may give it is checked, and
-//! the rest is not built yet.
+//! whether anything is encrypted at all; the rest is not built yet.
 
-use axum::Extension;
-use axum::body::{Body, to_bytes};
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
-use secrecy::SecretString;
-use serde_json::{Map, Value, json};
 
 use crate::auth::Caller;
 use crate::error::{ApiError, Cause, Route};
 use crate::seal::AtRest;
 
-/// Bytes of a body that has only a key in it.
-const BODY: usize = 64 << 10;
+/// A caller who may change how everything is kept.
+pub(crate) struct Administrator;
 
 pub(crate) async fn encrypt(
     State(at_rest): State<AtRest>,
-    Extension(caller): Extension<Caller>,
-    body: Body,
+    _: Administrator,
 ) -> Result<Response, ApiError> {
-    if !caller.may_administer() {
-        return Err(Route::Own.error()(Cause::Forbidden));
-    }
-    let (status, error) = refusal(&at_rest, body).await;
+    let (status, error) = if at_rest.encrypts {
+        (StatusCode::NOT_IMPLEMENTED, "Not implemented in this version")
+    } else {
+        (StatusCode::BAD_REQUEST, "Encryption is not enabled in configuration")
+    };
     let json = [(CONTENT_TYPE, "application/json")];
-    Ok((status, json, format!("{}\n", json!({ "error": error }))).into_response())
+    Ok((status, json, format!("{{\"error\":\"{error}\"}}\n")).into_response())
 }
 
-/// Upstream's checks in upstream's order; but that encryption is off is said before that it has no key,
-/// since it needs none then.
-async fn refusal(at_rest: &AtRest, body: Body) -> (StatusCode, &'static str) {
-    let Ok(body) = to_bytes(body, BODY).await else {
-        return (StatusCode::BAD_REQUEST, "Failed to read request body");
-    };
-    let order = serde_json::from_slice::<Map<String, Value>>(&body);
-    let given = match order.as_ref().map(|order| order.get("encryptionKey")) {
-        Ok(Some(Value::String(given))) if !given.is_empty() => SecretString::from(given.clone()),
-        Ok(None | Some(Value::Null | Value::String(_))) => {
-            return (StatusCode::BAD_REQUEST, "encryptionKey is required");
+impl<S: Sync> FromRequestParts<S> for Administrator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match parts.extensions.get::<Caller>() {
+            Some(caller) if caller.may_administer() => Ok(Self),
+            _ => Err(Route::Own.error()(Cause::Forbidden)),
         }
-        Ok(Some(_)) | Err(_) => return (StatusCode::BAD_REQUEST, "Invalid JSON format"),
-    };
-    match at_rest.is_key(&given) {
-        Some(false) => (StatusCode::UNAUTHORIZED, "Invalid encryption key"),
-        None => (StatusCode::BAD_REQUEST, NOT_ENABLED),
-        Some(true) if !at_rest.encrypts => (StatusCode::BAD_REQUEST, NOT_ENABLED),
-        Some(true) => (StatusCode::NOT_IMPLEMENTED, "Not implemented in this version"),
     }
 }
-
-const NOT_ENABLED: &str = "Encryption is not enabled in configuration";

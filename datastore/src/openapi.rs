@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::handler::Handler;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, put};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
 use datastore_api::{Attempt, PlanFormat};
@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
+use crate::encrypt::Administrator;
 use crate::error::{ApiError, Route};
 use crate::params::{Asked, FromParams, Params, Query};
 use crate::transfer::{Upload, Wanted};
@@ -76,6 +77,14 @@ impl Api {
         self.route::<H, T>(path, "put", put(handler), summary)
     }
 
+    pub(crate) fn post<H, T>(self, path: &str, handler: H, summary: &str) -> Self
+    where
+        H: Handler<T, App> + Described<T>,
+        T: 'static,
+    {
+        self.route::<H, T>(path, "post", post(handler), summary)
+    }
+
     fn route<H: Described<T>, T>(
         mut self,
         path: &str,
@@ -123,11 +132,17 @@ impl Operation {
         self.answers.insert(status.to_owned(), json!({ "description": description }));
     }
 
+    /// An answer whose words are no route's.
+    fn answer_in_json(&mut self, status: &str, description: &str) {
+        let answer = json!({ "description": description, "content": { "application/json": {} } });
+        self.answers.insert(status.to_owned(), answer);
+    }
+
     fn finish(mut self, summary: &str) -> Value {
-        self.answer(
-            "400",
-            "A name or the query is wrong, or the body is not what it was said to be.",
-        );
+        let wrong = "A name or the query is wrong, or the body is not what it was said to be.";
+        if !self.answers.contains_key("400") {
+            self.answer("400", wrong);
+        }
         self.answer("500", "The storage failed.");
         self.answer("503", "Too much is under way: try again after `Retry-After` seconds.");
         let refusal = match self.route {
@@ -137,7 +152,10 @@ impl Operation {
         for (status, answer) in &mut self.answers {
             if status == "401" {
                 answer["content"] = json!({ "application/json": {} });
-            } else if status.starts_with(['4', '5']) && status != "404" {
+            } else if status.starts_with(['4', '5'])
+                && status != "404"
+                && answer.get("content").is_none()
+            {
                 answer["content"] = json!({ refusal: {} });
             }
         }
@@ -164,6 +182,16 @@ impl Takes for HeaderMap {
         operation.header("If-None-Match", "Entity tags; 304 if it is one of these.");
         operation.answer("304", "It is what `If-None-Match` names.");
         operation.answer("404", "There is none.");
+    }
+}
+
+impl Takes for Administrator {
+    fn describe(operation: &mut Operation) {
+        operation.route = Some(Route::Own);
+        operation.answer("401", "Nobody is known by this token, or there is none.");
+        operation.answer("403", "This caller may not do that.");
+        operation.answer_in_json("400", "Nothing is encrypted here.");
+        operation.answer_in_json("501", "This version cannot do it.");
     }
 }
 

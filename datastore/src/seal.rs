@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockModeDecrypt as _, BlockModeEncrypt as _, KeyIvInit as _};
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::rand;
 use bytes::Bytes;
 use datastore_api::Sha256;
@@ -47,13 +46,6 @@ pub(crate) const TAIL: usize = 2 * BLOCK;
 const SURE: usize = 4;
 
 impl AtRest {
-    /// Whether this is the key; none if there is no key.
-    pub(crate) fn is_key(&self, given: &SecretString) -> Option<bool> {
-        let digest = |key: &SecretString| Sha256::of(key.expose_secret().as_bytes()).0;
-        let key = self.key.as_ref()?;
-        Some(verify_slices_are_equal(&digest(key), &digest(given)).is_ok())
-    }
-
     pub(crate) fn key(&self) -> Option<Key> {
         let text = self.key.as_ref()?.expose_secret();
         Some(Key(std::sync::Arc::new(SecretBox::new(Box::new(Sha256::of(text.as_bytes()).0)))))

@@ -1,5 +1,9 @@
-//! Upstream's contract, row by row (DS06 to DS17), as upstream's own client asks: a raw token, sorted
+//! Upstream's contract, row by row (DS06 to DS17, DS24), as upstream's own client asks: a raw token, sorted
 //! parameters, `attempt=` where there is none.
+
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+
+use std::process::Command;
 
 use datastore::config::Config;
 use datastore::store::Storage;
@@ -84,6 +88,28 @@ async fn ds06_four_formats_come_back_bit_for_bit_from_upstreams_keys() {
     }
     let all = files(burrito.root.path());
     assert_eq!(all.iter().filter(|path| path.starts_with("layers")).count(), 4);
+}
+
+#[tokio::test]
+async fn ds06_in_a_bucket_the_keys_are_upstreams_too() {
+    for datastore in TestDatastore::doubles().await {
+        for format in ["pretty", "json", "short", "bin"] {
+            let put = request(&datastore, Method::PUT, &plan("10", format)).body(format);
+            assert_eq!(send(put).await.status, 200);
+        }
+        let put = request(&datastore, Method::PUT, &format!("logs?attempt=10&{RUN}")).body("log");
+        assert_eq!(send(put).await.status, 200);
+        let run = "layers/team-a/network/network-plan-x7/10";
+        let expected = [("plan.bin", "bin"), ("plan.json", "json"), ("pretty.plan", "pretty")]
+            .into_iter()
+            .chain([("run.log", "log"), ("short.diff", "short")]);
+        let keys = expected.clone().map(|(file, _)| format!("{run}/{file}"));
+        assert_eq!(datastore.cloud().artifacts(), keys.collect::<Vec<_>>());
+        for (file, content) in expected {
+            let lies = datastore.cloud().object(&format!("{run}/{file}"));
+            assert_eq!(lies.as_deref(), Some(content.as_bytes()), "{file}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -203,4 +229,67 @@ async fn ds17_other_methods_and_paths_are_not_found_with_a_token_and_refused_wit
     for (method, rest) in [(Method::DELETE, "plans"), (Method::GET, "x")] {
         assert_eq!(send(request(&burrito.datastore, method, rest)).await.status, 401);
     }
+}
+
+#[test]
+fn ds24_what_came_of_burritos_file_and_variables_is_shown_with_its_source() {
+    let home = TempDir::new().unwrap();
+    std::fs::create_dir(home.path().join(".burrito")).unwrap();
+    let yaml = "
+controller: {MAINNAMESPACE: from-file, timers: {driftDetection: 1h}, types: [layer, run]}
+hermitcrab: {enabled: true}
+redis: [1, {a: b}]
+datastore:
+  addr: :9000
+  hostname: burrito-datastore.burrito-system.svc.cluster.local
+  serviceAccounts: [a/b, c/d]
+  tls: true
+  certificateSecretName: x
+  storage: {mock: true, gcs: {bucket: ''}, s3: {bucket: '', usePathStyle: false}, encryption: {enabled: t}}
+";
+    std::fs::write(home.path().join(".burrito/config.yaml"), yaml).unwrap();
+    let burrito = home.path().join("burrito");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_datastore"), &burrito).unwrap();
+    let shown = |variables: &[(&str, &str)]| {
+        let mut check = Command::new(&burrito);
+        check.args(["datastore", "check"]).env_clear().env("HOME", home.path());
+        check.env("KUBECONFIG", "/nowhere").env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "hush");
+        let output = check.envs(variables.iter().copied()).current_dir("/").output().unwrap();
+        let shown = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(!shown.contains("hush") && output.status.code() == Some(0), "{output:?}");
+        let lines = shown.lines().take_while(|line| !line.starts_with("--max-size"));
+        let tidy = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.map(tidy).collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(shown(&[]), @"
+        encryption key set (BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY)
+        encryption true (~/.burrito/config.yaml)
+        --listen [::]:9000 or 0.0.0.0:9000 (~/.burrito/config.yaml)
+        --storage memory:// (~/.burrito/config.yaml)
+        --isolation namespace (default)
+        serviceAccounts a/b,c/d (~/.burrito/config.yaml)
+        mainNamespace from-file (~/.burrito/config.yaml)
+        kubeconfig /nowhere (KUBECONFIG)
+        --auth kubernetes (default)
+        --tls-cert /etc/burrito/tls/tls.crt and /etc/burrito/tls/tls.key (~/.burrito/config.yaml)
+        ");
+    let variables = [
+        ("BURRITO_DATASTORE_ADDR", "127.0.0.1:0"),
+        ("BURRITO_DATASTORE_SERVICEACCOUNTS", "e/f,g/h"),
+        ("BURRITO_DATASTORE_TLS", "false"),
+        ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "0"),
+        ("BURRITO_CONTROLLER_MAINNAMESPACE", "from-env"),
+        ("PLANCHA_STORAGE", "memory://"),
+    ];
+    insta::assert_snapshot!(shown(&variables), @"
+        encryption key set (BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY)
+        encryption false (BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED)
+        --listen 127.0.0.1:0 (BURRITO_DATASTORE_ADDR)
+        --storage memory:// (PLANCHA_STORAGE)
+        --isolation namespace (default)
+        serviceAccounts e/f,g/h (BURRITO_DATASTORE_SERVICEACCOUNTS)
+        mainNamespace from-env (BURRITO_CONTROLLER_MAINNAMESPACE)
+        kubeconfig /nowhere (KUBECONFIG)
+        --auth kubernetes (default)
+        ");
 }

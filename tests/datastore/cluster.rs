@@ -9,16 +9,23 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Mutex, watch};
 
+use crate::deploy;
 use crate::http::{Answer, send};
+use crate::tls::{Issued, issue};
 
 /// Reviews are counted, so one test at a time asks for them.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -89,8 +96,26 @@ impl Cluster {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
-    /// The datastore in `namespace`, with the right to ask for reviews or without.
-    async fn datastore(&self, namespace: &str, may_ask: bool, config: &str) -> Datastore {
+    /// Tokens of accounts in `namespace` for us, no two of them the same.
+    async fn tokens(&self, namespace: &str, count: usize) -> Vec<String> {
+        let mut tokens = Vec::new();
+        for number in 0..count {
+            let name = format!("runner-{}", number / 10);
+            if number % 10 == 0 {
+                self.account(namespace, &name).await;
+            }
+            // Two tokens of one account and one second are the same but for their `exp`.
+            let spec =
+                json!({"spec": {"audiences": ["burrito"], "expirationSeconds": 700 + number}});
+            let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+            let token = self.post(&path, spec).await["status"]["token"].clone();
+            tokens.push(token.as_str().unwrap().to_owned());
+        }
+        tokens
+    }
+
+    /// A new token of the datastore's own account, with the right to ask for reviews or without.
+    async fn own_token(&self, namespace: &str, may_ask: bool) -> String {
         self.account(namespace, "burrito-datastore").await;
         if may_ask {
             let subject = json!({"kind": "ServiceAccount", "name": "burrito-datastore", "namespace": namespace});
@@ -99,18 +124,131 @@ impl Cluster {
             let binding = json!({"metadata": name, "roleRef": role, "subjects": [subject]});
             self.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
         }
-        let token = self.token(namespace, "burrito-datastore", None).await;
+        self.token(namespace, "burrito-datastore", None).await
+    }
+
+    /// The datastore in `namespace`, with the right to ask for reviews or without.
+    async fn datastore(&self, namespace: &str, may_ask: bool, config: &str) -> Datastore {
+        self.datastore_by(&self.server, namespace, may_ask, config).await
+    }
+
+    /// One that reaches the API at another address.
+    async fn datastore_by(
+        &self,
+        server: &str,
+        namespace: &str,
+        may_ask: bool,
+        config: &str,
+    ) -> Datastore {
+        let token = self.own_token(namespace, may_ask).await;
         let home = TempDir::new().unwrap();
         std::fs::create_dir(home.path().join(".burrito")).unwrap();
         std::fs::write(home.path().join(".burrito/config.yaml"), config).unwrap();
-        let (server, authority) = (&self.server, &self.authority);
+        let authority = &self.authority;
         let kubeconfig = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
              clusters: [{{name: c, cluster: {{server: \"{server}\", certificate-authority: \"{authority}\"}}}}]\n\
              users: [{{name: u, user: {{token: {token}}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
         );
         std::fs::write(home.path().join("kubeconfig"), kubeconfig).unwrap();
-        Datastore::start(home)
+        let mut command = Command::new(burrito(home.path()));
+        command.args(["datastore", "start"]).env_clear();
+        command.env("KUBECONFIG", home.path().join("kubeconfig"));
+        Datastore::start(home, command, Client::new())
+    }
+
+    /// The datastore in a pod of Burrito's chart: this `config.yaml` and certificate where the chart mounts
+    /// them, its account where Kubernetes does, and nothing else in `/etc` and `/run`.
+    async fn pod(&self, namespace: &str, config: &Value, issued: &Issued) -> Datastore {
+        let token = self.own_token(namespace, true).await;
+        let home = TempDir::new().unwrap();
+        let at = |path: &str| {
+            let path = home.path().join(path);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        std::fs::write(at("etc/burrito").join("config.yaml"), config.to_string()).unwrap();
+        issued.write(&at("etc/burrito/tls"));
+        let account = at("run/secrets/kubernetes.io/serviceaccount");
+        std::fs::write(account.join("token"), token).unwrap();
+        std::fs::write(account.join("namespace"), namespace).unwrap();
+        std::fs::copy(&self.authority, account.join("ca.crt")).unwrap();
+        let (host, port) = self.server.trim_start_matches("https://").split_once(':').unwrap();
+        let mounted = "mount --bind \"$0/etc\" /etc && mount --bind \"$0/run\" /run && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", mounted]).arg(home.path());
+        command.arg(burrito(home.path())).args(["datastore", "start"]).env_clear();
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", port);
+        // The chart's own port may be somebody else's here.
+        command.env("BURRITO_DATASTORE_ADDR", "127.0.0.1:0");
+        command.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "test-encryption-key");
+        Datastore::start(home, command, issued.client())
+    }
+}
+
+/// The program by its other name.
+fn burrito(home: &Path) -> std::path::PathBuf {
+    let burrito = home.join("burrito");
+    symlink(env!("CARGO_BIN_EXE_datastore"), &burrito).unwrap();
+    burrito
+}
+
+/// Stands between a datastore and the API server, which so can be out of reach for one of them alone.
+struct Wire {
+    url: String,
+    held: watch::Sender<bool>,
+    running: Option<Runtime>,
+}
+
+impl Wire {
+    fn to(server: &str) -> Self {
+        let server = server.trim_start_matches("https://").to_owned();
+        let running = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let (held, watched) = watch::channel(false);
+        running.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            loop {
+                let (near, _) = listener.accept().await.unwrap();
+                let far = TcpStream::connect(&server).await.unwrap();
+                let ((from_near, to_near), (from_far, to_far)) =
+                    (near.into_split(), far.into_split());
+                tokio::spawn(pass(from_near, to_far, watched.clone()));
+                tokio::spawn(pass(from_far, to_near, watched.clone()));
+            }
+        });
+        Self { url, held, running: Some(running) }
+    }
+
+    /// From now on nothing gets through, but every connection stays; or it goes on.
+    fn hold(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+
+    /// From now on nobody is there.
+    fn cut(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut held: watch::Receiver<bool>) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let free = held.wait_for(|held| !held).await.is_ok();
+        if !free || to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -123,25 +261,16 @@ struct Datastore {
 }
 
 impl Datastore {
-    fn start(home: TempDir) -> Self {
-        let burrito = home.path().join("burrito");
-        symlink(env!("CARGO_BIN_EXE_datastore"), &burrito).unwrap();
-        let mut child = Command::new(burrito)
-            .args(["datastore", "start"])
-            .env_clear()
-            .env("HOME", home.path())
-            .env("KUBECONFIG", home.path().join("kubeconfig"))
-            .current_dir(home.path())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    fn start(home: TempDir, mut command: Command, http: Client) -> Self {
+        command.env("HOME", home.path()).current_dir(home.path()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
-        let (_, rest) = first.split_once("http://").unwrap_or_else(|| panic!("{first}"));
-        let url = format!("http://{}", rest.split(' ').next().unwrap());
+        let (_, rest) = first.split_once("address=").unwrap_or_else(|| panic!("{first}"));
+        let url = rest.split(' ').next().unwrap().to_owned();
         assert!(first.contains("auth=kubernetes"), "{first}");
         std::thread::spawn(move || lines.for_each(drop));
-        Self { child, url, http: Client::new(), _home: home }
+        Self { child, url, http, _home: home }
     }
 
     async fn ask(&self, method: Method, rest: &str, token: &str) -> Answer {
@@ -246,18 +375,7 @@ async fn a_thousand_requests_by_a_hundred_real_tokens_cost_a_hundred_reviews() {
     let main = cluster.namespace("main").await;
     let datastore = cluster.datastore(&main, true, &config(&main, &[])).await;
     let team = cluster.namespace("team").await;
-    let mut tokens = Vec::new();
-    for number in 0..100 {
-        let name = format!("runner-{}", number / 10);
-        if number % 10 == 0 {
-            cluster.account(&team, &name).await;
-        }
-        // Two tokens of one account and one second are the same but for their `exp`.
-        let spec = json!({"spec": {"audiences": ["burrito"], "expirationSeconds": 700 + number}});
-        let path = format!("/api/v1/namespaces/{team}/serviceaccounts/{name}/token");
-        let token = cluster.post(&path, spec).await["status"]["token"].clone();
-        tokens.push(token.as_str().unwrap().to_owned());
-    }
+    let tokens = cluster.tokens(&team, 100).await;
     let before = cluster.reviews().await;
     let plan = format!("plans?namespace={team}&layer=network&run=r");
     let since = Instant::now();
@@ -280,4 +398,87 @@ async fn without_the_right_to_ask_for_reviews_nobody_is_let_in() {
     let token = cluster.token(&main, "burrito-controllers", Some("burrito")).await;
     let plan = format!("plans?namespace={main}&layer=network&run=r");
     insta::assert_snapshot!(datastore.ask(Method::GET, &plan, &token).await.refusal(), @r#"500 application/json {"message":"error validating token"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_real_api_hung_or_gone_whoever_is_still_known_is_let_in_and_nobody_else() {
+    let cluster = cluster!("gone");
+    let _turn = TURN.lock().await;
+    let main = cluster.namespace("main").await;
+    let mut wire = Wire::to(&cluster.server);
+    let datastore = cluster.datastore_by(&wire.url, &main, true, &config(&main, &[])).await;
+    let team = cluster.namespace("team").await;
+    let tokens = cluster.tokens(&team, 30).await;
+    let (known, strangers) = tokens.split_at(10);
+    let (strangers, others) = strangers.split_at(10);
+    let plan = format!("plans?namespace={team}&layer=network&run=r");
+    let told = async |tokens: &[String]| {
+        let since = Instant::now();
+        let asked = tokens.iter().map(|token| datastore.status(Method::GET, &plan, token));
+        let told = join_all(asked).await;
+        assert!(told.iter().all(|status| *status == told[0]), "{told:?}");
+        (told[0], since.elapsed())
+    };
+    assert_eq!(told(known).await.0, 404);
+
+    wire.hold(true);
+    let ((refused, took), (let_in, at_once)) = tokio::join!(told(strangers), told(known));
+    println!("hung: strangers {refused} after {took:?}, known {let_in} after {at_once:?}");
+    assert_eq!((refused, let_in), (500, 404));
+    assert!(took < Duration::from_secs(8) && at_once < Duration::from_secs(1));
+    wire.hold(false);
+    assert_eq!(told(strangers).await.0, 404, "an answer that did not come is not kept");
+
+    wire.cut();
+    let ((refused, took), (let_in, at_once)) = tokio::join!(told(others), told(known));
+    println!("gone: strangers {refused} after {took:?}, known {let_in} after {at_once:?}");
+    assert_eq!((refused, let_in), (500, 404));
+    assert!(took < Duration::from_secs(4) && at_once < Duration::from_secs(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ds23_ds24_in_a_pod_of_burritos_chart_it_serves_with_what_is_mounted_there() {
+    let cluster = cluster!("pod");
+    let _turn = TURN.lock().await;
+    let may_mount = Command::new("unshare").args(["--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        return eprintln!("not seen here: mounts of its own need root");
+    }
+    let [main, a, b] = ["main", "team-a", "team-b"].map(|name| cluster.namespace(name));
+    let (main, a, b) = tokio::join!(main, a, b);
+    for (namespace, name) in
+        [(&main, "burrito-controllers"), (&a, "burrito-runner"), (&b, "burrito-runner")]
+    {
+        cluster.account(namespace, name).await;
+    }
+    let more = json!({
+        "config": {"burrito": {"datastore": {"storage": {"mock": true, "encryption": {"enabled": true}}}}},
+        "datastore": {"tls": {"enabled": true}},
+    });
+    let config = deploy::config(&main, &[&a, &b], &more);
+    let datastore = cluster.pod(&main, &config, &issue()).await;
+    assert!(datastore.url.starts_with("https://"), "{}", datastore.url);
+    // The chart's probes.
+    let probe = send(datastore.http.get(format!("{}/healthz", datastore.url))).await;
+    assert_eq!((probe.status, &*probe.text()), (200, "OK"));
+    let unencrypted = datastore.url.replace("https://", "http://");
+    assert!(
+        Client::new().get(format!("{unencrypted}/healthz")).send().await.is_err(),
+        "plain HTTP"
+    );
+
+    let controllers = cluster.token(&main, "burrito-controllers", Some("burrito")).await;
+    let of_a = cluster.token(&a, "burrito-runner", Some("burrito")).await;
+    let of_b = cluster.token(&b, "burrito-runner", Some("burrito")).await;
+    let plan = format!("plans?namespace={a}&layer=network&run=r&attempt=0&format=bin");
+    let bundle =
+        format!("repository/revision/bundle?namespace={a}&name=infra&ref=main&revision=abc");
+    assert_eq!(datastore.status(Method::PUT, &bundle, &controllers).await, 200);
+    assert_eq!(datastore.status(Method::GET, &bundle, &of_a).await, 200);
+    assert_eq!(datastore.status(Method::PUT, &bundle, &of_a).await, 403);
+    assert_eq!(datastore.status(Method::PUT, &plan, &of_a).await, 200);
+    assert_eq!(datastore.ask(Method::GET, &plan, &controllers).await.text(), "body");
+    assert_eq!(datastore.status(Method::GET, &plan, &of_b).await, 403);
+    assert_eq!(datastore.status(Method::POST, "encrypt", &of_a).await, 403);
+    assert_eq!(datastore.status(Method::POST, "encrypt", &controllers).await, 501);
 }

@@ -85,10 +85,19 @@ fn killed_during_uploads_a_bucket_holds_the_old_or_the_new() {
     }
 }
 
+/// The largest there are.
+const BUNDLE: &str =
+    "/api/repository/revision/bundle?namespace=team-a&name=infra&ref=main&revision=abc";
+
 /// Puts noise of this size, a piece at a time, and reads it back: the sums must agree.
 fn there_and_back(datastore: &Running, size: usize) {
     let piece = noise(MIB, size as u64);
-    let mut socket = datastore.begin(size, &[]);
+    let mut socket = datastore.connect();
+    write!(
+        socket,
+        "PUT {BUNDLE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n"
+    )
+    .unwrap();
     let mut sum = Hasher::default();
     for _ in 0..size / MIB {
         sum.update(&piece);
@@ -99,11 +108,7 @@ fn there_and_back(datastore: &Running, size: usize) {
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 
     let mut socket = std::net::TcpStream::connect(&datastore.address).unwrap();
-    write!(
-        socket,
-        "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
+    write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -17,13 +17,13 @@ use crate::http::{RUN, noise};
 use crate::process::program;
 
 /// An authority, and a certificate of it for a server on loopback.
-struct Issued {
+pub(crate) struct Issued {
     authority: String,
     cert: String,
     key: String,
 }
 
-fn issue() -> Issued {
+pub(crate) fn issue() -> Issued {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,13 +36,13 @@ fn issue() -> Issued {
 }
 
 impl Issued {
-    fn write(&self, dir: &Path) {
+    pub(crate) fn write(&self, dir: &Path) {
         std::fs::write(dir.join("tls.crt"), &self.cert).unwrap();
         std::fs::write(dir.join("tls.key"), &self.key).unwrap();
     }
 
     /// One that trusts this authority alone, and keeps no connection.
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let authority = Certificate::from_pem(self.authority.as_bytes()).unwrap();
         let client = Client::builder().tls_certs_only([authority]).pool_max_idle_per_host(0);
         client.build().unwrap()

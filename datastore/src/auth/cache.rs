@@ -25,6 +25,9 @@ const KNOWN: Duration = Duration::from_mins(1);
 const REFUSED: Duration = Duration::from_secs(5);
 /// Answers, and apart from them refusals, that are kept at most: nobody's rubbish displaces a caller.
 const MOST: usize = 10_000;
+/// Questions that are asked or wait to be at most: each holds its token, and who has sent rubbish may be
+/// gone already.
+const FLYING: usize = 2048;
 
 /// Whose token it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ impl Reviews {
             match kept.flights.get(&digest) {
                 // One that has ended and is still here has panicked.
                 Some(flight) if flight.peek().is_none() => flight.clone(),
+                None if kept.flights.len() >= FLYING => return Verdict::Failed,
                 _ => {
                     let flight = self.ask(digest, token);
                     kept.flights.insert(digest, flight.clone());
@@ -204,6 +208,27 @@ mod tests {
         }
         assert!(kept.known.len() <= MOST);
         assert_eq!(kept.verdict(digest(2 * MOST - 1)), Some(known));
+    }
+
+    #[tokio::test]
+    async fn rubbish_that_waits_to_be_reviewed_is_bounded_and_holds_up_nobody_who_is_known() {
+        let kube = support::FakeKube::start().await;
+        kube.account("team-a/runner", "known");
+        let api = crate::KubeApi::Kubeconfig(vec![kube.kubeconfig()]);
+        let reviews = Reviews::new(Reviewer::open(&api).await.unwrap());
+        let known = Verdict::Known("system:serviceaccount:team-a:runner".to_owned());
+        assert_eq!(reviews.verdict("known".into()).await, known);
+        kube.fault(Some(support::KubeFault::Hangs));
+        let mut waiting = (0..FLYING)
+            .map(|number| Box::pin(reviews.verdict(format!("rubbish {number}").into())))
+            .collect::<Vec<_>>();
+        for question in &mut waiting {
+            assert_eq!(futures::poll!(question), std::task::Poll::Pending);
+        }
+        let one_more = reviews.verdict("one more".into()).now_or_never();
+        assert_eq!(one_more, Some(Verdict::Failed));
+        assert_eq!(reviews.verdict("known".into()).now_or_never(), Some(known));
+        assert!(reviews.kept.lock().unwrap().flights.len() <= FLYING);
     }
 
     #[test]

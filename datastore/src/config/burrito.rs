@@ -176,7 +176,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
         while let Some(text) = items.next_element::<String>()? {
             texts.push(text);
         }
-        self.texts.insert(self.name, texts.join(","));
+        // A list of nothing is not the same as no list.
+        let list = if texts.is_empty() { ",".to_owned() } else { texts.join(",") };
+        self.texts.insert(self.name, list);
         Ok(())
     }
 }

@@ -237,7 +237,7 @@ pub(super) struct NewTokenFlags {
 #[expect(clippy::doc_markdown, reason = "clap shows these as they stand")]
 pub(super) struct Flags {
     /// Where to listen; `:8080` is any address, port 0 a free one
-    /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080]
+    /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080, as `burrito` :8080]
     #[arg(long, value_name = "ADDRESS", alias = "addr")]
     pub(super) listen: Option<String>,
 
