@@ -1,6 +1,8 @@
 //! `/api/encrypt`: upstream's order to encrypt what is stored in plain. Who may give it is checked, and
 //! the rest is not built yet.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
@@ -18,7 +20,7 @@ use crate::seal::AtRest;
 const BODY: usize = 64 << 10;
 
 pub(crate) async fn encrypt(
-    State(at_rest): State<AtRest>,
+    State(at_rest): State<Arc<AtRest>>,
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, ApiError> {

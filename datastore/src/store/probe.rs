@@ -148,6 +148,9 @@ impl Store {
             loop {
                 for tick in 0..TRY_EVERY {
                     ticks.tick().await;
+                    if self.uploads.is_empty() {
+                        self.pool.empty();
+                    }
                     if tick + 1 < TRY_EVERY {
                         self.try_list().await;
                     } else {
