@@ -29,6 +29,7 @@ use crate::metrics::{Ended, Metrics};
 use crate::params::Params;
 use crate::transfer;
 
+pub(crate) use self::log::AT_ONCE;
 pub use self::log::Log;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -122,10 +122,10 @@ impl Blocks {
         Bytes::from_owner(Full { bytes, pool })
     }
 
-    /// All of it.
+    /// All of it, in pieces none of which is empty.
     pub(super) fn into_payload(mut self) -> PutPayload {
-        let rest = self.rest();
-        self.full.into_iter().chain([rest]).collect()
+        let rest = Some(self.rest()).filter(|rest| !rest.is_empty());
+        self.full.into_iter().chain(rest).collect()
     }
 }
 
@@ -191,6 +191,40 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_that_nobody_has_is_filled_again() {
+        let pool = Pool::default();
+        let kept = || pool.0.lock().unwrap().len();
+        let mut blocks = Blocks::new(pool.clone());
+        blocks.extend(&vec![0; 3 * BLOCK]);
+        let first = blocks.take(2 * BLOCK);
+        drop(first.clone());
+        assert_eq!(kept(), 0);
+        drop(first);
+        assert_eq!(kept(), 2);
+        blocks.extend(&vec![1; BLOCK]);
+        assert_eq!(kept(), 1);
+        let rest = Bytes::from(blocks.into_payload());
+        assert!(rest[..BLOCK].iter().all(|byte| *byte == 0));
+        assert!(rest[BLOCK..].iter().all(|byte| *byte == 1));
+        assert_eq!(kept(), 3);
+        let mut many = Blocks::new(pool.clone());
+        many.extend(&vec![2; (KEPT + 5) * BLOCK]);
+        drop(many);
+        assert_eq!(kept(), KEPT);
+        pool.empty();
+        assert_eq!(kept(), 0);
+    }
+
+    #[test]
+    fn a_small_object_takes_no_block() {
+        let pool = Pool::default();
+        let mut blocks = Blocks::new(pool.clone());
+        blocks.extend(b"small");
+        assert_eq!(Bytes::from(blocks.into_payload()), "small");
+        assert!(pool.0.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn blocks_give_back_what_they_were_given_whole_blocks_first() {

@@ -1,8 +1,9 @@
 //! Where the lines go: standard error, by a thread of its own, all of a few milliseconds at once.
 //!
-//! A write for each line was an eighth of what a small request costs, and its answer waited for it. A
-//! warning is written at once, with all that was said before it; so is everything at the end. What is
-//! lost, if the process is killed, is what it said in its last few milliseconds.
+//! A write for each line was an eighth of what a small request costs, and its answer waited for it. What
+//! must not be lost is written at once, with all that was said before it: warnings, and the audit's
+//! lines, each of which is there before its answer. So is everything at the end. If the process is killed,
+//! the rest of its last few milliseconds is lost.
 
 use std::io::{self, Write};
 use std::mem;
@@ -13,7 +14,9 @@ use std::time::Duration;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// So long lines are gathered.
+/// The target of what must not be lost.
+pub(crate) const AT_ONCE: &str = "at_once";
+/// So long other lines are gathered.
 const GATHER: Duration = Duration::from_millis(5);
 /// Whoever adds to more than so many bytes writes them himself, and waits as long as that takes.
 const MOST: usize = 1 << 20;
@@ -100,7 +103,8 @@ impl MakeWriter<'_> for Lines {
     }
 
     fn make_writer_for(&self, meta: &Metadata<'_>) -> Line {
-        Line { lines: self.clone(), at_once: *meta.level() <= Level::WARN }
+        let at_once = *meta.level() <= Level::WARN || meta.target() == AT_ONCE;
+        Line { lines: self.clone(), at_once }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
 //! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `memory`. `scripts/bench` builds and calls it.
+//! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
 

@@ -5,8 +5,8 @@
 //! no one: a real S3 checks a digest of every body, and whoever leaves out the datastore has nobody
 //! but himself to verify what he reads. So beside it there is `checked`: the same, by a caller who takes the
 //! sha256 of what he sends and of what comes, as ours have no need to. And `bare hop`: a program of thirty
-//! lines ([`super::pass`]) in the datastore's place that hashes and passes on, and does nothing else; what
-//! that costs, no datastore can be below, on this machine and with these libraries.
+//! lines ([`super::pass`]) in the datastore's place that hashes and passes on, and does nothing else: where
+//! that is far from `direct`, so is any datastore on this machine, but for what it gains by parallel parts.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

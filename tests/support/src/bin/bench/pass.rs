@@ -1,6 +1,6 @@
 //! `pass-through URL`: the least that a service between a caller and a bucket does. It takes what is put,
-//! hashes it and sends it on as it comes; the same the other way. No names, no limits, no log, no
-//! verdict: nothing that does what the datastore does can cost less than this.
+//! hashes it and sends it on as it comes; the same the other way, over one connection. No names, no limits,
+//! no log, no signature, no verdict: what is left is what the way itself costs, with these libraries.
 
 use axum::Router;
 use axum::body::Body;
