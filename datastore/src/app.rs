@@ -1,5 +1,7 @@
 //! Every route and every layer, on one page.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRef, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
@@ -25,7 +27,7 @@ pub(crate) struct App {
     /// Where artifacts lie.
     pub(crate) store: Store,
     /// How they lie there.
-    pub(crate) at_rest: AtRest,
+    pub(crate) at_rest: Arc<AtRest>,
     /// Who may have them.
     pub(crate) gate: Gate,
     /// How much of anything a caller may have.

@@ -1,6 +1,8 @@
 //! `/api/encrypt`: upstream's order to encrypt what is stored in plain. Who may give it is checked, and
 //! whether anything is encrypted at all; the rest is not built yet.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -15,7 +17,7 @@ use crate::seal::AtRest;
 pub(crate) struct Administrator;
 
 pub(crate) async fn encrypt(
-    State(at_rest): State<AtRest>,
+    State(at_rest): State<Arc<AtRest>>,
     _: Administrator,
 ) -> Result<Response, ApiError> {
     let (status, error) = if at_rest.encrypts {

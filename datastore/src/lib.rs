@@ -29,6 +29,7 @@ pub mod telemetry;
 pub mod tls;
 mod transfer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -71,7 +72,7 @@ pub async fn serve(
 
     let app = app::App {
         store: store.clone(),
-        at_rest,
+        at_rest: Arc::new(at_rest),
         gate,
         limits: limits.clone(),
         admission: Admission::new(&limits, &store),

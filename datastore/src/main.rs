@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(settings: Serve) -> anyhow::Result<()> {
-    telemetry::init(settings.log_format);
+    let _log = telemetry::init(settings.log_format)?;
     let listener = TcpListener::bind(&*settings.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", settings.listen[0]))?;
     let shutdown = CancellationToken::new();

@@ -30,6 +30,7 @@ use std::fmt;
 use std::fs::DirBuilder;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub use self::put::Terms;
 
 use self::cloud::Credentials;
 use self::metered::Metered;
+use self::parts::Pool;
 use self::probe::Health;
 use self::sealed::Seal;
 
@@ -82,9 +84,13 @@ pub enum Key {
     Bundle(BundleKey),
 }
 
-/// A place to keep artifacts. Clones share it.
+/// A place to keep artifacts. Clones share it: every layer of the router makes some for each request.
 #[derive(Clone)]
-pub struct Store {
+pub struct Store(Arc<Inner>);
+
+/// What clones of a [`Store`] share.
+#[derive(Clone)]
+pub struct Inner {
     objects: Arc<dyn ObjectStore>,
     /// Listings page by page, where the backend has them; without our prefix.
     pages: Option<Arc<dyn PaginatedListStore>>,
@@ -96,6 +102,7 @@ pub struct Store {
     /// Attempts that are known to be in the index of runs.
     indexed: Arc<std::sync::Mutex<HashSet<Path>>>,
     uploads: TaskTracker,
+    pool: Pool,
     seal: Seal,
 }
 
@@ -214,32 +221,19 @@ impl Store {
                     .with_fsync(true)
                     .with_automatic_cleanup(true);
                 let traits = Traits::file(root.clone());
-                Ok(Self::new(Arc::new(objects), traits))
+                Ok(Self(Arc::new(Inner::new(Arc::new(objects), traits))))
             }
-            Storage::Memory => Ok(Self::new(Arc::new(InMemory::new()), Traits::memory())),
+            Storage::Memory => {
+                Ok(Self(Arc::new(Inner::new(Arc::new(InMemory::new()), Traits::memory()))))
+            }
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
-                let store = Self::new(opened.objects, Traits::cloud(cloud));
-                let pages = Metered { behind: opened.pages, calls: store.calls.clone() };
+                let inner = Inner::new(opened.objects, Traits::cloud(cloud));
+                let pages = Metered { behind: opened.pages, calls: inner.calls.clone() };
                 let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
-                Ok(Self { pages, credentials: Some(opened.credentials), ..store })
+                let credentials = Some(opened.credentials);
+                Ok(Self(Arc::new(Inner { pages, credentials, ..inner })))
             }
-        }
-    }
-
-    fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
-        let calls = Calls::default();
-        Self {
-            objects: Arc::new(Metered { behind: objects, calls: calls.clone() }),
-            pages: None,
-            credentials: None,
-            calls,
-            health: Arc::default(),
-            traits,
-            turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
-            indexed: Arc::default(),
-            uploads: TaskTracker::new(),
-            seal: Seal::default(),
         }
     }
 
@@ -313,6 +307,33 @@ impl Store {
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
         let slot = usize::try_from(hash % TURNS as u64).unwrap_or_default();
         self.turns[slot].lock().await
+    }
+}
+
+impl Inner {
+    fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
+        let calls = Calls::default();
+        Self {
+            objects: Arc::new(Metered { behind: objects, calls: calls.clone() }),
+            pages: None,
+            credentials: None,
+            calls,
+            health: Arc::default(),
+            traits,
+            turns: Arc::new(std::array::from_fn(|_| Mutex::default())),
+            indexed: Arc::default(),
+            uploads: TaskTracker::new(),
+            pool: Pool::default(),
+            seal: Seal::default(),
+        }
+    }
+}
+
+impl Deref for Store {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
     }
 }
 

@@ -3,6 +3,8 @@
 //! A line has the path, never the whole query, and never a header of the caller's: one of them is a
 //! token.
 
+mod log;
+
 use std::io::{self, IsTerminal as _};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,12 +29,16 @@ use crate::metrics::{Ended, Metrics};
 use crate::params::Params;
 use crate::transfer;
 
+pub(crate) use self::log::AT_ONCE;
+pub use self::log::Log;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Starts the log.
-pub fn init(format: LogFormat) {
+/// Starts the log, which ends with what it returns.
+pub fn init(format: LogFormat) -> io::Result<Log> {
+    let started = Log::start()?;
     let log = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(started.lines())
         .with_ansi(io::stderr().is_terminal())
         .with_max_level(tracing::Level::INFO)
         .with_target(false);
@@ -40,6 +46,7 @@ pub fn init(format: LogFormat) {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
+    Ok(started)
 }
 
 /// Gives every request an id, which its answer and all its lines bear; and one line, and its place in

@@ -1,5 +1,6 @@
 //! Requests as any client would send them, and answers to look at.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -107,7 +108,12 @@ pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
+        let entries = match std::fs::read_dir(&directory) {
+            // It was found a moment ago, and has gone since.
+            Err(error) if error.kind() == ErrorKind::NotFound && directory != root => continue,
+            entries => entries.unwrap(),
+        };
+        for entry in entries {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 directories.push(path);

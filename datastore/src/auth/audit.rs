@@ -6,6 +6,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 
 use crate::params::Params;
+use crate::telemetry;
 
 /// What is said of a request, if something is to be said.
 pub(super) struct Audit {
@@ -49,6 +50,7 @@ impl Audit {
     fn tell(&self, status: Option<StatusCode>, sha256: Option<&str>, what: &str) {
         let params = Params::parse(self.uri.query().unwrap_or_default());
         tracing::info!(
+            target: telemetry::AT_ONCE,
             caller = self.caller,
             method = %self.method,
             path = self.uri.path(),

@@ -20,7 +20,7 @@ impl Store {
     /// Removes what uploads have left behind, now and every hour, until `shutdown`. Only a directory
     /// needs that.
     pub async fn tidy(self, shutdown: CancellationToken) {
-        let Some(root) = self.traits.root else { return };
+        let Some(root) = &self.traits.root else { return };
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -164,6 +164,9 @@ impl Store {
             ticks.tick().await;
             for turn in 1.. {
                 ticks.tick().await;
+                if self.uploads.is_empty() {
+                    self.pool.empty();
+                }
                 self.try_next(turn).await;
             }
         };

@@ -4,18 +4,24 @@
 //! applied may fail, or be told to be there already once it was tried again. So where the answer does
 //! not settle it, what lies there does.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
-use futures::{Stream, TryStreamExt as _};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, GetOptions, ObjectStoreExt as _, PutMode, PutMultipartOptions,
     PutOptions, PutPayload, PutResult,
 };
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::parts::{Blocks, Parts};
 use super::record::{FORM, METADATA};
@@ -69,7 +75,7 @@ impl Store {
             let incoming = Incoming { body, hasher, size: 0, sealing, plain: 0, is_over: false };
             store.upload(&path, terms, incoming).await
         };
-        self.uploads.spawn(upload).await.map_err(backend)?
+        ToItsEnd::of(upload, &self.uploads).await
     }
 
     async fn upload(
@@ -79,7 +85,7 @@ impl Store {
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
     ) -> Result<Sha256, StoreError> {
         let is_sealed = incoming.sealing.is_some();
-        let mut head = Blocks::default();
+        let mut head = Blocks::new(self.pool.clone());
         while let Some(piece) = incoming.next().await? {
             head.extend(&piece);
             if head.len() > self.traits.whole {
@@ -310,6 +316,45 @@ impl Store {
     pub(super) async fn put_own(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
         self.objects.put(path, bytes.into()).await.map_err(backend)?;
         Ok(())
+    }
+}
+
+/// Work that goes on when nobody waits for it any more. While somebody does it is done in his task: one of
+/// its own would cost a small put two changes of the core.
+struct ToItsEnd<T: Send + 'static> {
+    work: Option<BoxFuture<'static, T>>,
+    /// So that it is waited for at the end.
+    _under_way: TaskTrackerToken,
+    uploads: TaskTracker,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> ToItsEnd<T> {
+    fn of(work: impl Future<Output = T> + Send + 'static, uploads: &TaskTracker) -> Self {
+        let (work, runtime) = (Some(work.boxed()), Handle::current());
+        Self { work, _under_way: uploads.token(), uploads: uploads.clone(), runtime }
+    }
+}
+
+impl<T: Send + 'static> Future for ToItsEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let done = ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<T> {
+    fn drop(&mut self) {
+        // What has panicked cannot go on.
+        if let Some(work) = self.work.take()
+            && !std::thread::panicking()
+        {
+            self.uploads.spawn_on(work, &self.runtime);
+        }
     }
 }
 

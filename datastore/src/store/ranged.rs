@@ -12,11 +12,12 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore};
+use object_store::{GetOptions, GetRange, ObjectStore, PutPayload};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::get::ByteStream;
+use super::parts::{Blocks, Pool};
 use super::{KIB, MIB, StoreError, backend};
 
 /// Bytes of each part of a large object.
@@ -44,6 +45,8 @@ pub(super) struct Source {
     pub(super) path: Path,
     /// Its tag; empty where the backend has none.
     pub(super) etag: String,
+    /// What parts that wait to be sent are kept in.
+    pub(super) pool: Pool,
 }
 
 type Raw = BoxStream<'static, object_store::Result<Bytes>>;
@@ -89,7 +92,13 @@ impl Source {
     fn fetch(&self, part: Range<u64>) -> Lane {
         let source = self.clone();
         AbortOnDropHandle::new(tokio::spawn(async move {
-            source.in_one(part, stream::empty().boxed()).try_collect().await
+            // As they come, pieces keep buffers alive that are twice as large.
+            let mut blocks = Blocks::new(source.pool.clone());
+            let mut pieces = source.in_one(part, stream::empty().boxed());
+            while let Some(piece) = pieces.try_next().await? {
+                blocks.extend(&piece);
+            }
+            Ok(blocks.into_payload())
         }))
     }
 
@@ -103,7 +112,7 @@ impl Source {
     }
 }
 
-type Lane = AbortOnDropHandle<Result<Vec<Bytes>, StoreError>>;
+type Lane = AbortOnDropHandle<Result<PutPayload, StoreError>>;
 
 /// A range that is being read.
 struct Reading {

@@ -1,6 +1,7 @@
 //! Objects that are encrypted at rest: how one lies there, and its plain bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -9,7 +10,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta};
 
 use super::get::ByteStream;
 use super::record::Known;
-use super::{Store, StoreError, backend};
+use super::{Inner, Store, StoreError, backend};
 use crate::seal::{
     AtRest, BLOCK, Form, HEAD, Key, Opening, Sealing, TAIL, looks_sealed, may_be_sealed, plain_size,
 };
@@ -26,7 +27,7 @@ impl Store {
     #[must_use]
     pub fn at_rest(self, at_rest: &AtRest) -> Self {
         let seal = Seal { key: at_rest.key(), encrypts: at_rest.encrypts };
-        Self { seal, ..self }
+        Self(Arc::new(Inner { seal, ..Arc::unwrap_or_clone(self.0) }))
     }
 
     /// What encrypts an object that is put; nothing if it is to lie there as it comes.

@@ -79,6 +79,8 @@ struct Shared {
     faults: Mutex<Vec<CloudFault>>,
     requests: Mutex<Vec<String>>,
     pace: Mutex<Pace>,
+    /// What is not kept a second time.
+    pattern: Mutex<Bytes>,
 }
 
 impl Double {
@@ -90,6 +92,7 @@ impl Double {
             faults: Mutex::default(),
             requests: Mutex::default(),
             pace: Mutex::default(),
+            pattern: Mutex::default(),
         });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -178,6 +181,12 @@ impl Double {
     /// How fast each connection is from now on.
     pub fn pace(&self, pace: Pace) {
         *self.shared.pace.lock().unwrap() = pace;
+    }
+
+    /// From now on what comes in and is the beginning of `pattern` is kept as that: gigabytes of it in no
+    /// memory at all.
+    pub fn share(&self, pattern: Bytes) {
+        *self.shared.pattern.lock().unwrap() = pattern;
     }
 
     /// From now on a condition of a PUT is passed over, as some servers do.

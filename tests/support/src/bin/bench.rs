@@ -1,5 +1,6 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `memory`. `scripts/bench` builds and calls it.
+//! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
 
@@ -7,6 +8,10 @@
 mod clouds;
 #[path = "bench/install.rs"]
 mod install;
+#[path = "bench/memory.rs"]
+mod memory;
+#[path = "bench/pass.rs"]
+mod pass;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,18 +22,26 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query};
 use axum::routing::get;
+use datastore_api::digest::Hasher;
 use futures::StreamExt as _;
 use futures::stream;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
+/// What every body is made of.
+static PIECE: [u8; 256 << 10] = [0xA5; 256 << 10];
 
 #[tokio::main]
 async fn main() {
     let args = std::env::args().skip(1).collect::<Vec<_>>();
+    if let [pass, url] = args.as_slice()
+        && pass == "pass-through"
+    {
+        return pass::serve(url).await;
+    }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
-        eprintln!("usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds]...");
+        eprintln!("usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|memory]...");
         std::process::exit(64);
     };
     let programs = Programs { runner: runner.into(), datastore: datastore.into() };
@@ -47,6 +60,14 @@ async fn main() {
     }
     if wanted("clouds") {
         clouds::clouds(&programs).await;
+    }
+    if wanted("memory") {
+        memory::memory(&programs).await;
+    }
+    if let [load, what, size, seconds] = sections
+        && load == "load"
+    {
+        clouds::only(&programs, what, size.parse().unwrap(), seconds.parse().unwrap()).await;
     }
 }
 
@@ -73,13 +94,17 @@ impl Server {
     }
 
     fn over(program: &Path, storage: &str, variables: &[(&'static str, String)]) -> Self {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--storage"])
             .arg(storage)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .envs(variables.iter().map(|(name, value)| (name, value)));
+        Self::run(&mut command)
+    }
+
+    /// A program that says on standard error where it listens.
+    fn run(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         let url = loop {
@@ -97,10 +122,18 @@ impl Server {
         rss_peak(self.child.id()).unwrap_or(0) as f64 / MIB as f64
     }
 
+    fn rss(&self) -> f64 {
+        status(self.child.id(), "VmRSS:").unwrap_or(0) as f64 / MIB as f64
+    }
+
+    /// Of all its threads that still run; to the nanosecond, where `stat` has hundredths of a second.
     fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields = stat.rsplit(") ").next().unwrap().split(' ').collect::<Vec<_>>();
-        (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let nanoseconds = tasks.filter_map(|task| {
+            let times = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            times.split(' ').next()?.parse::<u64>().ok()
+        });
+        nanoseconds.sum::<u64>() as f64 / 1e9
     }
 }
 
@@ -112,8 +145,13 @@ impl Drop for Server {
 }
 
 fn rss_peak(pid: u32) -> Option<u64> {
+    status(pid, "VmHWM:")
+}
+
+/// A size in a process's status, in bytes.
+fn status(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
@@ -338,8 +376,12 @@ async fn load(url: &str, verb: &str, size: usize, rounds: usize, connections: us
         tokio::spawn(async move {
             let started = Instant::now();
             if put {
-                let answer =
-                    client.put(url).header("content-length", size).body(body(size)).send().await;
+                let answer = client
+                    .put(url)
+                    .header("content-length", size)
+                    .body(body(size, false))
+                    .send()
+                    .await;
                 assert_eq!(answer.unwrap().status(), 200);
             } else {
                 let mut answer = client.get(url).send().await.unwrap();
@@ -365,10 +407,15 @@ async fn load(url: &str, verb: &str, size: usize, rounds: usize, connections: us
     }
 }
 
-fn body(size: usize) -> reqwest::Body {
-    static PIECE: [u8; 256 << 10] = [0xA5; 256 << 10];
+/// A body of this size; hashed on its way, or not.
+fn body(size: usize, hashes: bool) -> reqwest::Body {
+    let mut hasher = Hasher::default();
     let pieces = (0..size).step_by(PIECE.len()).map(move |at| {
-        Ok::<_, std::io::Error>(Bytes::from_static(&PIECE[..PIECE.len().min(size - at)]))
+        let piece = &PIECE[..PIECE.len().min(size - at)];
+        if hashes {
+            hasher.update(piece);
+        }
+        Ok::<_, std::io::Error>(Bytes::from_static(piece))
     });
     reqwest::Body::wrap_stream(stream::iter(pieces))
 }
@@ -381,7 +428,6 @@ struct Size {
 /// Takes what is put, gives as much as is asked for, and does nothing else.
 async fn bare_server() -> String {
     let source = async |Query(Size { size }): Query<Size>| {
-        static PIECE: [u8; 256 << 10] = [0x5A; 256 << 10];
         let pieces = (0..size).step_by(PIECE.len()).map(move |at| {
             Ok::<_, std::io::Error>(Bytes::from_static(&PIECE[..PIECE.len().min(size - at)]))
         });

@@ -41,7 +41,8 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     shared.requests.lock().unwrap().push(format!("{} {key} {query}", parts.method));
     let fault = shared.meet(parts.method.as_str(), &key, &query).unwrap_or_default();
     let pace = *shared.pace.lock().unwrap();
-    let Some(body) = received(body, pace).await else {
+    let pattern = shared.pattern.lock().unwrap().clone();
+    let Some(body) = received(body, pace, &pattern).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
     let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -67,13 +68,14 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
 }
 
 /// The body, as fast as the connection is; none if it breaks off.
-async fn received(body: Body, pace: Pace) -> Option<Vec<Bytes>> {
+async fn received(body: Body, pace: Pace, pattern: &Bytes) -> Option<Vec<Bytes>> {
     let mut pieces = body.into_data_stream();
     let (mut all, mut size, since) = (Vec::new(), 0, Instant::now());
     while let Some(piece) = pieces.next().await {
         let piece = piece.ok()?;
         size += piece.len() as u64;
-        all.push(piece);
+        let is_shared = !pattern.is_empty() && pattern.starts_with(&piece);
+        all.push(if is_shared { pattern.slice(..piece.len()) } else { piece });
         pace.keep(since, size).await;
     }
     Some(all)

@@ -1,7 +1,17 @@
 //! `clouds`: PUT and GET over a double of S3, against the same bytes put and got there directly.
+//!
+//! What is direct? The double neither hashes nor copies, and a caller that does not either moves bytes as
+//! fast as the loopback does: 4 GB/s, twice what one core can hash. That is `direct`, and it flatters
+//! no one: a real S3 checks a digest of every body, and whoever leaves out the datastore has nobody
+//! but himself to verify what he reads. So beside it there is `checked`: the same, by a caller who takes the
+//! sha256 of what he sends and of what comes, as ours have no need to. And `bare hop`: a program of thirty
+//! lines ([`super::pass`]) in the datastore's place that hashes and passes on, and does nothing else: where
+//! that is far from `direct`, so is any datastore on this machine, but for what it gains by parallel parts.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use datastore_api::digest::Hasher;
 use futures::StreamExt as _;
 use futures::stream;
 use support::{Dialect, Double, Pace};
@@ -9,165 +19,207 @@ use support::{Dialect, Double, Pace};
 use super::{MIB, Programs, Server, body, median, ms};
 
 /// What a signature over HTTP would add, TLS would not ask for.
-const UNSIGNED: (&str, &str) = ("AWS_UNSIGNED_PAYLOAD", "true");
+pub(super) const UNSIGNED: (&str, &str) = ("AWS_UNSIGNED_PAYLOAD", "true");
 
 pub(super) async fn clouds(programs: &Programs) {
-    let double = Double::start(Dialect::S3);
-    let mut variables = double.variables();
-    variables.push((UNSIGNED.0, UNSIGNED.1.to_owned()));
-    let server = Server::over(&programs.datastore, double.url(), &variables);
-    let direct = Place::direct(&double);
-    let through = Place::through(&server.url);
-    println!("clouds: over a double of S3, sha256 both ways; yardstick: the double itself");
-    for (size, rounds) in [(8 * MIB, 12), (256 * MIB, 4)] {
-        compare("loopback", size, rounds, &through, &direct, Some(&server)).await;
+    let places = Places::open(programs);
+    println!("clouds: over a double of S3, sha256 both ways; against the double itself");
+    for (size, rounds) in [(8 * MIB, 40), (256 * MIB, 4)] {
+        let all = [&places.through, &places.hop, &places.direct, &places.checked];
+        compare("loopback", size, rounds, &all).await;
     }
     for connections in [1, 8] {
-        small(connections, &through, &direct).await;
+        small(connections, &[&places.through, &places.hop, &places.direct]).await;
     }
     let latency = Duration::from_millis(20);
-    double.pace(Pace { latency, bytes_per_second: 90_000_000 });
+    places.double.pace(Pace { latency, bytes_per_second: 90_000_000 });
     for (size, rounds) in [(8 * MIB, 8), (128 * MIB, 3)] {
-        compare("20 ms, 90 MB/s per connection", size, rounds, &through, &direct, None).await;
+        let all = [&places.through, &places.direct];
+        compare("20 ms, 90 MB/s per connection", size, rounds, &all).await;
     }
-    println!("  datastore's memory at most                     {:8.1} MiB", server.rss_peak());
-    double.pace(Pace::default());
-    memory(programs, &double, &variables).await;
+}
+
+/// One load alone, for a profiler: `put` or `get`, at 8 connections below 1 MiB and at one above.
+pub(super) async fn only(programs: &Programs, what: &str, size: usize, seconds: u64) {
+    let places = Places::open(programs);
+    let place = if what.starts_with("hop") { &places.hop } else { &places.through };
+    let connections = if size < MIB { 8 } else { 1 };
+    futures::future::join_all((0..8).map(|key| place.put(key, size))).await;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let done = stream::iter(0..usize::MAX).take_while(|_| std::future::ready(Instant::now() < end));
+    let done = done.map(async |round| {
+        if what.ends_with("put") {
+            place.put(round % 8, size).await
+        } else {
+            place.get(round % 8, size).await
+        }
+    });
+    let cpu = place.cpu_seconds();
+    let done = done.buffer_unordered(connections).count().await;
+    let cpu = place.cpu_seconds() - cpu;
+    println!(
+        "{what} {size}: {:.0} a second, {:.3} GB/s, {:.1} us of cpu each, {:.2} cpu-s/GB",
+        done as f64 / seconds as f64,
+        (done * size) as f64 / 1e9 / seconds as f64,
+        cpu * 1e6 / done as f64,
+        cpu * 1e9 / (done * size) as f64
+    );
+}
+
+/// The double, and every way to it.
+struct Places {
+    double: Double,
+    through: Place,
+    hop: Place,
+    direct: Place,
+    checked: Place,
+}
+
+impl Places {
+    fn open(programs: &Programs) -> Self {
+        let double = Double::start(Dialect::S3);
+        let mut variables = double.variables();
+        variables.push((UNSIGNED.0, UNSIGNED.1.to_owned()));
+        let server = Server::over(&programs.datastore, double.url(), &variables);
+        let before = format!("{}/api/plans?namespace=n&layer=l&run=r", server.url);
+        let through = Place::new(before, "&attempt=0&format=bin");
+        let through = Place { name: "datastore", server: Some(server), ..through };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let hop = Server::run(command.args(["pass-through", double.address()]));
+        let before = format!("{}/bucket/hop-", hop.url);
+        let hop = Place { name: "bare hop", server: Some(hop), ..Place::new(before, "") };
+        let direct = || Place::new(format!("{}/bucket/direct-", double.address()), "");
+        let checked = Place { name: "checked", hashes: true, ..direct() };
+        Self { through, hop, direct: direct(), checked, double }
+    }
 }
 
 /// A place to put to and get from.
-struct Place {
+pub(super) struct Place {
+    name: &'static str,
+    /// What stands between us and the double.
+    server: Option<Server>,
     http: reqwest::Client,
     before: String,
     after: &'static str,
+    /// Whether we take the sha256 of what we send and of what comes.
+    hashes: bool,
 }
 
 impl Place {
-    fn direct(double: &Double) -> Self {
-        Self::new(format!("{}/bucket/direct-", double.address()), "")
-    }
-
-    fn through(url: &str) -> Self {
-        Self::new(format!("{url}/api/plans?namespace=n&layer=l&run=r"), "&attempt=0&format=bin")
-    }
-
-    fn new(before: String, after: &'static str) -> Self {
+    pub(super) fn new(before: String, after: &'static str) -> Self {
         let http = reqwest::Client::builder().tcp_nodelay(true).build().unwrap();
-        Self { http, before, after }
+        Self { name: "direct", server: None, http, before, after, hashes: false }
     }
 
-    async fn put(&self, key: usize, size: usize) -> Duration {
+    pub(super) async fn put(&self, key: usize, size: usize) -> Duration {
         let started = Instant::now();
         let url = format!("{}{key}{}", self.before, self.after);
-        let put = self.http.put(url).header("content-length", size).body(body(size));
+        let put = self.http.put(url).header("content-length", size).body(body(size, self.hashes));
         assert_eq!(put.send().await.unwrap().status(), 200);
         started.elapsed()
     }
 
-    async fn get(&self, key: usize, size: usize) -> Duration {
+    pub(super) async fn get(&self, key: usize, size: usize) -> Duration {
         let started = Instant::now();
         let url = format!("{}{key}{}", self.before, self.after);
         let mut answer = self.http.get(url).send().await.unwrap();
         assert_eq!(answer.status(), 200);
-        let mut bytes = 0;
+        let (mut bytes, mut hasher) = (0, Hasher::default());
         while let Some(piece) = answer.chunk().await.unwrap() {
             bytes += piece.len();
+            if self.hashes {
+                hasher.update(&piece);
+            }
         }
         assert_eq!(bytes, size);
+        std::hint::black_box(hasher.finish());
         started.elapsed()
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        self.server.as_ref().map_or(0.0, Server::cpu_seconds)
     }
 }
 
-/// In turn, so that both have the same minute.
-async fn compare(
-    name: &str,
-    size: usize,
-    rounds: usize,
-    through: &Place,
-    direct: &Place,
-    server: Option<&Server>,
-) {
-    let cpu = || server.map_or(0.0, Server::cpu_seconds);
-    let (mut puts, mut direct_puts, mut gets, mut direct_gets) = (vec![], vec![], vec![], vec![]);
-    let (mut put_cpu, mut get_cpu) = (0.0, 0.0);
+/// In turn, so that all have the same minute. The first is ours.
+async fn compare(name: &str, size: usize, rounds: usize, places: &[&Place]) {
+    println!("  {} MiB, {name}, medians of {rounds} rounds in turn", size / MIB);
+    let mut all = places.iter().map(|_| [Ran::default(), Ran::default()]).collect::<Vec<_>>();
+    // The first round makes connections and the run's entry.
     for round in 0..=rounds {
-        let before = cpu();
-        let put = through.put(0, size).await;
-        let after_put = cpu();
-        let get = through.get(0, size).await;
-        // The first round makes connections and the run's entry.
-        if round > 0 {
-            put_cpu += after_put - before;
-            get_cpu += cpu() - after_put;
-            puts.push(put);
-            gets.push(get);
-            direct_puts.push(direct.put(0, size).await);
-            direct_gets.push(direct.get(0, size).await);
-        } else {
-            direct.put(0, size).await;
+        for (place, [put, get]) in places.iter().zip(&mut all) {
+            for (ran, is_put) in [(put, true), (get, false)] {
+                let cpu = place.cpu_seconds();
+                let time = if is_put { place.put(0, size).await } else { place.get(0, size).await };
+                if round > 0 {
+                    ran.times.push(time);
+                    ran.cpu += place.cpu_seconds() - cpu;
+                }
+            }
         }
     }
     let gigabytes = (size * rounds) as f64 / 1e9;
-    println!("  {} MiB, {name}, medians of {rounds} rounds in turn", size / MIB);
-    for (verb, ours, bare, cpu) in
-        [("PUT", puts, direct_puts, put_cpu), ("GET", gets, direct_gets, get_cpu)]
-    {
-        let speed = |times: &[Duration]| size as f64 / median(times).as_secs_f64() / 1e9;
-        let (ours, bare) = (speed(&ours), speed(&bare));
-        let cpu = server.map(|_| format!(", {:.2} cpu-s/GB", cpu / gigabytes)).unwrap_or_default();
-        println!(
-            "    {verb} {ours:.3} GB/s{cpu}; direct {bare:.3} GB/s: {:.0} % of direct",
-            100.0 * ours / bare
-        );
+    for (verb, at) in [("PUT", 0), ("GET", 1)] {
+        let speed = |ran: &[Ran; 2]| size as f64 / median(&ran[at].times).as_secs_f64() / 1e9;
+        let ours = speed(&all[0]);
+        let told = places.iter().zip(&all).map(|(place, ran)| {
+            let mut told = format!("{} {:.3} GB/s", place.name, speed(ran));
+            if place.server.is_some() {
+                told += &format!(" {:.2} cpu-s/GB", ran[at].cpu / gigabytes);
+            }
+            if place.name != places[0].name {
+                told += &format!(" ({:.0} %)", 100.0 * ours / speed(ran));
+            }
+            told
+        });
+        println!("    {verb} {}", told.collect::<Vec<_>>().join("; "));
     }
 }
 
-/// Many small ones: what the way through us adds.
-async fn small(connections: usize, through: &Place, direct: &Place) {
+/// How long some took, and what that cost the server.
+#[derive(Default)]
+struct Ran {
+    times: Vec<Duration>,
+    cpu: f64,
+}
+
+/// Many small ones: what each way adds to the direct one, which is the last.
+async fn small(connections: usize, places: &[&Place]) {
     const SIZE: usize = 4 << 10;
     const ROUNDS: usize = 2000;
-    println!("  4 KiB, {connections} at once, {ROUNDS} each");
+    const TURNS: usize = 3;
+    println!("  4 KiB, {connections} at once, {ROUNDS} each in turn, the medians of {TURNS} turns");
     for put in [true, false] {
-        let mut times = Vec::new();
-        for place in [direct, through] {
-            let ran = stream::iter(0..ROUNDS).map(|round| async move {
-                let key = 1 + round % 16;
-                if put { place.put(key, SIZE).await } else { place.get(key, SIZE).await }
-            });
-            // The first of them make connections and the runs' entries.
-            let mut ran = ran.buffer_unordered(connections).collect::<Vec<_>>().await;
-            ran.drain(..ROUNDS / 10);
-            ran.sort();
-            times.push((ran[ran.len() / 2], ran[ran.len() * 99 / 100]));
+        let mut all = vec![Vec::new(); places.len()];
+        for _ in 0..TURNS {
+            for (place, all) in places.iter().zip(&mut all) {
+                let cpu = place.cpu_seconds();
+                let ran = stream::iter(0..ROUNDS).map(|round| async move {
+                    let key = 1 + round % 16;
+                    if put { place.put(key, SIZE).await } else { place.get(key, SIZE).await }
+                });
+                // The first of them make connections and the runs' entries.
+                let mut ran = ran.buffer_unordered(connections).collect::<Vec<_>>().await;
+                let cpu = (place.cpu_seconds() - cpu) / ROUNDS as f64;
+                ran.drain(..ROUNDS / 10);
+                ran.sort();
+                all.push([ms(ran[ran.len() / 2]), ms(ran[ran.len() * 99 / 100]), cpu * 1e6]);
+            }
         }
-        let [bare, ours] = times[..] else { unreachable!() };
-        println!(
-            "    {} p50 {:.2} ms, p99 {:.2} ms; direct {:.2}, {:.2} ms: {:+.2}, {:+.2} ms",
-            if put { "PUT" } else { "GET" },
-            ms(ours.0),
-            ms(ours.1),
-            ms(bare.0),
-            ms(bare.1),
-            ms(ours.0) - ms(bare.0),
-            ms(ours.1) - ms(bare.1)
-        );
+        let figures = all.iter().map(|turns| {
+            [0, 1, 2].map(|at| median(&turns.iter().map(|turn| turn[at]).collect::<Vec<_>>()))
+        });
+        let figures = figures.collect::<Vec<_>>();
+        let [.., [p50, p99, _]] = figures[..] else { unreachable!() };
+        println!("    {} direct p50 {p50:.2} ms, p99 {p99:.2} ms", if put { "PUT" } else { "GET" });
+        for (place, [ours, slow, cpu]) in places.iter().zip(&figures).take(places.len() - 1) {
+            println!(
+                "      {} {ours:.2}, {slow:.2} ms: {:+.2}, {:+.2} ms; {cpu:.0} us of cpu",
+                place.name,
+                ours - p50,
+                slow - p99
+            );
+        }
     }
-}
-
-/// What one upload holds, and what 8 at once hold, each in a server of its own.
-async fn memory(programs: &Programs, double: &Double, variables: &[(&'static str, String)]) {
-    let mut peaks = Vec::new();
-    for (size, at_once) in [(0, 1), (64 * MIB, 1), (500 * MIB, 1), (64 * MIB, 8)] {
-        let server = Server::over(&programs.datastore, double.url(), variables);
-        let place = Place::through(&server.url);
-        let puts = (0..at_once).map(|key| place.put(key, size));
-        futures::future::join_all(puts).await;
-        place.get(0, size).await;
-        peaks.push(server.rss_peak());
-    }
-    let [idle, small, large, many] = peaks[..] else { unreachable!() };
-    println!(
-        "  memory of a server that has taken nothing {idle:.1}, 64 MiB {small:.1}, 500 MiB {large:.1} MiB"
-    );
-    println!("  8 x 64 MiB at once {many:.1} MiB: {:.1} each", (many - idle) / 8.0);
 }
