@@ -9,6 +9,7 @@ mod faults;
 mod install;
 mod killed;
 mod mirrors;
+mod odd;
 mod plan;
 mod refusals;
 mod resolve;
