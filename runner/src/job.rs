@@ -112,7 +112,7 @@ pub(crate) enum JobError {
 pub(crate) struct Refused {
     pub(crate) error: JobError,
     /// Where Burrito's controllers look for the reason.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<Box<Place>>,
 }
 
 /// The place of one attempt in a datastore.

@@ -61,7 +61,7 @@ impl Job {
             }
             Err(error) => Err(error.into()),
         };
-        job.map_err(|error| Refused { error, place: Some(place) })
+        job.map_err(|error| Refused { error, place: Some(Box::new(place)) })
     }
 
     fn of_order(

@@ -62,13 +62,10 @@ async fn rn12_a_tool_that_fails_in_any_step_leaves_its_own_words_and_no_annotati
 async fn rn12_rn13_a_plan_file_that_cannot_be_stored_fails_the_plan_after_retries() {
     let tenant = tenant!("puts");
     tenant.ready(json!({})).await;
-    for format in ["bin", "json", "pretty", "short"] {
+    for part in ["format=bin", "format=json", "format=pretty", "format=short"] {
+        let format = part.trim_start_matches("format=");
         let run = format!("plan-{format}");
         tenant.run(&run, json!({})).await;
-        let part = ["format=bin", "format=json", "format=pretty", "format=short"]
-            .into_iter()
-            .find(|part| part.ends_with(format))
-            .unwrap();
         let fault = |times| Fault { method: "PUT", part, status: 500, times };
         let lost = FaultyDatastore::before(&tenant.datastore.url, vec![fault(ALWAYS)]).await;
         let ended = tenant.start_through(&lost.url, "plan", &run);
@@ -139,12 +136,13 @@ async fn rn19_a_datastore_that_is_sick_for_a_while_is_asked_again() {
     let tenant = tenant!("sick");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
-    let faults = ["/api/attempts", "/bundle", "format=bin", "/api/artifacts"].map(|part| Fault {
-        method: if part.starts_with('/') && part != "/api/artifacts" { "GET" } else { "PUT" },
-        part,
-        status: 503,
-        times: 2,
-    });
+    let faults = [
+        ("GET", "/api/attempts"),
+        ("GET", "/bundle"),
+        ("PUT", "format=bin"),
+        ("PUT", "/api/artifacts"),
+    ];
+    let faults = faults.map(|(method, part)| Fault { method, part, status: 503, times: 2 });
     let sick = FaultyDatastore::before(&tenant.datastore.url, faults.to_vec()).await;
     let ended = tenant.start_through(&sick.url, "plan", "plan-1");
     assert_eq!(ended.code, 0, "{}", ended.stderr);

@@ -143,21 +143,16 @@ async fn rn10_without_a_version_the_code_is_asked_and_what_is_baked_in_needs_no_
         ("PATH", "/usr/bin:/bin"),
     ];
     let dir = tenant.repository.dir.clone();
-    let cases: [(&str, &[(&str, &str)], &str); 4] = [
-        (
-            "required_version, and a newer one than it allows",
-            &[("live/vpc/v.tf", "terraform {\n  required_version = \"< 1.9\"\n}\n")],
-            "1.8.5",
-        ),
-        ("a version file of a directory above", &[("live/.terraform-version", "1.5.7\n")], "1.5.7"),
-        ("one of its own goes before", &[("live/vpc/.terraform-version", "1.9.8\n")], "1.9.8"),
-        ("a constraint in it", &[("live/vpc/.terraform-version", "~> 1.8.0\n")], "1.8.5"),
+    let required = "terraform {\n  required_version = \"< 1.9\"\n}\n";
+    let cases = [
+        ("the code's required_version", "live/vpc/v.tf", required, "1.8.5"),
+        ("a file of a directory above", "live/.terraform-version", "1.5.7\n", "1.5.7"),
+        ("one of its own goes before", "live/vpc/.terraform-version", "1.9.8\n", "1.9.8"),
+        ("a constraint in it", "live/vpc/.terraform-version", "~> 1.8.0\n", "1.8.5"),
     ];
     tenant.layer(json!({})).await;
-    for (number, (what, files, version)) in cases.into_iter().enumerate() {
-        for (file, text) in files {
-            std::fs::write(dir.join(file), text).unwrap();
-        }
+    for (number, (what, file, text, version)) in cases.into_iter().enumerate() {
+        std::fs::write(dir.join(file), text).unwrap();
         git(&dir, &["add", "."]);
         git(&dir, &["commit", "--quiet", "-m", what]);
         let revision = git(&dir, &["rev-parse", "HEAD"]);

@@ -267,7 +267,8 @@ async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour(
     tenant.run("plan-1", json!({})).await;
     let ended = tenant.start("plan", "plan-1");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let lines = (1..=8).map(|n| format!("out-{n}\nerr-{n}\n")).collect::<String>();
+    let lines =
+        (1..=8).flat_map(|n| [format!("out-{n}\n"), format!("err-{n}\n")]).collect::<String>();
     assert!(ended.stdout.contains(&lines), "{}", ended.stdout);
     assert!(tenant.stored("plan-1").log(0).await.contains(lines.trim_end()));
     assert!(tenant.sandbox.calls().iter().all(|call| call.contains("-no-color")));
