@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use crate::artifacts::{Artifacts, Entry};
 use crate::checkout::{self, CheckoutError, Site, Workspace};
 use crate::config::Environment;
-use crate::job::{Action, Job};
+use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError, Origin};
 use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
@@ -95,21 +95,20 @@ impl Run<'_> {
         let (artifacts, found) = stored.map_err(RunError::Stopped)?;
         // The datastore first: with it, whatever else failed can be stored.
         self.artifacts = artifacts;
-        let (plan, applied) = found?;
+        let Found { plan, sum, applied } = found?;
         self.report.plan = plan;
         let ready = ready?;
         let tool = ready.tool();
-        if let Some(applied) = applied {
-            // Another attempt did it, and could not say so.
-            tracing::info!("an earlier attempt has applied {applied} already");
-            self.log.line(
-                "an earlier attempt has applied this already: nothing to do but to note it",
-            )?;
-            return self.applied().await;
+        if let Some(attempt) = applied {
+            // It did it, and could not say so.
+            let line = format!("attempt {attempt} has applied this: nothing to do but to note it");
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+            return self.applied(sum).await;
         }
         match self.job.action {
             Action::Plan { .. } => self.plan(&tool).await,
-            Action::Apply(_) => self.apply(&tool, &ready.workspace).await,
+            Action::Apply(_) => self.apply(&tool, &ready.workspace, sum).await,
         }
     }
 
@@ -135,10 +134,21 @@ impl Run<'_> {
             tracing::info!("{line}");
             self.log.line(&line)?;
         }
-        let env = self.tool_env()?;
-        let ready = Ready { workspace, installed, terragrunt, env };
-        let init = ready.tool().init();
-        self.step("init", &init).await?;
+        let (env, mirrored) = self.tool_env()?;
+        let mut ready = Ready { workspace, installed, terragrunt, env };
+        let before = fs::metadata(self.log.path())?.len();
+        match self.step("init", &ready.tool().init()).await {
+            Err(RunError::Tool { .. }) if mirrored && no_provider(&self.log.since(before)?) => {
+                // The tool asks all ways that its configuration names, and fails where one of them does:
+                // so each is a try of its own.
+                let line = "the mirror of providers did not do: trying without it";
+                tracing::warn!("{line}");
+                self.log.line(line)?;
+                ready.env.retain(|(name, _)| name != CLI_CONFIG);
+                self.step("init", &ready.tool().init()).await?;
+            }
+            init => init?,
+        }
         let lock_file = ready.workspace.dir.join(".terraform.lock.hcl");
         if fs::exists(&lock_file)? {
             self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
@@ -166,8 +176,8 @@ impl Run<'_> {
         Ok((installed, Some(terragrunt)))
     }
 
-    /// Variables for the tool, on top of our own.
-    fn tool_env(&self) -> Result<Vec<(String, OsString)>, RunError> {
+    /// Variables for the tool, on top of our own; and whether they name a mirror of providers.
+    fn tool_env(&self) -> Result<(Vec<(String, OsString)>, bool), RunError> {
         let mut env = Vec::new();
         if !self.environment.checkpoint_disable {
             // Nobody reads "a newer version is available" in a log, and the question costs time.
@@ -177,9 +187,9 @@ impl Run<'_> {
             let own = self.environment.tf_cli_config_file.as_deref();
             let file = self.scratch.join("config.tfrc");
             private_file(&file)?.write_all(cli_config(url, own)?.as_bytes())?;
-            env.push(("TF_CLI_CONFIG_FILE".to_owned(), file.into()));
+            env.push((CLI_CONFIG.to_owned(), file.into()));
         }
-        Ok(env)
+        Ok((env, self.job.provider_mirror.is_some()))
     }
 
     async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
@@ -273,7 +283,12 @@ impl Run<'_> {
         }
     }
 
-    async fn apply(&mut self, tool: &Tool<'_>, workspace: &Workspace) -> Result<(), RunError> {
+    async fn apply(
+        &mut self,
+        tool: &Tool<'_>,
+        workspace: &Workspace,
+        sum: Option<String>,
+    ) -> Result<(), RunError> {
         if !workspace.kept && is_local(&workspace.dir, self.environment)? {
             let lost = RunError::LocalState(workspace.dir.clone());
             // Where terragrunt keeps its data is its own matter.
@@ -287,23 +302,18 @@ impl Run<'_> {
             None => tool.apply_unplanned(&self.job.options),
         };
         self.step("apply", &program).await?;
-        self.applied().await
+        self.applied(sum).await
     }
 
     /// The apply has succeeded, and nothing may cause a second one: the word of it goes out first,
-    /// and one thing that fails does not keep the others from being done.
-    async fn applied(&mut self) -> Result<(), RunError> {
-        let sha256 = self.report.plan.as_ref().map(|plan| plan.sha256);
-        let applied = sha256.map_or_else(|| "unplanned".to_owned(), |sum| sum.to_string());
-        self.report.applied = Some(applied);
+    /// and one thing that fails does not keep the others from being done. `sum` becomes `apply-sum`.
+    async fn applied(&mut self, sum: Option<String>) -> Result<(), RunError> {
+        self.report.applied = Some(applied_word(self.report.plan.as_ref()));
         self.report.outcome = Outcome::Applied;
         self.report.succeeded(0);
         if let Some(artifacts) = &self.artifacts {
             artifacts.put_report_soon(&self.report).await;
         }
-        let layer = self.job.layer.as_ref().map(Origin::layer);
-        let annotated = layer.and_then(|layer| layer.annotation("plan-sum")).map(str::to_owned);
-        let sum = sha256.map(Sha256::to_base64).or(annotated);
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         let written = self.write(&annotations).await;
@@ -390,8 +400,24 @@ fn exit_code(action: &Action, outcome: Outcome) -> u8 {
 /// Inside the private directory only.
 const PLAN_FILE: &str = "plan.bin";
 
-/// The plan to apply, if one is, and what an earlier attempt of this run has applied already.
-type Found = (Option<PlanReport>, Option<String>);
+/// The variable that names the tool's CLI configuration.
+const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
+
+/// What an apply is about.
+#[derive(Debug, Default)]
+struct Found {
+    /// The plan to apply, unless the tool makes its own.
+    plan: Option<PlanReport>,
+    /// What `apply-sum` will be, in base64.
+    sum: Option<String>,
+    /// The attempt of this run that has applied it already.
+    applied: Option<Attempt>,
+}
+
+/// What an apply is noted as: the sha256 of its plan, or that there was none.
+fn applied_word(plan: Option<&PlanReport>) -> String {
+    plan.map_or_else(|| "unplanned".to_owned(), |plan| plan.sha256.to_string())
+}
 
 /// The place in the datastore, and the plan to apply: both are known, and checked, before the tool does
 /// anything that counts.
@@ -405,17 +431,37 @@ async fn stored(job: &Job, scratch: &Scratch) -> (Option<Artifacts>, Result<Foun
             }
         }
     };
-    let Action::Apply(from) = &job.action else { return (artifacts, Ok((None, None))) };
-    let found = async {
-        let plan = planned::fetch(job, from, artifacts.as_ref(), &scratch.join(PLAN_FILE)).await?;
-        let applied = match &artifacts {
-            Some(artifacts) => artifacts.applied_before().await?,
-            None => None,
-        };
-        Ok((plan, applied))
-    };
-    let found = found.await;
+    let Action::Apply(from) = &job.action else { return (artifacts, Ok(Found::default())) };
+    let found = found(job, from, artifacts.as_ref(), scratch).await;
     (artifacts, found)
+}
+
+async fn found(
+    job: &Job,
+    from: &Apply,
+    artifacts: Option<&Artifacts>,
+    scratch: &Scratch,
+) -> Result<Found, RunError> {
+    let file = scratch.join(PLAN_FILE);
+    let plan = planned::fetch(job, from, artifacts, &file).await?;
+    let sum = match &plan {
+        Some(plan) => Some(plan.sha256),
+        None => planned::sum_of_the_ordered(from, artifacts, &file).await?,
+    };
+    let layer = job.layer.as_ref().map(Origin::layer);
+    let annotated = layer.and_then(|layer| layer.annotation("plan-sum")).map(str::to_owned);
+    let applied = match artifacts {
+        Some(artifacts) => artifacts.applied_before(&applied_word(plan.as_ref())).await?,
+        None => None,
+    };
+    Ok(Found { plan, sum: sum.map(Sha256::to_base64).or(annotated), applied })
+}
+
+/// Whether init failed for want of a provider, in the words of terraform and tofu.
+fn no_provider(output: &str) -> bool {
+    ["Failed to query available provider packages", "Failed to install provider"]
+        .iter()
+        .any(|text| output.contains(text))
 }
 
 /// The first error that the tool reports, in its own words: `Error: ...`, alone or in a box.

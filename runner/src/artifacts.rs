@@ -12,6 +12,7 @@ use datastore_api::{
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
+use crate::job::Place;
 use crate::report::{PlanRecord, Report};
 
 /// A `run.json` of more than this is none.
@@ -25,17 +26,21 @@ pub(crate) struct Artifacts {
     client: Client,
     run: RunKey,
     attempt: Attempt,
-    /// The attempts before this one that left a report.
-    earlier: Vec<Attempt>,
-    /// Whether other plan files under this attempt are replaced, and not left alone.
-    replaces: bool,
+    /// The attempts so far that left a report.
+    reported: Vec<Attempt>,
+    /// Whether Burrito's controllers named the attempt: other plan files under it are replaced, and not
+    /// left alone.
+    ordered: bool,
+    /// Whether the datastore is Burrito's own, which knows no files but its own.
+    upstream: bool,
 }
 
 /// A plan in the datastore.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredPlan {
     pub(crate) run: Name,
-    pub(crate) attempt: Attempt,
+    /// The latest where nobody could say which that is.
+    pub(crate) attempt: Option<Attempt>,
     /// What its own `run.json` says of it.
     pub(crate) record: Option<PlanRecord>,
 }
@@ -48,7 +53,10 @@ impl StoredPlan {
 
 impl fmt::Display for StoredPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.run, self.attempt)
+        match self.attempt {
+            Some(attempt) => write!(f, "{}/{attempt}", self.run),
+            None => write!(f, "{}", self.run),
+        }
     }
 }
 
@@ -57,29 +65,39 @@ pub(crate) type Entry = (File, Upload);
 
 impl Artifacts {
     /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
-    /// us in, is known before hours of work and not after.
+    /// us in, is known before hours of work and not after. Where `ordered`, it may be Burrito's own.
     pub(crate) async fn open(
         client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
-        replaces: bool,
+        ordered: bool,
     ) -> Result<Self, ClientError> {
-        let stored = client.attempts(&run).await?.attempts;
+        let (stored, upstream) = match client.attempts(&run).await {
+            Ok(stored) => (stored.attempts, false),
+            Err(error) if ordered && error.status() == Some(StatusCode::NOT_FOUND) => {
+                tracing::warn!(
+                    "the datastore is not Plancha's: without run.json a retry cannot know of an \
+                     earlier apply"
+                );
+                (Vec::new(), true)
+            }
+            Err(error) => return Err(error),
+        };
         let attempt = attempt.unwrap_or_else(|| next(&stored));
         let report = report_file();
-        let reported = |files: &&AttemptFiles| {
-            files.attempt < attempt && files.artifacts.iter().any(|file| file.name == report.name())
-        };
-        let earlier = stored.iter().filter(reported).map(|files| files.attempt).collect();
-        Ok(Self { client, run, attempt, earlier, replaces })
+        let has_report =
+            |files: &&AttemptFiles| files.artifacts.iter().any(|file| file.name == report.name());
+        let reported = stored.iter().filter(has_report).map(|files| files.attempt).collect();
+        Ok(Self { client, run, attempt, reported, ordered, upstream })
     }
 
-    /// What an earlier attempt of this run has applied already.
-    pub(crate) async fn applied_before(&self) -> Result<Option<String>, ClientError> {
-        for attempt in self.earlier.iter().rev() {
+    /// The attempt of this run that has applied `what` already. One of the same number is one, too:
+    /// a pod that was lost before the controller counted it.
+    pub(crate) async fn applied_before(&self, what: &str) -> Result<Option<Attempt>, ClientError> {
+        for attempt in self.reported.iter().rev() {
             let record = self.record_of(&self.run.run, *attempt).await?;
-            if let Some(applied) = record.and_then(|record| record.applied) {
-                return Ok(Some(applied));
+            if record.and_then(|record| record.applied).as_deref() == Some(what) {
+                return Ok(Some(*attempt));
             }
         }
         Ok(None)
@@ -101,7 +119,7 @@ impl Artifacts {
             self.client.put_file(&self.run, self.attempt, file, upload, Condition::Create).await;
         match created {
             Err(error)
-                if self.replaces && error.status() == Some(StatusCode::PRECONDITION_FAILED) =>
+                if self.ordered && error.status() == Some(StatusCode::PRECONDITION_FAILED) =>
             {
                 self.put(entry).await
             }
@@ -109,7 +127,7 @@ impl Artifacts {
         }
     }
 
-    /// Stores why the run failed where Burrito's controllers look for its result.
+    /// Stores why the run failed, where Burrito's controllers look for its result.
     pub(crate) async fn put_reason(&self, reason: &str) -> Result<(), ClientError> {
         let short = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
         self.put(&short).await
@@ -153,6 +171,9 @@ impl Artifacts {
         run: &Name,
         attempt: Option<Attempt>,
     ) -> Result<Option<StoredPlan>, ClientError> {
+        if self.upstream {
+            return Ok(Some(StoredPlan { run: run.clone(), attempt, record: None }));
+        }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
         let bin = File::Plan(PlanFormat::Bin);
         let found = attempts.iter().rev().find(|stored| {
@@ -161,7 +182,7 @@ impl Artifacts {
         });
         let Some(attempt) = found.map(|found| found.attempt) else { return Ok(None) };
         let record = self.record_of(run, attempt).await?;
-        Ok(Some(StoredPlan { run: run.clone(), attempt, record }))
+        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(attempt), record }))
     }
 
     /// The plan of the newest run of the layer that has one and came to its end. `None`: there is none.
@@ -191,7 +212,7 @@ impl Artifacts {
         to: &Path,
     ) -> Result<Option<Sha256>, ClientError> {
         let run = self.sibling(&plan.run);
-        self.client.save_file(&run, Some(plan.attempt), &File::Plan(PlanFormat::Bin), to).await
+        self.client.save_file(&run, plan.attempt, &File::Plan(PlanFormat::Bin), to).await
     }
 
     /// What a plan's own `run.json` says of it; `None` where there is none that can be read.
@@ -221,6 +242,9 @@ impl Artifacts {
 
     /// Stores the report.
     pub(crate) async fn put_report(&self, report: &Report) -> Result<(), ClientError> {
+        if self.upstream {
+            return Ok(());
+        }
         self.put(&(report_file(), Upload::bytes(report.to_json()))).await
     }
 
@@ -236,6 +260,19 @@ impl Artifacts {
 
     fn sibling(&self, run: &Name) -> RunKey {
         RunKey { run: run.clone(), ..self.run.clone() }
+    }
+}
+
+/// Stores why an order did not become a run, where Burrito's controllers look for its result.
+pub(crate) async fn leave_reason(place: &Place, reason: &str) {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let Place { datastore, run, attempt } = place;
+    let (file, upload) = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
+    let stored = datastore.put_file(run, *attempt, &file, &upload, Condition::Replace);
+    match tokio::time::timeout(LIMIT, stored).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("the reason is not stored: {error}"),
+        Err(_) => tracing::warn!("the reason is not stored: the datastore takes too long"),
     }
 }
 

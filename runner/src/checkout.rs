@@ -78,6 +78,8 @@ pub(crate) enum CheckoutError {
     Busy(PathBuf),
     #[error("the datastore has no bundle of {0}")]
     NoBundle(String),
+    #[error("the bundle of {bundle} does not hold its revision {revision}")]
+    NotInBundle { bundle: String, revision: String },
     #[error("the bundle")]
     Datastore(#[from] ClientError),
     #[error("the code could not be put in place")]
@@ -158,12 +160,20 @@ pub(crate) async fn checkout(
 /// Fetches the bundle and checks out the very commit that it is named by.
 async fn bundle(key: &BundleKey, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
     let BundleKey { namespace, name, git_ref, revision } = key;
-    let missing = || CheckoutError::NoBundle(format!("{namespace}/{name} {git_ref} at {revision}"));
+    let bundle = format!("{namespace}/{name} {git_ref}");
+    let missing = || CheckoutError::NoBundle(format!("{bundle} at {revision}"));
     let datastore = site.datastore.ok_or_else(missing)?;
     let file = site.scratch.join("bundle");
     let saved = site.signals.or(datastore.save_bundle(key, &file)).await;
     saved.map_err(CheckoutError::Stopped)??.ok_or_else(missing)?;
-    git::unbundle(&file, revision.as_ref(), dir, site).await
+    match git::unbundle(&file, git_ref.as_ref(), revision.as_ref(), dir, site).await {
+        Err(CheckoutError::NoSuchRevision { revision, .. }) => {
+            return Err(CheckoutError::NotInBundle { bundle, revision });
+        }
+        done => done?,
+    }
+    // Not the commit, where it is an annotated tag: the controllers compare the text.
+    Ok(revision.to_string())
 }
 
 enum Access {

@@ -63,7 +63,8 @@ impl Cli {
         let mut args = args.collect::<Vec<_>>();
         let program = args.first().map(PathBuf::from).unwrap_or_default();
         let burrito = program.file_name().is_some_and(|name| name == "burrito");
-        if burrito && args.get(1).is_some_and(|word| word == "runner") {
+        let of_runner = burrito && args.get(1).is_some_and(|word| word == "runner");
+        if of_runner {
             args.remove(1);
         }
         let refused = |error: clap::Error| {
@@ -74,7 +75,7 @@ impl Cli {
                 ErrorKind::InvalidSubcommand
                 | ErrorKind::MissingSubcommand
                 | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                    if burrito =>
+                    if of_runner =>
                 {
                     ExitCode::from(2)
                 }

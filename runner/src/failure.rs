@@ -45,7 +45,8 @@ impl Failure {
         let failure = Self::new(datastore_kind(cause), error);
         match failure.kind {
             Kind::Credentials => failure.next_step(
-                "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN",
+                "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in \
+                 Burrito's pods: the mounted one)",
             ),
             Kind::Datastore => failure.next_step(
                 "see that the datastore runs and can be reached from here (GET /readyz), then run again",
@@ -146,16 +147,30 @@ impl From<&PlannedError> for Failure {
 
 impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
-        let kind = match error {
-            JobError::Usage(_) => Kind::Usage,
-            JobError::Config(_) | JobError::Layer(_) => Kind::Config,
+        let (kind, next) = match error {
+            JobError::Usage(_) => (Kind::Usage, None),
+            JobError::Config(_) | JobError::Layer(_) => (Kind::Config, None),
             JobError::Cluster(cause) => match cause.status() {
-                Some(401 | 403) => Kind::Credentials,
-                Some(404) => Kind::Config,
-                _ => Kind::Network,
+                Some(401) => (
+                    Kind::Credentials,
+                    Some("see whether the service account's token is mounted, and not too old"),
+                ),
+                Some(403) => (
+                    Kind::Credentials,
+                    Some(
+                        "the service account needs the rights of Burrito's ClusterRole \
+                         burrito-runner in that very namespace",
+                    ),
+                ),
+                Some(404) => (Kind::Config, None),
+                _ => (Kind::Network, None),
             },
         };
-        Self::new(kind, error)
+        let failure = Self::new(kind, error);
+        match next {
+            Some(next) => failure.next_step(next),
+            None => failure,
+        }
     }
 }
 
@@ -171,7 +186,7 @@ impl From<&CheckoutError> for Failure {
             | CheckoutError::NoSuchRepository { .. } => Kind::Config,
             CheckoutError::Credentials { .. } => Kind::Credentials,
             CheckoutError::Network { .. } => Kind::Network,
-            CheckoutError::NoBundle(_) => Kind::Config,
+            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
             CheckoutError::Datastore(cause) => datastore_kind(cause),
             CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
             CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
@@ -184,6 +199,8 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::NoSuchRevision { .. } => {
                 failure.next_step("name a branch, a tag or a commit by --revision")
             }
+            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
+                .next_step("have the controllers sync the repository again: they cut its bundles"),
             CheckoutError::Network { .. } => failure.next_step("run again when it can be reached"),
             _ => failure,
         }

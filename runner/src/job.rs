@@ -77,8 +77,9 @@ pub(crate) enum Apply {
     Newest,
     /// The one in this file.
     File(PathBuf),
-    /// None: the tool plans and applies in one.
-    Unplanned,
+    /// None: the tool plans and applies in one. Burrito's controllers name one all the same, whose sum
+    /// is noted.
+    Unplanned(Option<PlanName>),
 }
 
 impl Action {
@@ -106,6 +107,28 @@ pub(crate) enum JobError {
     Cluster(#[from] ClusterError),
 }
 
+/// An order that did not become a job.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: JobError,
+    /// Where Burrito's controllers look for the reason.
+    pub(crate) place: Option<Box<Place>>,
+}
+
+/// The place of one attempt in a datastore.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) datastore: Client,
+    pub(crate) run: RunKey,
+    pub(crate) attempt: Attempt,
+}
+
+impl From<JobError> for Refused {
+    fn from(error: JobError) -> Self {
+        Self { error, place: None }
+    }
+}
+
 impl Job {
     pub(crate) fn plan(
         args: PlanArgs,
@@ -131,7 +154,9 @@ impl Job {
             let from = match (plan, file) {
                 (Some(plan), _) => Apply::Run(plan),
                 (None, Some(file)) => Apply::File(file),
-                (None, None) if no_plan || unplanned == Some(true) => Apply::Unplanned,
+                (None, None) if no_plan || unplanned == Some(true) => {
+                    Apply::Unplanned(None)
+                }
                 (None, None) if !stored => return Err(JobError::Config(
                     "there is no plan to apply without a datastore: name one by --datastore, a file \
                      by --plan-file, or plan and apply in one with --no-plan".to_owned(),
@@ -141,7 +166,7 @@ impl Job {
                     None => Apply::Newest,
                 },
             };
-            if options && from != Apply::Unplanned {
+            if options && from != Apply::Unplanned(None) {
                 return Err(JobError::Usage(
                     "--var, --var-file, --target, --replace and arguments after -- were decided when \
                      the plan was made; an apply takes them only with --no-plan".to_owned(),

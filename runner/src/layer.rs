@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::version::ToolName;
 
 pub(crate) use self::file::{LayerError, LayerFile};
-pub(crate) use self::kubernetes::{Cluster, ClusterError, Order};
+pub(crate) use self::kubernetes::{Cluster, ClusterError, Order, Repository};
 
 /// What annotations of the runner begin with.
 const PREFIX: &str = "runner.terraform.padok.cloud/";
@@ -238,6 +238,41 @@ mod tests {
         assert!(merged("path: .", unplanned).apply_without_plan);
         let planned = "remediationStrategy: {applyWithoutPlanArtifact: false}";
         assert!(!merged(planned, unplanned).apply_without_plan);
+    }
+
+    /// RN09: each of the 81 combinations, by the getters of upstream's `common.go`, word for word.
+    #[test]
+    fn rn09_every_combination_of_enabled_chooses_upstreams_tool() {
+        let states = [None, Some(true), Some(false)];
+        let tool = |enabled| ToolSpec { enabled, version: None };
+        let spec = |terraform, opentofu| Spec {
+            terraform: tool(terraform),
+            opentofu: tool(opentofu),
+            ..Spec::default()
+        };
+        let getter = |other: Option<bool>, layer: Option<bool>, repository: Option<bool>| {
+            if other == Some(true) {
+                return false;
+            }
+            match layer {
+                Some(enabled) => enabled,
+                None => repository.unwrap_or(false),
+            }
+        };
+        let mut seen = 0;
+        for (lt, lo) in states.iter().flat_map(|a| states.iter().map(move |b| (*a, *b))) {
+            for (rt, ro) in states.iter().flat_map(|a| states.iter().map(move |b| (*a, *b))) {
+                let expected = match (getter(lo, lt, rt), getter(lt, lo, ro)) {
+                    (true, _) => Some(ToolName::Terraform),
+                    (false, true) => Some(ToolName::Tofu),
+                    (false, false) => None,
+                };
+                let merged = Merged::new(&spec(lt, lo), &spec(rt, ro));
+                assert_eq!(merged.tool, expected, "{lt:?} {lo:?} {rt:?} {ro:?}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 81);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use jiff::Timestamp;
 use crate::action::{Run, RunError};
 use crate::config::{Cli, Command, Environment};
 use crate::failure::Failure;
-use crate::job::{Job, JobError};
+use crate::job::{Job, Refused};
 use crate::process::{Log, Signals};
 use crate::report::Report;
 use crate::scratch::Scratch;
@@ -50,16 +50,16 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     let code = match cli.command {
         Command::Plan(args) => {
             let result = args.run.result.clone();
-            let job = Job::plan(*args, burrito, &environment);
+            let job = async { Job::plan(*args, burrito, &environment).map_err(Refused::from) };
             order("plan", job, &environment, result.as_deref()).await
         }
         Command::Apply(args) => {
             let result = args.run.result.clone();
-            let job = Job::apply(*args, burrito, &environment);
+            let job = async { Job::apply(*args, burrito, &environment).map_err(Refused::from) };
             order("apply", job, &environment, result.as_deref()).await
         }
         Command::Start(args) => {
-            let job = Job::start(args, &environment).await;
+            let job = Job::start(args, &environment);
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
             // Upstream's start knows no other codes, whatever the program is called.
             let code = order(&action, job, &environment, None).await;
@@ -68,9 +68,20 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
         Command::Mirror(args) => ended(release::mirror(&args, &environment).await),
-        Command::Version => ended(release::print(env!("CARGO_PKG_VERSION"))),
+        Command::Version => ended(release::print(&version(burrito))),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })
+}
+
+/// As `burrito`, in upstream's form: `<version>-<commit> (<time>)`. The image's build says both.
+fn version(burrito: bool) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    if !burrito {
+        return version.to_owned();
+    }
+    let commit = option_env!("PLANCHA_REVISION").unwrap_or("unknown");
+    let time = option_env!("PLANCHA_REVISION_TIME").unwrap_or("unknown");
+    format!("{version}-{commit} ({time})")
 }
 
 fn ended(result: Result<(), Failure>) -> u8 {
@@ -79,33 +90,50 @@ fn ended(result: Result<(), Failure>) -> u8 {
 
 async fn order(
     action: &str,
-    job: Result<Job, JobError>,
+    job: impl Future<Output = Result<Job, Refused>>,
     environment: &Environment,
     result: Option<&Path>,
 ) -> u8 {
-    match job {
-        Ok(job) => Box::pin(execute(&job, environment, result)).await,
-        Err(error) => refuse(&Report::new(action, Timestamp::now()), &(&error).into(), result),
+    let report = Report::new(action, Timestamp::now());
+    let signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return refuse(&report, &Failure::from(&RunError::Io(error)), result),
+    };
+    match signals.or(job).await {
+        Ok(Ok(job)) => Box::pin(execute(&job, environment, &signals, result)).await,
+        Ok(Err(Refused { error, place })) => {
+            let failure = Failure::from(&error);
+            if let Some(place) = place {
+                artifacts::leave_reason(&place, failure.message()).await;
+            }
+            refuse(&report, &failure, result)
+        }
+        Err(stop) => refuse(&report, &stop.into(), result),
     }
 }
 
 /// One run, from its order to what becomes of it.
-async fn execute(job: &Job, environment: &Environment, result: Option<&Path>) -> u8 {
+async fn execute(
+    job: &Job,
+    environment: &Environment,
+    signals: &Signals,
+    result: Option<&Path>,
+) -> u8 {
     let report = Report::new(job.action.as_str(), Timestamp::now());
     let set_up = || -> Result<_, std::io::Error> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
         let log = Log::create(scratch.join("run.log"))?;
-        Ok((Signals::listen()?, scratch, log))
+        Ok((scratch, log))
     };
-    let (signals, scratch, log) = match set_up() {
+    let (scratch, log) = match set_up() {
         Ok(parts) => parts,
         Err(error) => {
             return refuse(&report, &Failure::from(&RunError::Io(error)), result);
         }
     };
     tracing::info!("{job}");
-    let (scratch, log, signals) = (&scratch, &log, &signals);
+    let (scratch, log) = (&scratch, &log);
     let mut run = Run { job, environment, signals, scratch, log, report, artifacts: None };
     let outcome = Box::pin(run.execute()).await;
     let failure = outcome.err().map(|error| Failure::from(&error));

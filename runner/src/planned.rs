@@ -37,7 +37,8 @@ pub(crate) enum PlannedError {
     Io(#[from] std::io::Error),
 }
 
-/// Puts the plan into the private file `to`. `None`: the tool is to plan and apply in one.
+/// Puts the plan into the private file `to`. `None`: the tool is to plan and apply in one, and gets
+/// none.
 pub(crate) async fn fetch(
     job: &Job,
     from: &Apply,
@@ -45,7 +46,7 @@ pub(crate) async fn fetch(
     to: &Path,
 ) -> Result<Option<PlanReport>, PlannedError> {
     match (from, artifacts) {
-        (Apply::Unplanned, _) => Ok(None),
+        (Apply::Unplanned(_), _) => Ok(None),
         (Apply::File(path), _) => from_file(job, path, to).await.map(Some),
         (Apply::Run(name), Some(artifacts)) => {
             from_datastore(job, Some(name), artifacts, to).await.map(Some)
@@ -56,6 +57,25 @@ pub(crate) async fn fetch(
         // Without a datastore no job names one of its plans.
         (Apply::Run(_) | Apply::Newest, None) => Err(missing(job, true)),
     }
+}
+
+/// The sha256 of the plan that Burrito's controllers named for an apply that makes its own: they compare
+/// it with the layer's `plan-sum`, and order another apply where it differs. `None`: there is none.
+pub(crate) async fn sum_of_the_ordered(
+    from: &Apply,
+    artifacts: Option<&Artifacts>,
+    to: &Path,
+) -> Result<Option<Sha256>, PlannedError> {
+    let (Apply::Unplanned(Some(name)), Some(artifacts)) = (from, artifacts) else {
+        return Ok(None);
+    };
+    let plan = artifacts.plan_of(&name.run, name.attempt).await?;
+    let Some(plan) = plan else { return Ok(None) };
+    let sum = artifacts.fetch_plan(&plan, to).await?;
+    if sum.is_some() {
+        fs::remove_file(to)?;
+    }
+    Ok(sum)
 }
 
 async fn from_file(job: &Job, path: &Path, to: &Path) -> Result<PlanReport, PlannedError> {
@@ -89,8 +109,8 @@ async fn from_datastore(
         let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
         check(&name, "its run.json", &expected, &sha256.to_string())?;
     }
-    let (run, attempt) = (Some(plan.run.to_string()), Some(plan.attempt));
-    Ok(PlanReport { sha256, run, attempt, counts: own.and_then(|plan| plan.counts) })
+    let run = Some(plan.run.to_string());
+    Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })
 }
 
 /// Whether the layer has a `plan-sum`; an error if it is another plan's.

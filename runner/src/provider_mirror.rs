@@ -1,7 +1,9 @@
 //! The tool's CLI configuration when a mirror of providers is to be asked: the user's own, with the
 //! mirror before everything else.
 //!
-//! `direct` stays as the last way, so that a mirror that is down, or stale, is no outage.
+//! A `direct` beside it would be no fallback: terraform asks all the ways that fit a provider, and fails
+//! where one of them does (seen with 1.11.4), so that either outage would be one. The way past a mirror
+//! that is down, or stale, is a second init without it; [`crate::action`] takes it.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +34,7 @@ pub(crate) fn cli_config(url: &str, own: Option<&Path>) -> io::Result<String> {
             }
         }
     } else {
-        let text = format!("\nprovider_installation {{{mirror}  direct {{}}\n}}\n");
+        let text = format!("\nprovider_installation {{{mirror}}}\n");
         blocks(&text)?.into_iter().for_each(|block| body.push(block));
     }
     Ok(body.to_string())
@@ -44,15 +46,14 @@ mod tests {
 
     const URL: &str = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/";
 
-    /// RN14.
+    /// RN14: what upstream writes, but for white space.
     #[test]
-    fn the_mirror_goes_first_and_direct_stays() {
+    fn the_mirror_alone_where_the_user_has_no_ways() {
         insta::assert_snapshot!(cli_config(URL, None).unwrap(), @r#"
         provider_installation {
           network_mirror {
             url = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/"
           }
-          direct {}
         }
         "#);
     }

@@ -2,15 +2,16 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
 
-/// From now on lines of our own are written. `RUST_LOG` has no say: nothing below `info` is for people.
+/// From now on lines of our own are written. `RUST_LOG` has no say: nothing below `info` is
+/// for people, nor are the lines of libraries, whose errors we tell ourselves.
 pub(crate) fn start(format: LogFormat) {
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_max_level(LevelFilter::INFO)
+        .with_env_filter(EnvFilter::new("off,runner=info"))
         .with_target(false);
     match format {
         LogFormat::Text => {

@@ -107,22 +107,41 @@ impl Tool<'_> {
         args.extend((!color).then(|| "-no-color".into()));
         args.extend(options.iter().map(OsString::from));
         let mut env = vec![("TF_IN_AUTOMATION".to_owned(), OsString::from("1"))];
+        if let Some(terragrunt) = self.terragrunt {
+            env.extend(plain_output(&terragrunt.version, color));
+        }
         env.extend_from_slice(self.env);
         Program { path: path.clone(), args, dir: self.dir.to_owned(), env, without: &[] }
     }
 
     /// Which binary it has plan, and where: the flags lost their prefix with 0.73.0.
     fn terragrunt_options(&self, version: &Version) -> [OsString; 5] {
-        let renamed = "0.73.0".parse::<Version>().map(|renamed| version.compare(&renamed));
-        let (tool, dir, quiet) = match renamed {
-            Ok(Ordering::Less) => {
-                ("--terragrunt-tfpath", "--terragrunt-working-dir", "--terragrunt-non-interactive")
-            }
-            _ => ("--tf-path", "--working-dir", "--non-interactive"),
+        let (tool, dir, quiet) = if is_prefixed(version) {
+            ("--terragrunt-tfpath", "--terragrunt-working-dir", "--terragrunt-non-interactive")
+        } else {
+            ("--tf-path", "--working-dir", "--non-interactive")
         };
         let (path, work) = (self.installed.path.clone(), self.dir);
         [tool.into(), path.into(), dir.into(), work.into(), quiet.into()]
     }
+}
+
+/// Whether a terragrunt is of the time when its flags and variables had its name before them.
+fn is_prefixed(version: &Version) -> bool {
+    let renamed = "0.73.0".parse::<Version>().map(|renamed| version.compare(&renamed));
+    matches!(renamed, Ok(Ordering::Less))
+}
+
+/// Has terragrunt hand on the tool's output as it is. By itself it puts time, `STDOUT` and colours before
+/// every line, of a shown plan too. Older versions, which do not, do not know the variables either.
+fn plain_output(version: &Version, color: bool) -> impl Iterator<Item = (String, OsString)> {
+    let [forward, plain] = if is_prefixed(version) {
+        ["TERRAGRUNT_FORWARD_TF_STDOUT", "TERRAGRUNT_NO_COLOR"]
+    } else {
+        ["TG_TF_FORWARD_STDOUT", "TG_NO_COLOR"]
+    };
+    let names = [Some(forward), (!color).then_some(plain)];
+    names.into_iter().flatten().map(|name| (name.to_owned(), OsString::from("true")))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod keys;
 mod killed;
 mod machine;
 mod mirrors;
+mod odd;
 mod plan;
 mod refusals;
 mod remote;

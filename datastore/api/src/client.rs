@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
-use reqwest::header::{AUTHORIZATION, HeaderValue, IF_NONE_MATCH, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
@@ -186,6 +186,8 @@ impl Client {
         let mut http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
+            // A token, or code to be run, follows nobody: where it moved to is told instead.
+            .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("plancha/", env!("CARGO_PKG_VERSION")));
         for file in &settings.ca_files {
             for certificate in certificates(file)? {
@@ -194,7 +196,7 @@ impl Client {
         }
         if settings.url.scheme() == "http" {
             // Reading the system's certificates takes longer than a request on loopback.
-            http = http.tls_certs_only([]).redirect(reqwest::redirect::Policy::none());
+            http = http.tls_certs_only([]);
         }
         let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
         Ok(Self(Arc::new(Inner { http, settings })))
@@ -321,13 +323,20 @@ impl Client {
     /// An answer of at most 16 MiB.
     async fn get_json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
         const LIMIT: usize = 16 << 20;
-        let answer = |reason: String| ClientError::Answer { call: self.name(call), reason };
         let body = async || match self.open(call).await? {
             Some(download) => download.bytes(LIMIT).await,
-            None => Err(answer("404: is this URL a datastore of Plancha?".to_owned())),
+            None => Err(ClientError::Refused {
+                call: self.name(call),
+                status: StatusCode::NOT_FOUND,
+                message: "is this URL a datastore of Plancha?".to_owned(),
+                retry_after: None,
+            }),
         };
         let body = self.retrying(body).await?;
-        serde_json::from_slice(&body).map_err(|error| answer(error.to_string()))
+        serde_json::from_slice(&body).map_err(|error| ClientError::Answer {
+            call: self.name(call),
+            reason: error.to_string(),
+        })
     }
 
     async fn retrying<T>(
@@ -392,8 +401,15 @@ impl Client {
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .map(|seconds: u64| Duration::from_secs(seconds.min(30)));
-        let message = within_idle(idle, &Progress::default(), refusal(response)).await;
-        let message = message.ok_or_else(timed_out)?;
+        let moved = response.headers().get(LOCATION).filter(|_| status.is_redirection());
+        let moved = moved.and_then(|to| self.0.settings.url.join(to.to_str().ok()?).ok());
+        let message = match moved {
+            // Without the query, as calls are named.
+            Some(to) => format!("it points to {}, and redirects are not followed", origin(&to)),
+            None => within_idle(idle, &Progress::default(), refusal(response))
+                .await
+                .ok_or_else(timed_out)?,
+        };
         Err(ClientError::Refused { call: self.name(call), status, message, retry_after })
     }
 }
@@ -421,6 +437,10 @@ impl Token {
         header.set_sensitive(true);
         Ok(Some(header))
     }
+}
+
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, ClientError> {

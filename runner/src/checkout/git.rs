@@ -11,7 +11,7 @@ use fs_err as fs;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{CheckoutError, Site};
+use super::{CheckoutError, MARK, Site};
 use crate::process::{self, Log, Program, Sink};
 
 /// From the signal to the kill: git only has its locks to take away.
@@ -58,7 +58,7 @@ impl GitSource {
     pub(super) async fn fetch(&self, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
         let log = Log::create(site.scratch.join("git.log"))?;
         let git = Git { source: self, dir, site, log };
-        git.run(&["init", "--quiet"]).await?;
+        git.init().await?;
         let wanted = self.revision.as_deref().unwrap_or("HEAD");
         let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
         let fetched = match git.run(&one).await {
@@ -100,22 +100,30 @@ impl GitSource {
     }
 }
 
-/// Takes a commit out of a bundle into `dir`, which is new or holds an earlier checkout, and returns it.
+/// Takes a commit out of a bundle into `dir`, which is new or holds an earlier checkout. Where `git_ref`
+/// is a branch, it is checked out under its name, as by a clone: modules and terragrunt ask for it.
 pub(super) async fn unbundle(
     bundle: &Path,
+    git_ref: &str,
     revision: &str,
     dir: &Path,
     site: Site<'_>,
-) -> Result<String, CheckoutError> {
+) -> Result<(), CheckoutError> {
     let log = Log::create(site.scratch.join("git.log"))?;
     let url = bundle.display().to_string();
     let source = GitSource { url, authorization: None, revision: Some(revision.to_owned()) };
     let git = Git { source: &source, dir, site, log };
-    git.run(&["init", "--quiet"]).await?;
+    git.init().await?;
     git.run(&["fetch", "--quiet", "--", &source.url, "+refs/*:refs/bundle/*"]).await?;
     let commit = git.commit(revision).await?;
     git.run(&["checkout", "--quiet", "--force", "--detach", &commit]).await?;
-    Ok(commit)
+    let branch = git_ref.strip_prefix("refs/heads/").unwrap_or(git_ref);
+    if !branch.starts_with(['-', '@'])
+        && git.commit(&format!("refs/bundle/heads/{branch}")).await.is_ok()
+    {
+        git.run(&["checkout", "--quiet", "-B", branch, &commit]).await?;
+    }
+    Ok(())
 }
 
 fn from_url(text: &str) -> Result<GitSource, String> {
@@ -178,6 +186,14 @@ struct Git<'a> {
 }
 
 impl Git<'_> {
+    /// A repository for a checkout, in which our own mark is nobody's change.
+    async fn init(&self) -> Result<(), CheckoutError> {
+        self.run(&["init", "--quiet"]).await?;
+        let info = self.dir.join(".git/info");
+        fs::create_dir_all(&info)?;
+        Ok(fs::write(info.join("exclude"), format!("/{MARK}\n"))?)
+    }
+
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
         let program = program(self.dir, args, self.source.env(self.site));

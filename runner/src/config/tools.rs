@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use url::Url;
 
 use crate::version::ToolRequest;
@@ -20,7 +21,7 @@ pub struct ToolArgs {
     )]
     pub bin_dir: Option<PathBuf>,
     /// Never touch the network for tools; mirrors that are directories (file://) are no network
-    #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool")]
+    #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool", value_parser = BoolishValueParser::new())]
     pub offline: bool,
     /// Ask for the list of versions now, however fresh the kept one is
     #[arg(long, help_heading = "Tool", conflicts_with = "offline")]

@@ -8,10 +8,10 @@ use datastore_api::{Attempt, BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::{Action, Apply, Job, JobError, inside};
+use super::{Action, Apply, Job, JobError, Place, Refused, inside};
 use crate::checkout::Source;
 use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
-use crate::layer::{Cluster, Merged, Order, Origin};
+use crate::layer::{Cluster, Merged, Order, Origin, Repository};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -26,10 +26,7 @@ const BIN_DIR: &str = "/runner/bin";
 
 impl Job {
     /// What the pod was started for.
-    pub(crate) async fn start(
-        args: StartArgs,
-        environment: &Environment,
-    ) -> Result<Self, JobError> {
+    pub(crate) async fn start(args: StartArgs, environment: &Environment) -> Result<Self, Refused> {
         let pod = &environment.pod;
         let missing = |variable: &str| JobError::Config(format!("{variable} is not set"));
         let named = |value: &Option<String>, variable: &str| {
@@ -43,13 +40,28 @@ impl Job {
         if !matches!(action, "plan" | "apply") {
             return Err(JobError::Config(format!(
                 "unrecognized runner action `{action}` in BURRITO_RUNNER_ACTION: plan or apply"
-            )));
+            ))
+            .into());
         }
-        let cluster = Cluster::connect().await?;
+        let datastore = datastore(pod, &args.datastore, args.tools.ca_file.as_deref())?;
+        let cluster = Cluster::connect().await.map_err(JobError::from)?;
         let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());
-        let (order, attempt) = order.await?;
-        let run = RunKey { namespace, layer, run };
-        Self::of_order(args, environment, cluster, order, run, Attempt(attempt), action)
+        let order = order.await.map_err(JobError::from)?;
+        let place = Place {
+            datastore,
+            run: RunKey { namespace, layer, run },
+            attempt: Attempt(order.attempt),
+        };
+        // From here on it is known where the reason of a failure goes.
+        let repository = cluster.repository(&order.layer, &place.run.namespace).await;
+        let job = match repository {
+            Ok(repository) => {
+                let place = place.clone();
+                Self::of_order(args, environment, cluster, order, &repository, place, action)
+            }
+            Err(error) => Err(error.into()),
+        };
+        job.map_err(|error| Refused { error, place: Some(Box::new(place)) })
     }
 
     fn of_order(
@@ -57,11 +69,12 @@ impl Job {
         environment: &Environment,
         cluster: Cluster,
         order: Order,
-        run: RunKey,
-        attempt: Attempt,
+        repository: &Repository,
+        place: Place,
         action: &str,
     ) -> Result<Self, JobError> {
-        let merged = Merged::new(&order.layer.spec, &order.repository.spec);
+        let Place { datastore, run, attempt } = place;
+        let merged = Merged::new(&order.layer.spec, &repository.spec);
         let tool = merged.tool.ok_or_else(|| {
             JobError::Config(
                 "Please enable either Terraform or OpenTofu in the layer or its repository"
@@ -73,7 +86,10 @@ impl Job {
             ToolName::Tofu | ToolName::Terragrunt => "spec.opentofu.version",
         };
         let action = match action {
-            "apply" if merged.apply_without_plan => Action::Apply(Apply::Unplanned),
+            "apply" if merged.apply_without_plan => {
+                // One that cannot be named is none: nothing of it is applied.
+                Action::Apply(Apply::Unplanned(artifact(&order).ok()))
+            }
             "apply" => Action::Apply(Apply::Run(artifact(&order)?)),
             _ => Action::Plan { detailed_exitcode: false },
         };
@@ -89,11 +105,7 @@ impl Job {
             tool: Some(tool),
             request: merged.version.map(|version| (version, place)),
             terragrunt: merged.terragrunt.map(|version| (version, "spec.terragrunt.version")),
-            datastore: Some(datastore(
-                &environment.pod,
-                &args.datastore,
-                tools.ca_file.as_deref(),
-            )?),
+            datastore: Some(datastore),
             tools,
             options: PlanOptions::default(),
             plan_file: None,

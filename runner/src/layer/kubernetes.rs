@@ -25,12 +25,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(crate) struct Cluster(Client);
 
-/// What an order of Burrito's consists of.
+/// What an order of Burrito's consists of, beside the layer's repository.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) layer: Layer,
     pub(crate) run: Run,
-    pub(crate) repository: Repository,
+    /// The number of this attempt.
+    pub(crate) attempt: u32,
 }
 
 /// A `TerraformRun`.
@@ -97,11 +98,14 @@ pub(crate) enum ClusterError {
     #[error("no cluster can be found: neither a pod's service account nor a kubeconfig")]
     Nowhere(#[source] Box<kube::Error>),
     #[error("{what}")]
-    Refused {
+    Unanswered {
         what: String,
         #[source]
         source: Box<kube::Error>,
     },
+    /// With the API server's own words alone: kube shows the whole status.
+    #[error("{what}: {code} {reason}: {message}")]
+    Refused { what: String, code: u16, reason: String, message: String },
     #[error("{what} is not what it should be: {reason}")]
     Malformed { what: String, reason: String },
 }
@@ -110,11 +114,20 @@ impl ClusterError {
     /// The API server's own status code, where it answered.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
-            Self::Refused { source, .. } => match &**source {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
+            Self::Refused { code, .. } => Some(*code),
+            Self::Unanswered { .. } | Self::Nowhere(_) | Self::Malformed { .. } => None,
+        }
+    }
+
+    fn new(what: String, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused {
+                what,
+                code: status.code,
+                reason: status.reason,
+                message: status.message,
             },
-            Self::Nowhere(_) | Self::Malformed { .. } => None,
+            error => Self::Unanswered { what, source: error.into() },
         }
     }
 }
@@ -152,15 +165,15 @@ impl Cluster {
         Ok(Self(client))
     }
 
-    /// Reads layer, run and repository, and the number of this attempt. The run is read again as long
-    /// as the controller has not noted our pod in it.
+    /// Reads layer and run, and the number of this attempt. The run is read again as long as the
+    /// controller has not noted our pod in it.
     pub(crate) async fn order(
         &self,
         namespace: &Name,
         layer: &Name,
         run: &Name,
         pod: Option<&str>,
-    ) -> Result<(Order, u32), ClusterError> {
+    ) -> Result<Order, ClusterError> {
         let (namespace, layer, run) = (namespace.as_ref(), layer.as_ref(), run.as_ref());
         let layer: Layer = self.get("TerraformLayer", "terraformlayers", namespace, layer).await?;
         let mut looks = 1;
@@ -170,20 +183,22 @@ impl Cluster {
             found = self.get("TerraformRun", "terraformruns", namespace, run).await?;
             looks += 1;
         }
+        let attempt = found.attempt(pod);
+        Ok(Order { layer, run: found, attempt })
+    }
+
+    /// Reads the repository that a layer in `namespace` names.
+    pub(crate) async fn repository(
+        &self,
+        layer: &Layer,
+        namespace: &Name,
+    ) -> Result<Repository, ClusterError> {
         let repository = layer.spec.repository.as_ref().ok_or_else(|| ClusterError::Malformed {
             what: "the layer".to_owned(),
             reason: "it names no repository".to_owned(),
         })?;
-        let repository = self
-            .get(
-                "TerraformRepository",
-                "terraformrepositories",
-                repository.namespace.as_deref().unwrap_or(namespace),
-                &repository.name,
-            )
-            .await?;
-        let attempt = found.attempt(pod);
-        Ok((Order { layer, run: found, repository }, attempt))
+        let namespace = repository.namespace.as_deref().unwrap_or(namespace.as_ref());
+        self.get("TerraformRepository", "terraformrepositories", namespace, &repository.name).await
     }
 
     async fn get<T: DeserializeOwned>(
@@ -196,10 +211,7 @@ impl Cluster {
         let what = format!("{kind} {namespace}/{name}");
         let api = self.api(kind, plural, namespace);
         let object = retried(async || api.get(name).await).await;
-        let object = object.map_err(|source| ClusterError::Refused {
-            what: what.clone(),
-            source: source.into(),
-        })?;
+        let object = object.map_err(|error| ClusterError::new(what.clone(), error))?;
         serde_json::to_value(object)
             .and_then(serde_json::from_value)
             .map_err(|error| ClusterError::Malformed { what, reason: error.to_string() })
@@ -217,10 +229,8 @@ impl Cluster {
         let api = self.api("TerraformLayer", "terraformlayers", namespace.as_ref());
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let patched = retried(async || api.patch(layer.as_ref(), &params, &patch).await).await;
-        patched.map(drop).map_err(|source| ClusterError::Refused {
-            what: format!("the annotations of TerraformLayer {namespace}/{layer}"),
-            source: source.into(),
-        })
+        let what = || format!("the annotations of TerraformLayer {namespace}/{layer}");
+        patched.map(drop).map_err(|error| ClusterError::new(what(), error))
     }
 
     fn api(&self, kind: &str, plural: &str, namespace: &str) -> Api<DynamicObject> {

@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use ::datastore::Auth;
 use ::datastore::config::Config;
 use ::datastore::limits::Limits;
 use ::datastore::store::{Cloud, Storage, Variables};
+use ::datastore::{Auth, Callers, Isolation, KubeApi, Kubernetes};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -108,6 +108,18 @@ impl TestDatastore {
         let storage = Storage::File(directory.path().join("datastore"));
         let started = Self::of(Config { auth, ..Config::of(storage) }).await;
         Self { directory: Some(directory), ..started }
+    }
+
+    /// One that asks the cluster of this kubeconfig who its callers are.
+    pub async fn in_cluster(kubeconfig: &Path) -> Self {
+        let kubernetes = Kubernetes {
+            api: KubeApi::Kubeconfig(vec![kubeconfig.to_owned()]),
+            allowed: None,
+            main_namespace: None,
+            isolation: Isolation::Namespace,
+        };
+        let callers = Callers { kubernetes: Some(kubernetes), ..Callers::default() };
+        Self::guarded(Auth::Callers(Box::new(callers))).await
     }
 
     /// One that was told all this.

@@ -1,4 +1,4 @@
-//! A proxy in front of a datastore that answers some requests by itself, as a sick one would.
+//! A proxy in front of a datastore, or another server, that answers some requests by itself, as a sick one would.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures::TryStreamExt as _;
 use tokio::net::TcpListener;
@@ -38,7 +38,7 @@ struct Proxy {
     behind: Url,
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<String>>,
-    authorizations: Mutex<Vec<String>>,
+    headers: Mutex<Vec<HeaderMap>>,
     garble: bool,
     http: reqwest::Client,
 }
@@ -61,9 +61,10 @@ impl FaultyDatastore {
             behind: behind.clone(),
             faults: Mutex::new(faults),
             seen: Mutex::default(),
-            authorizations: Mutex::default(),
+            headers: Mutex::default(),
             garble,
-            http: reqwest::Client::new(),
+            // What is behind may be a Kubernetes API of the tests' own.
+            http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
         });
         let router = Router::new().fallback(forward).with_state(Arc::clone(&proxy));
         let stop = CancellationToken::new();
@@ -74,7 +75,14 @@ impl FaultyDatastore {
 
     /// The `Authorization` of every request so far that had one.
     pub fn authorizations(&self) -> Vec<String> {
-        self.proxy.authorizations.lock().unwrap().clone()
+        self.header("authorization")
+    }
+
+    /// The value of this header in every request so far that had one.
+    pub fn header(&self, name: &str) -> Vec<String> {
+        let headers = self.proxy.headers.lock().unwrap();
+        let values = headers.iter().filter_map(|headers| headers.get(name));
+        values.map(|value| value.to_str().unwrap().to_owned()).collect()
     }
 
     /// Method, path and query of every request so far.
@@ -87,9 +95,7 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let place = request.uri().path_and_query().unwrap().to_string();
     let method = request.method().clone();
     proxy.seen.lock().unwrap().push(format!("{method} {place}"));
-    if let Some(value) = request.headers().get("authorization") {
-        proxy.authorizations.lock().unwrap().push(value.to_str().unwrap().to_owned());
-    }
+    proxy.headers.lock().unwrap().push(request.headers().clone());
     let fault = {
         let mut faults = proxy.faults.lock().unwrap();
         let fault = faults.iter_mut().find(|fault| {

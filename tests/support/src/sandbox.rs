@@ -171,6 +171,11 @@ pub struct Started {
 }
 
 impl Started {
+    /// This one, which [`Sandbox::command`] made.
+    pub fn spawn(mut command: Command) -> Self {
+        Self::new(command.spawn().unwrap())
+    }
+
     fn new(mut child: Child) -> Self {
         let mut pipe = child.stdout.take().unwrap();
         let stdout = Arc::<Mutex<String>>::default();

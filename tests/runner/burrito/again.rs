@@ -1,0 +1,111 @@
+//! After a successful apply nothing causes a second one.
+
+use serde_json::json;
+use support::{Ended, Fault, FaultyDatastore, Started, eventually};
+
+use super::Tenant;
+use super::tenant;
+use crate::json as parsed;
+
+/// A layer whose plan is stored, and a run that applies it.
+async fn planned(tenant: &Tenant, layer: serde_json::Value) {
+    tenant.ready(layer).await;
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start("plan", "plan-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+}
+
+/// Kills an apply while it waits for the API to take its annotations.
+async fn killed_before_the_annotations(tenant: &Tenant) {
+    let hangs = Fault { method: "PATCH", part: "", status: 0, times: usize::MAX };
+    let api = FaultyDatastore::before(&tenant.server, vec![hangs]).await;
+    let kubeconfig = tenant.kubeconfig("hanging", &api.url, &tenant.token);
+    let mut command = tenant.command("apply", "apply-1");
+    command.env("KUBECONFIG", kubeconfig);
+    let runner = Started::spawn(command);
+    tokio::task::block_in_place(|| {
+        eventually("the annotations are on their way", || {
+            api.seen().iter().any(|line| line.starts_with("PATCH"))
+        });
+    });
+    assert!(runner.said("Apply complete!"));
+    runner.signal("KILL");
+    assert_eq!(runner.wait().code, -1);
+    let report = parsed(&tenant.stored("apply-1").artifact("run.json", 0).await);
+    assert_eq!(report["applied"], report["plan"]["sha256"], "{report}");
+    assert!(tenant.annotation("apply-sum").await.is_null());
+}
+
+async fn only_noted(tenant: &Tenant, ended: &Ended, attempt: u32) {
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!ended.stdout.contains("Apply complete!"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("attempt 0 has applied this"), "{}", ended.stderr);
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+    assert_eq!(tenant.annotation("apply-commit").await, tenant.repository.commits[0]);
+    assert_eq!(tenant.short("apply-1", attempt).await, "Apply Successful");
+    let report = parsed(&tenant.stored("apply-1").artifact("run.json", attempt).await);
+    assert_eq!(report["outcome"], "applied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_was_killed_before_its_annotations_is_only_noted_by_the_next_attempt() {
+    let tenant = tenant!("killed");
+    planned(&tenant, json!({})).await;
+    killed_before_the_annotations(&tenant).await;
+    tenant.status("apply-1", json!({"retries": 1})).await;
+    let ended = tenant.start("apply", "apply-1");
+    only_noted(&tenant, &ended, 1).await;
+}
+
+/// The pod was lost, and another came before the controller had counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_is_only_noted_by_an_attempt_of_the_same_number_too() {
+    let tenant = tenant!("same");
+    planned(&tenant, json!({})).await;
+    killed_before_the_annotations(&tenant).await;
+    let ended = tenant.start("apply", "apply-1");
+    only_noted(&tenant, &ended, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_without_a_plan_is_made_once_for_one_run_too() {
+    let tenant = tenant!("unplanned");
+    planned(&tenant, json!({"remediationStrategy": {"applyWithoutPlanArtifact": true}})).await;
+    assert_eq!(tenant.start("apply", "apply-1").code, 0);
+    tenant.status("apply-1", json!({"retries": 1})).await;
+    let ended = tenant.start("apply", "apply-1");
+    only_noted(&tenant, &ended, 1).await;
+}
+
+/// What was lost after the apply is a warning: the controllers would answer a failure by another apply.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_lost_after_an_apply_does_not_fail_it() {
+    let tenant = tenant!("lost");
+    planned(&tenant, json!({})).await;
+    let lost = Fault { method: "PUT", part: "format=short", status: 500, times: usize::MAX };
+    let losing = FaultyDatastore::before(&tenant.datastore.url, vec![lost]).await;
+    let ended = tenant.start_through(&losing.url, "apply", "apply-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("applied, but not all of it is stored"), "{}", ended.stderr);
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}
+
+/// RN17.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn17_sigterm_becomes_one_sigint_to_the_tool_which_is_waited_for() {
+    let tenant = tenant!("term");
+    let tenant = tenant.fake(
+        "if [ $STEP = apply ]; then trap 'sleep 0.5; echo interrupted in good order; exit 1' INT; \
+         echo applying; while :; do sleep 0.05; done; fi",
+    );
+    planned(&tenant, json!({})).await;
+    let runner = Started::spawn(tenant.command("apply", "apply-1"));
+    tokio::task::block_in_place(|| eventually("it applies", || runner.said("applying")));
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stdout.contains("interrupted in good order"), "{}", ended.stdout);
+    assert!(tenant.annotation("apply-sum").await.is_null());
+    assert_eq!(tenant.short("apply-1", 0).await, "stopped by SIGTERM");
+}

@@ -1,0 +1,275 @@
+//! What the tools are told, and what they say: fakes for every version, real ones where they are.
+
+#![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{Tenant, tenant};
+use crate::json as parsed;
+
+/// A plan and its apply by this tool; the calls, with the private directory's name taken out.
+async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
+    tenant.ready(layer).await;
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start("plan", "plan-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let ended = tenant.start("apply", "apply-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let calls = tenant.sandbox.calls().join("\n");
+    let root = std::fs::canonicalize(tenant.sandbox.path("")).unwrap();
+    let calls = calls
+        .replace(root.to_str().unwrap(), "")
+        .replace(tenant.sandbox.path("").to_str().unwrap(), "");
+    let private = regex::Regex::new(r"/?tmp/plancha-[A-Za-z0-9]+").unwrap();
+    private.replace_all(&calls, "/private").into_owned()
+}
+
+/// The argv that the issue wants listed: upstream's subcommands, order and directory; no `-upgrade`, a
+/// private plan path, `-input=false`.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
+    for (name, tool, dir, binary) in
+        [("tf", "terraform", "Terraform", "terraform"), ("tofu", "opentofu", "OpenTofu", "tofu")]
+    {
+        let Some(tenant) = Tenant::new(&format!("argv-{name}")).await else { return };
+        let tenant =
+            tenant.fake("[ $STEP = show ] || echo \"cwd=$(pwd)\"; [ -z \"$OUT\" ] || ls -l \"$OUT\" | cut -c-10");
+        tenant.prebaked(dir, "1.9.4", binary);
+        let layer = json!({ tool: {"enabled": true, "version": "1.9.4"} });
+        let calls = calls(&tenant, layer).await;
+        insta::allow_duplicates! { insta::assert_snapshot!(calls, @r"
+        init -no-color -input=false
+        plan -no-color -input=false -out=/private/plan.bin
+        show -no-color -json /private/plan.bin
+        show -no-color /private/plan.bin
+        init -no-color -input=false
+        apply -no-color -input=false -auto-approve /private/plan.bin
+        "); }
+        let log = tenant.stored("plan-1").log(0).await;
+        let cwd = tenant.sandbox.path("pod-0/content/live/vpc");
+        let cwd = format!("cwd={}", std::fs::canonicalize(cwd).unwrap().display());
+        assert!(log.matches(&cwd).count() >= 2, "{log}");
+        assert!(log.contains("-rw-------"), "only we may read the plan: {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
+    for (number, version) in ["0.72.9", "0.73.0-rc1", "0.73.0", "1.0.0"].into_iter().enumerate() {
+        let Some(tenant) = Tenant::new(&format!("grunt-{number}")).await else { return };
+        let tenant = tenant.fake(
+            "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac",
+        );
+        tenant.prebaked("Terragrunt", version, "terragrunt");
+        tenant.prebaked("Terraform", "1.9.4", "terraform");
+        let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
+            "terragrunt": {"enabled": true, "version": version}});
+        let calls = calls(&tenant, layer).await;
+        let (path, dir, quiet) = match number {
+            0 | 1 => {
+                ("--terragrunt-tfpath", "--terragrunt-working-dir", "--terragrunt-non-interactive")
+            }
+            _ => ("--tf-path", "--working-dir", "--non-interactive"),
+        };
+        let options = |pod| {
+            let work = format!("pod-{pod}/content/live/vpc");
+            format!("{path} runner-bin/Terraform/1.9.4/terraform {dir} {work} {quiet} -no-color")
+        };
+        let (plan, apply) = (options(0), options(1));
+        let expected = [
+            format!("init {plan} -input=false"),
+            format!("plan {plan} -input=false -out=/private/plan.bin"),
+            format!("show {plan} -json /private/plan.bin"),
+            format!("show {plan} /private/plan.bin"),
+            format!("init {apply} -input=false"),
+            format!("apply {apply} -input=false -auto-approve /private/plan.bin"),
+        ];
+        let calls = calls.replace(" /runner-bin", " runner-bin").replace(" /pod-", " pod-");
+        assert_eq!(calls.lines().collect::<Vec<_>>(), expected, "{version}");
+    }
+}
+
+/// `scripts/e2e-kubernetes` builds them; without it there is nothing to be seen here.
+fn real_tools() -> Option<PathBuf> {
+    std::env::var_os("PLANCHA_TEST_TOOLS").map(PathBuf::from)
+}
+
+async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &str) {
+    tenant.ready(layer).await;
+    tenant.run("plan-1", json!({})).await;
+    let bin = [("BURRITO_RUNNER_RUNNERBINARYPATH", tools)];
+    let ended = tenant.start_with("plan", "plan-1", &bin);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    let stored = tenant.stored("plan-1");
+    let plan = parsed(&stored.plan("json", 0).await);
+    assert_eq!(plan["output_changes"]["x"]["after"], "first", "{plan}");
+    let pretty = String::from_utf8(stored.plan("pretty", 0).await).unwrap();
+    assert!(pretty.contains("x = \"first\"") && !pretty.contains('\u{1b}'), "{pretty}");
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let ended = tenant.start_with("apply", "apply-1", &bin);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("Apply complete!"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains('\u{1b}'), "{}", ended.stdout);
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn02_a_real_tofu_plans_and_applies() {
+    let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
+    let tenant = tenant!("realtofu");
+    let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"}});
+    plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
+    let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
+    assert_eq!(report["tool"]["name"], "tofu");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn03_real_terragrunts_plan_and_apply() {
+    let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
+    for version in ["0.72.5", "1.0.0"] {
+        let name = format!("realgrunt{}", version.replace('.', "-"));
+        let Some(tenant) = Tenant::new(&name).await else { return };
+        let dir = tenant.repository.dir.clone();
+        std::fs::write(
+            dir.join("live/vpc/main.tf"),
+            "variable \"said\" {}\noutput \"x\" { value = var.said }\n",
+        )
+        .unwrap();
+        std::fs::write(dir.join("live/vpc/terragrunt.hcl"), "inputs = { said = \"first\" }\n")
+            .unwrap();
+        crate::checkout::git(&dir, &["add", "."]);
+        crate::checkout::git(&dir, &["commit", "--quiet", "-m", "terragrunt"]);
+        let mut tenant = tenant;
+        tenant.repository.commits[0] = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+        let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"},
+            "terragrunt": {"enabled": true, "version": version}});
+        plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
+    let tenant = tenant!("mirror");
+    let tenant = tenant
+        .fake("cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let url = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/";
+    let mirror = [("BURRITO_HERMITCRAB_ENABLED", "true"), ("BURRITO_HERMITCRAB_URL", url)];
+    let ended = tenant.start_with("plan", "plan-1", &mirror);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    // With the user's own file, which the sandbox always has.
+    let log = tenant.stored("plan-1").log(0).await;
+    assert!(log.contains("disable_checkpoint = true"), "the user's own stays: {log}");
+    assert!(log.contains(&format!("network_mirror {{\n    url = \"{url}\"")), "{log}");
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    assert_eq!(tenant.start_with("apply", "apply-1", &mirror).code, 0);
+    let seen = std::fs::read_to_string(tenant.sandbox.path("home/seen")).unwrap();
+    assert_eq!(seen.matches("config.tfrc").count(), 6, "{seen}");
+    tenant.run("plan-2", json!({})).await;
+    let off = [("BURRITO_HERMITCRAB_ENABLED", "false"), ("BURRITO_HERMITCRAB_URL", url)];
+    assert_eq!(tenant.start_with("plan", "plan-2", &off).code, 0);
+    let seen = std::fs::read_to_string(tenant.sandbox.path("home/seen")).unwrap();
+    assert!(seen.ends_with("terraformrc\n"), "{seen}");
+}
+
+/// With the real tool, which fails where one of its ways does, be there a `direct` beside it or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn14_a_mirror_that_is_down_is_no_outage() {
+    let tenant = tenant!("mirrordown");
+    let dir = tenant.repository.dir.clone();
+    let requires =
+        "terraform {\n  required_providers {\n    null = { source = \"hashicorp/null\" }\n  }\n}\n";
+    std::fs::write(dir.join("live/vpc/providers.tf"), requires).unwrap();
+    crate::checkout::git(&dir, &["add", "."]);
+    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a provider"]);
+    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    tenant.layer(json!({})).await;
+    tenant.bundle_of("main", "main", &revision).await;
+    tenant.run_of("plan-1", json!({}), &revision).await;
+    // The user's own way; `direct` leads nowhere on a machine without the registry.
+    let provider =
+        tenant.sandbox.path("mirror/registry.terraform.io/hashicorp/null/3.2.0/linux_amd64");
+    std::fs::create_dir_all(&provider).unwrap();
+    std::fs::write(provider.join("terraform-provider-null_v3.2.0"), "#!/bin/sh\nexit 1\n").unwrap();
+    let own = format!(
+        "provider_installation {{\n  filesystem_mirror {{\n    path = \"{}\"\n  }}\n}}\n",
+        tenant.sandbox.path("mirror").display()
+    );
+    std::fs::write(tenant.sandbox.path("terraformrc"), own).unwrap();
+    let down = [
+        ("BURRITO_HERMITCRAB_ENABLED", "true"),
+        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
+    ];
+    let ended = tenant.start_with("plan", "plan-1", &down);
+    assert!(ended.stderr.contains("the mirror of providers did not do"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("successfully initialized"), "{}", ended.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
+    let tenant = tenant!("env");
+    let tenant = tenant.fake("[ $STEP = show ] || env | grep -E '^(TF_|AWS_)' | sort");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let said = [
+        ("TF_CLI_ARGS_init", "-upgrade"),
+        ("TF_CLI_ARGS_plan", "-var-file=\"a b.tfvars\" -parallelism=3"),
+        ("TF_CLI_ARGS_apply", "-parallelism=3"),
+        ("TF_WORKSPACE", "blue"),
+        ("TF_VAR_x", "a=b c"),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/x"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks/token"),
+    ];
+    let ended = tenant.start_with("plan", "plan-1", &said);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for (name, value) in said {
+        assert_eq!(
+            ended.stdout.matches(&format!("{name}={value}\n")).count(),
+            2,
+            "{}",
+            ended.stdout
+        );
+    }
+}
+
+/// `-upgrade` is not ours to pass; a layer's `extraInitArgs` bring it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
+    let tenant = tenant!("upgrade");
+    let dir = tenant.repository.dir.clone();
+    std::fs::create_dir_all(dir.join("modules/m")).unwrap();
+    std::fs::write(dir.join("modules/m/main.tf"), "output \"m\" { value = 1 }\n").unwrap();
+    std::fs::write(dir.join("live/vpc/m.tf"), "module \"m\" { source = \"../../modules/m\" }\n")
+        .unwrap();
+    crate::checkout::git(&dir, &["add", "."]);
+    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a module"]);
+    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    tenant.layer(json!({})).await;
+    tenant.bundle_of("main", "main", &revision).await;
+    tenant.run_of("plan-1", json!({}), &revision).await;
+    let ended = tenant.start("plan", "plan-1");
+    assert!(ended.stdout.contains("Initializing modules..."), "{}", ended.stdout);
+    let ended = tenant.start_with("plan", "plan-1", &[("TF_CLI_ARGS_init", "-upgrade")]);
+    assert!(ended.stdout.contains("Upgrading modules..."), "{}", ended.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour() {
+    let tenant = tenant!("streams");
+    let tenant = tenant.fake(
+        "if [ $STEP = plan ]; then for n in 1 2 3 4 5 6 7 8; do echo out-$n; echo err-$n >&2; done; fi",
+    );
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start("plan", "plan-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let lines =
+        (1..=8).flat_map(|n| [format!("out-{n}\n"), format!("err-{n}\n")]).collect::<String>();
+    assert!(ended.stdout.contains(&lines), "{}", ended.stdout);
+    assert!(tenant.stored("plan-1").log(0).await.contains(lines.trim_end()));
+    assert!(tenant.sandbox.calls().iter().all(|call| call.contains("-no-color")));
+}
