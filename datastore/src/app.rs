@@ -130,8 +130,8 @@ mod tests {
     async fn every_route_is_in_the_document() {
         let store = Store::open(&Storage::Memory).unwrap();
         let limits = Limits::default();
-        let router = router(App {
-            at_rest: AtRest::default(),
+        let whole = router(App {
+            at_rest: Arc::default(),
             gate: Gate::open(Auth::None).await.unwrap(),
             admission: Admission::new(&limits, &store),
             limits,
@@ -140,7 +140,7 @@ mod tests {
             store,
         });
         // Nothing but its picture shows the routes of a router.
-        let picture = format!("{router:?}");
+        let picture = format!("{whole:?}");
         let routes = picture
             .split("RouteId(")
             .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
