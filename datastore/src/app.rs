@@ -139,7 +139,7 @@ mod tests {
         });
         // Nothing but its picture shows the routes of a router.
         let picture = format!("{router:?}");
-        let routes = picture
+        let paths = picture
             .split("RouteId(")
             .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
             .map(|(path, _)| path)
@@ -148,6 +148,6 @@ mod tests {
         let (_, document) = api().finish(&OUTSIDE);
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
-        assert_eq!(routes.collect::<BTreeSet<_>>(), described.collect());
+        assert_eq!(paths.collect::<BTreeSet<_>>(), described.collect());
     }
 }
