@@ -45,7 +45,7 @@ pub enum Command {
     /// To make a token, and to add its rule to this file.
     Token(NewToken, Option<PathBuf>),
     /// To tell its version: this one.
-    Version(&'static str),
+    Version(String),
 }
 
 /// Where artifacts lie, and how.
@@ -173,7 +173,7 @@ impl Command {
 
     fn of(word: Word, outside: Outside, as_burrito: bool) -> Result<Self, String> {
         let (at, tool) = match word {
-            Word::Version => return Ok(Self::Version(VERSION)),
+            Word::Version => return Ok(Self::Version(version(as_burrito))),
             Word::Serve(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Serve),
             Word::Check(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Check),
             Word::Token(flags) => {
@@ -191,6 +191,16 @@ impl Command {
         let at_rest = settings.at_rest()?;
         Ok(Self::Tool(Place { storage: settings.storage(at.storage)?, at_rest }, tool))
     }
+}
+
+/// As `burrito`, in upstream's form: `<version>-<commit> (<time>)`. The image's build says both.
+fn version(as_burrito: bool) -> String {
+    if !as_burrito {
+        return VERSION.to_owned();
+    }
+    let commit = option_env!("PLANCHA_REVISION").unwrap_or("unknown");
+    let time = option_env!("PLANCHA_REVISION_TIME").unwrap_or("unknown");
+    format!("{VERSION}-{commit} ({time})")
 }
 
 fn rules(gc: &Gc) -> Result<Rules, String> {
