@@ -353,7 +353,7 @@ impl Traits {
     fn cloud(cloud: &Cloud) -> Self {
         let prefix = &cloud.prefix;
         let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        let (provider, part, flying) = (Some(cloud.provider), 5 * MIB, 4);
+        let (provider, part, flying) = (Some(cloud.provider), 5 * MIB, 3);
         Self { provider, below, part, flying, ..Self::memory() }
     }
 }
