@@ -32,8 +32,8 @@ pub(crate) struct Key(std::sync::Arc<SecretBox<[u8; 32]>>);
 pub(crate) enum Form {
     /// As it was put.
     Plain,
-    /// Encrypted; so many bytes were put, if that is known.
-    Cbc(Option<u64>),
+    /// Encrypted: so many bytes were put, under the key of this id, as far as that is known.
+    Cbc(Option<u64>, Option<u32>),
 }
 
 /// Bytes of a block, and of the initial vector before the first.
@@ -49,6 +49,24 @@ impl AtRest {
     pub(crate) fn key(&self) -> Option<Key> {
         let text = self.key.as_ref()?.expose_secret();
         Some(Key(std::sync::Arc::new(SecretBox::new(Box::new(Sha256::of(text.as_bytes()).0)))))
+    }
+}
+
+impl Key {
+    /// Tells it from another key, and nothing else of it.
+    pub(crate) fn id(&self) -> u32 {
+        let Sha256([a, b, c, d, ..]) = Sha256::of(self.0.expose_secret());
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl Form {
+    /// The same, once it is known how many bytes were put.
+    pub(crate) fn of_size(self, plain: u64) -> Self {
+        match self {
+            Self::Plain => Self::Plain,
+            Self::Cbc(_, key) => Self::Cbc(Some(plain), key),
+        }
     }
 }
 
@@ -192,8 +210,11 @@ impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain => f.write_str("plain"),
-            Self::Cbc(None) => f.write_str("cbc"),
-            Self::Cbc(Some(size)) => write!(f, "cbc:{size}"),
+            Self::Cbc(size, key) => {
+                let size = size.map(|size| size.to_string()).unwrap_or_default();
+                let key = key.map(|key| format!("{key:08x}")).unwrap_or_default();
+                write!(f, "cbc:{size}:{key}")
+            }
         }
     }
 }
@@ -202,11 +223,13 @@ impl FromStr for Form {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "plain" => Ok(Self::Plain),
-            None if text == "cbc" => Ok(Self::Cbc(None)),
-            Some(("cbc", size)) => {
-                size.parse().map(|size| Self::Cbc(Some(size))).map_err(|_| unknown(text))
+        let invalid = |_| unknown(text);
+        match text.split(':').collect::<Vec<_>>()[..] {
+            ["plain"] => Ok(Self::Plain),
+            ["cbc", size, key] => {
+                let size = (!size.is_empty()).then(|| size.parse()).transpose().map_err(invalid)?;
+                let key = (!key.is_empty()).then(|| u32::from_str_radix(key, 16)).transpose();
+                Ok(Self::Cbc(size, key.map_err(invalid)?))
             }
             _ => Err(unknown(text)),
         }
@@ -326,7 +349,13 @@ mod tests {
 
     #[test]
     fn a_form_reads_back_as_it_is_written_down() {
-        for form in [Form::Plain, Form::Cbc(None), Form::Cbc(Some(13))] {
+        for form in [
+            Form::Plain,
+            Form::Cbc(None, None),
+            Form::Cbc(Some(13), None),
+            Form::Cbc(None, Some(7)),
+            Form::Cbc(Some(13), Some(u32::MAX)),
+        ] {
             assert_eq!(form.to_string().parse(), Ok(form));
         }
         for text in ["", "gcm", "cbc:", "cbc:x", "plain:1"] {

@@ -111,7 +111,7 @@ async fn serve(tcp: TcpStream, service: Service, end: End) {
     let Some(tls) = tls else { return speak(socket, router, stage, end).await };
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
-        () = end.closing.cancelled() => return,
+        () = async { end.closing.cancelled().await; sleep(HEAD_AT_END).await } => return,
     };
     match accepted {
         Ok(socket) => speak(socket, router, stage, end).await,

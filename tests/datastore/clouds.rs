@@ -434,6 +434,23 @@ async fn a_storage_that_still_lists_and_takes_nothing_more_is_not_ready() {
 }
 
 #[tokio::test]
+async fn a_storage_that_deletes_nothing_is_left_with_one_object_of_all_tries() {
+    for double in doubles() {
+        let store = open(&double);
+        let delete =
+            CloudFault { method: "DELETE", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(delete.clone());
+        double.fault(CloudFault { method: "POST", query: "delete", ..delete });
+        store.start().await.unwrap();
+        for turn in 1..5 {
+            store.try_next(turn).await;
+        }
+        assert_eq!(store.probe_results().can(Ability::Delete), Some(false));
+        assert_eq!(double.keys().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_clock_that_the_storage_refuses_is_named_and_waited_for() {
     let double = Double::start(Dialect::S3);
     double.clock(SignedDuration::from_mins(-20));

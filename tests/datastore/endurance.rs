@@ -180,3 +180,21 @@ fn of_200_uploads_of_1_gib_at_once_it_takes_what_it_has_memory_for_and_sends_the
     let memory = datastore.memory();
     assert!(memory < 64 + 64, "{memory} MiB");
 }
+
+#[test]
+fn of_50_reads_of_32_mib_at_once_only_those_that_are_let_in_hold_memory() {
+    let double = Double::start(Dialect::S3);
+    let datastore = Running::over(double.url(), &double.variables(), &["--max-memory", "64MiB"]);
+    there_and_back(&datastore, 32 * MIB);
+    let before = datastore.memory();
+    let reads = (0..50).map(|_| {
+        let mut socket = datastore.connect();
+        write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        socket
+    });
+    let _reads = reads.collect::<Vec<_>>();
+    // They take nothing of it, and those in line wait for 10 s.
+    std::thread::sleep(Duration::from_secs(4));
+    let memory = datastore.memory();
+    assert!(memory < before + 64, "{before} MiB, then {memory} MiB");
+}

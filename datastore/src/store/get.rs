@@ -40,6 +40,8 @@ pub struct Meta {
 const PIECE: usize = 256 * KIB;
 /// Pieces read ahead while one is sent.
 const AHEAD: usize = 2;
+/// So often an object that is replaced while it is looked at is looked at again.
+const LOOKS: usize = 3;
 /// What a read holds at most: what is read ahead, what is held back, and what is being sent.
 pub(super) const MEMORY: usize = (AHEAD + 2) * PIECE;
 
@@ -71,7 +73,7 @@ impl Store {
     ) -> Result<ByteStream, StoreError> {
         let stored = match meta.form {
             Form::Plain => range.clone(),
-            Form::Cbc(_) => blocks(&range),
+            Form::Cbc(..) => blocks(&range),
         };
         let options = GetOptions::new()
             .with_range(Some(GetRange::Bounded(stored)))
@@ -82,19 +84,34 @@ impl Store {
 
     /// Looks an object up, together with its digest.
     async fn look(&self, path: &Path, head: bool) -> Result<(Meta, GetResult), StoreError> {
-        let (meta, found, known) = self.look_once(path, head).await?;
+        let (meta, found, known) = self.look_still(path, head).await?;
         if meta.sha256.is_some() {
             return Ok((meta, found));
         }
         // Its record may be about to be written: that is over once the turn is ours.
         let _turn = self.turn(path).await;
-        if let Known::Nothing = known
-            && let Known::Nothing = self.digest(&found.meta, &found.attributes).await?
+        if let Known::Nothing(_) = known
+            && let Known::Nothing(_) = self.digest(&found.meta, &found.attributes).await?
         {
             return Ok((meta, found));
         }
-        let (meta, found, _) = self.look_once(path, head).await?;
+        let (meta, found, _) = self.look_still(path, head).await?;
         Ok((meta, found))
+    }
+
+    /// Looks until it has seen one version, in which the object was not replaced by another.
+    async fn look_still(
+        &self,
+        path: &Path,
+        head: bool,
+    ) -> Result<(Meta, GetResult, Known), StoreError> {
+        for _ in 0..LOOKS {
+            match self.look_once(path, head).await {
+                Err(StoreError::Replaced) => {}
+                looked => return looked,
+            }
+        }
+        self.look_once(path, head).await
     }
 
     async fn look_once(
@@ -151,7 +168,7 @@ impl Store {
         };
         let bytes = match meta.form {
             Form::Plain => bytes,
-            Form::Cbc(_) => self.opened(bytes, &path, &part)?,
+            Form::Cbc(..) => self.opened(bytes, &path, &part)?,
         };
         match meta.sha256 {
             Some(sha256) if whole && meta.size == 0 && sha256 != Sha256::of(b"") => {

@@ -54,6 +54,8 @@ struct State {
     last: ProbeResults,
     is_down: bool,
     creates: bool,
+    /// Of the object that is tried with.
+    name: Option<u64>,
 }
 
 const LIST_EVERY: Duration = Duration::from_secs(10);
@@ -237,17 +239,13 @@ impl Store {
         let done = &mut results.abilities;
         self.list_one().await?;
         done.push((Ability::List, true));
-        let path = parse(&format!(".plancha/probe/{:016x}", random()))?;
-        let create = async |text: &'static str| {
-            let options = PutOptions::from(PutMode::Create);
-            self.objects.put_opts(&path, text.into(), options).await
-        };
-        match create("first").await {
-            // An earlier try of its own, whose answer was lost.
-            Ok(_) | Err(Error::AlreadyExists { .. }) => done.push((Ability::Write, true)),
-            Err(error) => return Err(error.into()),
-        }
-        let again = create("second").await;
+        // Always the same: a storage that takes objects and deletes none is left with one.
+        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
+        let path = parse(&format!(".plancha/probe/{name:016x}"))?;
+        self.objects.put(&path, "first".into()).await?;
+        done.push((Ability::Write, true));
+        let again = PutOptions::from(PutMode::Create);
+        let again = self.objects.put_opts(&path, "second".into(), again).await;
         let creates = matches!(again, Err(Error::AlreadyExists { .. }));
         if !creates {
             again?;

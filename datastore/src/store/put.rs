@@ -70,9 +70,10 @@ impl Store {
             if let Key::File(run, attempt, _) = key {
                 store.index(&run, attempt).await?;
             }
-            let sealing = store.sealing()?;
+            let (form, sealing) = store.sealing()?;
             let hasher = Hasher::default();
-            let incoming = Incoming { body, hasher, size: 0, sealing, plain: 0, is_over: false };
+            let incoming =
+                Incoming { body, hasher, plain: 0, is_over: false, size: 0, form, sealing };
             store.upload(&path, terms, incoming).await
         };
         ToItsEnd::of(upload, &self.uploads).await
@@ -84,12 +85,11 @@ impl Store {
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
     ) -> Result<Sha256, StoreError> {
-        let is_sealed = incoming.sealing.is_some();
         let mut head = Blocks::new(self.pool.clone());
         while let Some(piece) = incoming.next().await? {
             head.extend(&piece);
             if head.len() > self.traits.whole {
-                let mut parts = self.start_parts(path, terms, head, is_sealed).await?;
+                let mut parts = self.start_parts(path, terms, head, incoming.form).await?;
                 return match incoming.in_parts(&mut parts, terms).await {
                     Ok(received) => self.commit_parts(path, terms, parts, received).await,
                     Err(error) => {
@@ -99,7 +99,7 @@ impl Store {
                 };
             }
         }
-        let received = incoming.finish(terms, is_sealed)?;
+        let received = incoming.finish(terms)?;
         self.commit_whole(path, terms, head.into_payload(), received).await
     }
 
@@ -120,7 +120,7 @@ impl Store {
                 There::Other => return Err(StoreError::Exists),
             }
         }
-        let attributes = self.attributes(Some((sha256, form)), None);
+        let attributes = self.attributes(Some(sha256), form, None);
         let carried = !attributes.is_empty();
         let put = self.put_whole(path, terms.create, &bytes, attributes, sha256).await?;
         if let Some(put) = put
@@ -196,11 +196,10 @@ impl Store {
         path: &Path,
         terms: Terms,
         head: Blocks,
-        is_sealed: bool,
+        form: Form,
     ) -> Result<Parts, StoreError> {
         let id = format!("{:016x}{:016x}", random(), random());
-        let form = if is_sealed { Form::Cbc(None) } else { Form::Plain };
-        let attributes = self.attributes(terms.sha256.map(|sha256| (sha256, form)), Some(&id));
+        let attributes = self.attributes(terms.sha256, form, Some(&id));
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let before = if self.is_azure() { self.tag(path).await } else { None };
         let upload = self.objects.put_multipart_opts(path, options).await.map_err(backend)?;
@@ -294,13 +293,12 @@ impl Store {
 
     /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
     /// lies there, and the id of the upload that makes it.
-    fn attributes(&self, content: Option<(Sha256, Form)>, upload: Option<&str>) -> Attributes {
+    fn attributes(&self, sha256: Option<Sha256>, form: Form, upload: Option<&str>) -> Attributes {
         if !self.traits.metadata {
             return Attributes::new();
         }
-        let sha256 = content.map(|(sha256, _)| (METADATA, sha256.to_string()));
-        let form = content.filter(|(_, form)| *form != Form::Plain);
-        let form = form.map(|(_, form)| (FORM, form.to_string()));
+        let sha256 = sha256.map(|sha256| (METADATA, sha256.to_string()));
+        let form = (form != Form::Plain).then(|| (FORM, form.to_string()));
         let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
         sha256.into_iter().chain(form).chain(upload).collect()
     }
@@ -367,6 +365,7 @@ struct Incoming<S> {
     is_over: bool,
     /// Of what is stored.
     size: u64,
+    form: Form,
     sealing: Option<Sealing>,
 }
 
@@ -402,17 +401,16 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
 
     /// Sends all that comes, up to its end.
     async fn in_parts(mut self, parts: &mut Parts, terms: Terms) -> Result<Received, StoreError> {
-        let is_sealed = self.sealing.is_some();
         while let Some(piece) = self.next().await? {
             parts.write(&piece).await?;
         }
         parts.flush().await?;
-        self.finish(terms, is_sealed)
+        self.finish(terms)
     }
 
     /// Size and digest, if that is what the caller announced.
-    fn finish(self, terms: Terms, is_sealed: bool) -> Result<Received, StoreError> {
-        let form = if is_sealed { Form::Cbc(Some(self.plain)) } else { Form::Plain };
+    fn finish(self, terms: Terms) -> Result<Received, StoreError> {
+        let form = self.form.of_size(self.plain);
         let received = self.hasher.finish();
         match terms.sha256 {
             Some(announced) if announced != received => {

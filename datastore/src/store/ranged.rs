@@ -68,8 +68,13 @@ impl Source {
         Ok(self.objects.get_opts(&self.path, options).await?.into_stream())
     }
 
-    /// One part while the next few are fetched.
+    /// One part while the next few are fetched. Nothing is before the first is asked for: whoever waits
+    /// in line for memory has none yet.
     fn in_parts(self, range: Range<u64>, begun: Raw) -> ByteStream {
+        stream::once(async move { self.parts(range, begun) }).flatten().boxed()
+    }
+
+    fn parts(self, range: Range<u64>, begun: Raw) -> ByteStream {
         let first = range.start..range.end.min(range.start + PART);
         let mut parts = (first.end..range.end)
             .step_by(usize::try_from(PART).unwrap_or(4 * MIB))
@@ -131,7 +136,9 @@ impl Reading {
             let failure = match self.begun.next().await {
                 Some(Ok(piece)) => return Ok(Some(self.took(piece))),
                 Some(Err(error)) => Some(error),
-                None => None,
+                // Where nothing was asked for yet, nothing has failed.
+                None if self.failures == 0 && self.progress == 0 => None,
+                None => Some(ended_early()),
             };
             if self.progress >= PROGRESS {
                 self.failures = 0;
@@ -171,6 +178,10 @@ impl Reading {
             }
         }
     }
+}
+
+fn ended_early() -> object_store::Error {
+    object_store::Error::Generic { store: "storage", source: "the answer ended early".into() }
 }
 
 /// Whether it may go better the next time.

@@ -24,8 +24,8 @@ pub(super) enum Known {
     Digest(Sha256, Form),
     /// There is a record, but of another version of the object.
     Another,
-    /// Nothing.
-    Nothing,
+    /// No digest; perhaps how it lies there.
+    Nothing(Option<Form>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,16 +71,19 @@ impl Store {
         meta: &ObjectMeta,
         attributes: &Attributes,
     ) -> Result<Known, StoreError> {
+        let form = attributes.get(&FORM).map(|text| text.parse::<Form>());
+        let form = form.transpose().map_err(backend)?;
         if let Some(carried) = attributes.get(&METADATA).and_then(|text| text.parse().ok()) {
-            let form = attributes.get(&FORM).map_or(Ok(Form::Plain), |text| text.parse());
-            return Ok(Known::Digest(carried, form.map_err(backend)?));
+            return Ok(Known::Digest(carried, form.unwrap_or(Form::Plain)));
         }
         let json = match self.objects.get(&record_path(&meta.location)?).await {
-            Err(object_store::Error::NotFound { .. }) => return Ok(Known::Nothing),
+            Err(object_store::Error::NotFound { .. }) => return Ok(Known::Nothing(form)),
             found => found?.bytes().await?,
         };
         // One that does not parse was cut off by a power failure: as good as none.
-        let Ok(record) = serde_json::from_slice::<Record>(&json) else { return Ok(Known::Nothing) };
+        let Ok(record) = serde_json::from_slice::<Record>(&json) else {
+            return Ok(Known::Nothing(form));
+        };
         let etag = meta.e_tag.as_deref().unwrap_or_default();
         if bare(&record.etag) == bare(etag) && record.size == meta.size {
             let form = record.form.map_or(Ok(Form::Plain), |text| text.parse());

@@ -30,12 +30,15 @@ impl Store {
         Self(Arc::new(Inner { seal, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// What encrypts an object that is put; nothing if it is to lie there as it comes.
-    pub(super) fn sealing(&self) -> Result<Option<Sealing>, StoreError> {
+    /// How an object that is put is to lie there, and what encrypts it; nothing if it stays as it comes.
+    pub(super) fn sealing(&self) -> Result<(Form, Option<Sealing>), StoreError> {
         match &self.seal {
-            Seal { encrypts: true, key: Some(key) } => Sealing::new(key).map(Some).map_err(backend),
+            Seal { encrypts: true, key: Some(key) } => {
+                let sealing = Sealing::new(key).map_err(backend)?;
+                Ok((Form::Cbc(None, Some(key.id())), Some(sealing)))
+            }
             Seal { encrypts: true, key: None } => Err(backend("there is no key to encrypt with")),
-            Seal { encrypts: false, .. } => Ok(None),
+            Seal { encrypts: false, .. } => Ok((Form::Plain, None)),
         }
     }
 
@@ -45,16 +48,25 @@ impl Store {
         meta: &ObjectMeta,
         known: &Known,
     ) -> Result<(Form, u64), StoreError> {
-        let marked = if let Known::Digest(_, form) = known { Some(*form) } else { None };
+        let marked = match known {
+            Known::Digest(_, form) => Some(*form),
+            Known::Nothing(form) => *form,
+            Known::Another => None,
+        };
+        let sealed = || StoreError::Sealed(meta.location.clone());
+        if let Some(Form::Cbc(_, Some(id))) = marked
+            && self.seal.key.as_ref().is_none_or(|key| key.id() != id)
+        {
+            return Err(sealed());
+        }
         match (marked, &self.seal.key) {
-            (Some(Form::Cbc(Some(size))), _) => Ok((Form::Cbc(Some(size)), size)),
+            (Some(form @ Form::Cbc(Some(size), _)), _) => Ok((form, size)),
             (Some(Form::Plain), _) => Ok((Form::Plain, meta.size)),
-            (Some(Form::Cbc(None)), key) => {
-                let sealed = || StoreError::Sealed(meta.location.clone());
+            (Some(form @ Form::Cbc(None, _)), key) => {
                 let key = key.as_ref().ok_or_else(sealed)?;
                 let tail = self.bytes_of(meta, meta.size.saturating_sub(TAIL as u64)..meta.size);
                 let size = plain_size(key, meta.size, &tail.await?).ok_or_else(sealed)?;
-                Ok((Form::Cbc(Some(size)), size))
+                Ok((form.of_size(size), size))
             }
             (None, Some(key)) if may_be_sealed(meta.size) => {
                 let tail = self.bytes_of(meta, meta.size - TAIL as u64..meta.size).await?;
@@ -63,7 +75,8 @@ impl Store {
                 };
                 let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
                 let is_sealed = looks_sealed(key, &head, meta.size, size);
-                Ok(if is_sealed { (Form::Cbc(Some(size)), size) } else { (Form::Plain, meta.size) })
+                let form = Form::Cbc(Some(size), None);
+                Ok(if is_sealed { (form, size) } else { (Form::Plain, meta.size) })
             }
             (None, _) => Ok((Form::Plain, meta.size)),
         }
