@@ -19,7 +19,7 @@ use crate::layer::{self, Annotations, LayerError};
 use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
-use crate::provider_mirror::cli_config;
+use crate::provider_mirror::{cli_config, own_files};
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
@@ -190,7 +190,7 @@ impl Run<'_> {
             tracing::info!("{line}");
             self.log.line(&line)?;
         }
-        let (env, mirrored) = self.tool_env()?;
+        let (env, mirrored) = self.tool_env(installed.tool)?;
         let mut ready = Ready { workspace, installed, terragrunt, env };
         let before = fs::metadata(self.log.path())?.len();
         match self.step("init", &ready.tool().init()).await {
@@ -233,19 +233,27 @@ impl Run<'_> {
     }
 
     /// Variables for the tool, on top of our own; and whether they name a mirror of providers.
-    fn tool_env(&self) -> Result<(Vec<(String, OsString)>, bool), RunError> {
+    fn tool_env(&self, tool: ToolName) -> Result<(Vec<(String, OsString)>, bool), RunError> {
         let mut env = Vec::new();
         if !self.environment.checkpoint_disable {
             // Nobody reads "a newer version is available" in a log, and the question costs time.
             env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
         }
-        if let Some(url) = &self.job.provider_mirror {
-            let own = self.environment.tf_cli_config_file.as_deref();
-            let file = self.scratch.join("config.tfrc");
-            private_file(&file)?.write_all(cli_config(url, own)?.as_bytes())?;
-            env.push((CLI_CONFIG.to_owned(), file.into()));
+        let Some(url) = &self.job.provider_mirror else { return Ok((env, false)) };
+        match cli_config(url, &own_files(self.environment, tool)) {
+            Ok(config) => {
+                let file = self.scratch.join("config.tfrc");
+                private_file(&file)?.write_all(config.as_bytes())?;
+                env.push((CLI_CONFIG.to_owned(), file.into()));
+                Ok((env, true))
+            }
+            Err(why) => {
+                let line = format!("the mirror of providers is not asked: {why}");
+                tracing::warn!("{line}");
+                self.log.line(&line)?;
+                Ok((env, false))
+            }
         }
-        Ok((env, self.job.provider_mirror.is_some()))
     }
 
     async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
