@@ -100,7 +100,7 @@ impl Run<'_> {
                 self.plan(&ready.tool()).await
             }
             Action::Apply(from) => {
-                let noted = async {
+                let opened = async {
                     let artifacts = open(job).await?;
                     let notes = match &artifacts {
                         Some(artifacts) => artifacts.notes().await?,
@@ -109,9 +109,9 @@ impl Run<'_> {
                     Ok::<_, RunError>((artifacts, notes))
                 };
                 // Whoever does not know the notes stores nothing that could replace one.
-                let (artifacts, notes) = signals.or(noted).await.map_err(RunError::Stopped)??;
+                let (artifacts, notes) = signals.or(opened).await.map_err(RunError::Stopped)??;
                 self.artifacts = artifacts;
-                self.apply_once(from, &notes).await
+                Box::pin(self.apply_once(from, &notes)).await
             }
         }
     }
@@ -152,18 +152,17 @@ impl Run<'_> {
             format!("attempt {} has applied this: nothing to do but to note it", note.attempt);
         tracing::info!("{line}");
         self.log.line(&line)?;
-        let sum = match note.applied.parse::<Sha256>() {
-            Ok(sum) => Some(sum),
-            Err(_) => {
-                let file = self.scratch.join(PLAN_FILE);
-                let sum = planned::sum_of_the_ordered(from, self.artifacts.as_ref(), &file);
-                let sum = self.signals.or(sum).await.map_err(RunError::Stopped)?;
-                sum.unwrap_or_else(|error| {
+        let mut sum = note.applied.parse().ok();
+        if sum.is_none() {
+            let file = self.scratch.join(PLAN_FILE);
+            let ordered = planned::sum_of_the_ordered(from, self.artifacts.as_ref(), &file);
+            sum = self.signals.or(ordered).await.map_err(RunError::Stopped)?.unwrap_or_else(
+                |error| {
                     tracing::warn!("the sum of the plan is not known: {error}");
                     None
-                })
-            }
-        };
+                },
+            );
+        }
         let sum = sum.map(Sha256::to_base64).or_else(|| annotated_sum(self.job));
         self.applied(sum).await
     }

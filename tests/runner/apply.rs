@@ -219,7 +219,7 @@ async fn as_burrito_a_lost_upload_after_the_apply_is_a_warning() {
 }
 
 /// The apply `a`, attempt 0, which was killed before it could say anything but its note.
-async fn noted(datastore: &TestDatastore) -> Sandbox {
+fn noted(datastore: &TestDatastore) -> Sandbox {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != init ] || exit $CODE");
     assert_eq!(again(&sandbox, datastore, "0", PLAN).code, 0);
     let planned = sandbox.read("layer.yaml");
@@ -244,7 +244,7 @@ fn applies(sandbox: &Sandbox) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_of_the_same_attempt_does_not_erase_that_it_was_applied() {
     let datastore = TestDatastore::memory().await;
-    let sandbox = noted(&datastore).await;
+    let sandbox = noted(&datastore);
     // Not even one that could not read it.
     let unread = Fault { method: "GET", part: "name=run.json", status: 403, times: usize::MAX };
     let faulty = FaultyDatastore::before(&datastore.url, vec![unread]).await;
@@ -262,7 +262,7 @@ async fn a_failure_of_the_same_attempt_does_not_erase_that_it_was_applied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn to_note_an_earlier_apply_takes_no_init() {
     let datastore = TestDatastore::memory().await;
-    let sandbox = noted(&datastore).await;
+    let sandbox = noted(&datastore);
     for args in [APPLY_0, APPLY] {
         let ended = again(&sandbox, &datastore, "7", args);
         assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{Tenant, tenant};
 use crate::json as parsed;
 
+#[expect(clippy::print_stderr, reason = "a test that cannot show anything should say so")]
 fn unseen() {
     eprintln!("not seen here: PLANCHA_TEST_KUBECONFIG names no cluster");
 }
