@@ -11,15 +11,15 @@ use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 
-use crate::artifacts::{Artifacts, Entry};
-use crate::checkout::{self, CheckoutError, Site, Workspace};
+use crate::artifacts::{Artifacts, Entry, Note};
+use crate::checkout::{self, CheckoutError, Site, Source, Workspace};
 use crate::config::Environment;
 use crate::job::{Action, Apply, Job};
-use crate::layer::{self, Annotations, LayerError, Origin};
+use crate::layer::{self, Annotations, LayerError};
 use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
-use crate::provider_mirror::cli_config;
+use crate::provider_mirror::{cli_config, own_files};
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
@@ -83,33 +83,88 @@ pub(crate) struct Run<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) log: &'a Log,
     pub(crate) report: Report,
-    /// Set once the datastore has answered.
+    /// Set once the datastore has answered, and an apply knows the notes of earlier ones.
     pub(crate) artifacts: Option<Artifacts>,
 }
 
 impl Run<'_> {
     /// Does what was ordered. What was found out on the way stays in `self`, however it ends.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
-        let (job, scratch) = (self.job, self.scratch);
-        let (stored, ready) = tokio::join!(self.signals.or(stored(job, scratch)), self.prepare());
-        let (artifacts, found) = stored.map_err(RunError::Stopped)?;
-        // The datastore first: with it, whatever else failed can be stored.
-        self.artifacts = artifacts;
-        let Found { plan, sum, applied } = found?;
+        let (job, signals) = (self.job, self.signals);
+        match &job.action {
+            Action::Plan { .. } => {
+                let (artifacts, ready) = tokio::join!(signals.or(open(job)), self.prepare());
+                // The datastore first: with it, whatever else failed can be stored.
+                self.artifacts = artifacts.map_err(RunError::Stopped)??;
+                let ready = ready?;
+                self.plan(&ready.tool()).await
+            }
+            Action::Apply(from) => {
+                let opened = async {
+                    let artifacts = open(job).await?;
+                    let notes = match &artifacts {
+                        Some(artifacts) => artifacts.notes().await?,
+                        None => Vec::new(),
+                    };
+                    Ok::<_, RunError>((artifacts, notes))
+                };
+                // Whoever does not know the notes stores nothing that could replace one.
+                let (artifacts, notes) = signals.or(opened).await.map_err(RunError::Stopped)??;
+                self.artifacts = artifacts;
+                Box::pin(self.apply_once(from, &notes)).await
+            }
+        }
+    }
+
+    /// Applies, unless a note says that it was done. `notes` are those of this run, the latest first.
+    async fn apply_once(&mut self, from: &Apply, notes: &[Note]) -> Result<(), RunError> {
+        let (job, signals, scratch) = (self.job, self.signals, self.scratch);
+        // The run of a pod is one order, however it may be worded by now.
+        if let Some(note) = notes.first().filter(|_| job.pod) {
+            return self.applied_before(from, note).await;
+        }
+        let artifacts = self.artifacts.clone();
+        let attempt = artifacts.as_ref().map(Artifacts::attempt);
+        if let Some(note) = notes.iter().find(|note| Some(note.attempt) == attempt) {
+            // It would be replaced by what is stored of a failure.
+            self.report.note(note);
+        }
+        let found = signals.or(found(job, from, artifacts.as_ref(), scratch));
+        let (found, ready) = tokio::join!(found, self.prepare());
+        let Found { plan, sum } = found.map_err(RunError::Stopped)??;
+        // Elsewhere a name may be used again: it is the same only with the same plan.
+        let same = |note: &&Note| plan.as_ref().is_some_and(|plan| note.is_of(plan.sha256));
+        if let Some(note) = notes.iter().find(same) {
+            return self.applied_before(from, note).await;
+        }
         self.report.plan = plan;
         let ready = ready?;
-        let tool = ready.tool();
-        if let Some(attempt) = applied {
-            // It did it, and could not say so.
-            let line = format!("attempt {attempt} has applied this: nothing to do but to note it");
-            tracing::info!("{line}");
-            self.log.line(&line)?;
-            return self.applied(sum).await;
+        self.apply(&ready.tool(), &ready.workspace, sum).await
+    }
+
+    /// An attempt did it, and could not say so: that takes neither code nor tool.
+    async fn applied_before(&mut self, from: &Apply, note: &Note) -> Result<(), RunError> {
+        self.report.note(note);
+        if let Source::Bundle(bundle) = &self.job.source {
+            self.report.revision = Some(bundle.revision.to_string());
         }
-        match self.job.action {
-            Action::Plan { .. } => self.plan(&tool).await,
-            Action::Apply(_) => self.apply(&tool, &ready.workspace, sum).await,
+        let line =
+            format!("attempt {} has applied this: nothing to do but to note it", note.attempt);
+        tracing::info!("{line}");
+        self.log.line(&line)?;
+        let mut sum = note.applied.parse().ok();
+        if sum.is_none() {
+            let file = self.scratch.join(PLAN_FILE);
+            let ordered = planned::sum_of_the_ordered(from, self.artifacts.as_ref(), &file);
+            sum = self.signals.or(ordered).await.map_err(RunError::Stopped)?.unwrap_or_else(
+                |error| {
+                    tracing::warn!("the sum of the plan is not known: {error}");
+                    None
+                },
+            );
         }
+        let sum = sum.map(Sha256::to_base64).or_else(|| annotated_sum(self.job));
+        self.applied(sum).await
     }
 
     /// Code and tool, initialized. Meanwhile the datastore is asked; if that fails, nothing but an
@@ -134,7 +189,7 @@ impl Run<'_> {
             tracing::info!("{line}");
             self.log.line(&line)?;
         }
-        let (env, mirrored) = self.tool_env()?;
+        let (env, mirrored) = self.tool_env(installed.tool)?;
         let mut ready = Ready { workspace, installed, terragrunt, env };
         let before = fs::metadata(self.log.path())?.len();
         match self.step("init", &ready.tool().init()).await {
@@ -177,19 +232,27 @@ impl Run<'_> {
     }
 
     /// Variables for the tool, on top of our own; and whether they name a mirror of providers.
-    fn tool_env(&self) -> Result<(Vec<(String, OsString)>, bool), RunError> {
+    fn tool_env(&self, tool: ToolName) -> Result<(Vec<(String, OsString)>, bool), RunError> {
         let mut env = Vec::new();
         if !self.environment.checkpoint_disable {
             // Nobody reads "a newer version is available" in a log, and the question costs time.
             env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
         }
-        if let Some(url) = &self.job.provider_mirror {
-            let own = self.environment.tf_cli_config_file.as_deref();
-            let file = self.scratch.join("config.tfrc");
-            private_file(&file)?.write_all(cli_config(url, own)?.as_bytes())?;
-            env.push((CLI_CONFIG.to_owned(), file.into()));
+        let Some(url) = &self.job.provider_mirror else { return Ok((env, false)) };
+        match cli_config(url, &own_files(self.environment, tool)) {
+            Ok(config) => {
+                let file = self.scratch.join("config.tfrc");
+                private_file(&file)?.write_all(config.as_bytes())?;
+                env.push((CLI_CONFIG.to_owned(), file.into()));
+                Ok((env, true))
+            }
+            Err(why) => {
+                let line = format!("the mirror of providers is not asked: {why}");
+                tracing::warn!("{line}");
+                self.log.line(&line)?;
+                Ok((env, false))
+            }
         }
-        Ok((env, self.job.provider_mirror.is_some()))
     }
 
     async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
@@ -302,13 +365,15 @@ impl Run<'_> {
             None => tool.apply_unplanned(&self.job.options),
         };
         self.step("apply", &program).await?;
+        let plan = self.report.plan.as_ref();
+        self.report.applied =
+            Some(plan.map_or_else(|| UNPLANNED.to_owned(), |plan| plan.sha256.to_string()));
         self.applied(sum).await
     }
 
     /// The apply has succeeded, and nothing may cause a second one: the word of it goes out first,
     /// and one thing that fails does not keep the others from being done. `sum` becomes `apply-sum`.
     async fn applied(&mut self, sum: Option<String>) -> Result<(), RunError> {
-        self.report.applied = Some(applied_word(self.report.plan.as_ref()));
         self.report.outcome = Outcome::Applied;
         self.report.succeeded(0);
         if let Some(artifacts) = &self.artifacts {
@@ -403,39 +468,25 @@ const PLAN_FILE: &str = "plan.bin";
 /// The variable that names the tool's CLI configuration.
 const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
 
+/// What an apply is noted as, where the tool made its own plan.
+const UNPLANNED: &str = "unplanned";
+
 /// What an apply is about.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
     /// The plan to apply, unless the tool makes its own.
     plan: Option<PlanReport>,
     /// What `apply-sum` will be, in base64.
     sum: Option<String>,
-    /// The attempt of this run that has applied it already.
-    applied: Option<Attempt>,
 }
 
-/// What an apply is noted as: the sha256 of its plan, or that there was none.
-fn applied_word(plan: Option<&PlanReport>) -> String {
-    plan.map_or_else(|| "unplanned".to_owned(), |plan| plan.sha256.to_string())
+/// The place in the datastore, if there is one.
+async fn open(job: &Job) -> Result<Option<Artifacts>, RunError> {
+    let Some(client) = job.datastore.clone() else { return Ok(None) };
+    Ok(Some(Artifacts::open(client, job.run.clone(), job.attempt, job.pod).await?))
 }
 
-/// The place in the datastore, and the plan to apply: both are known, and checked, before the tool does
-/// anything that counts.
-async fn stored(job: &Job, scratch: &Scratch) -> (Option<Artifacts>, Result<Found, RunError>) {
-    let artifacts = match job.datastore.clone() {
-        None => None,
-        Some(client) => {
-            match Artifacts::open(client, job.run.clone(), job.attempt, job.pod).await {
-                Ok(artifacts) => Some(artifacts),
-                Err(error) => return (None, Err(error.into())),
-            }
-        }
-    };
-    let Action::Apply(from) = &job.action else { return (artifacts, Ok(Found::default())) };
-    let found = found(job, from, artifacts.as_ref(), scratch).await;
-    (artifacts, found)
-}
-
+/// The plan to apply: known, and checked, before the tool does anything that counts.
 async fn found(
     job: &Job,
     from: &Apply,
@@ -448,13 +499,11 @@ async fn found(
         Some(plan) => Some(plan.sha256),
         None => planned::sum_of_the_ordered(from, artifacts, &file).await?,
     };
-    let layer = job.layer.as_ref().map(Origin::layer);
-    let annotated = layer.and_then(|layer| layer.annotation("plan-sum")).map(str::to_owned);
-    let applied = match artifacts {
-        Some(artifacts) => artifacts.applied_before(&applied_word(plan.as_ref())).await?,
-        None => None,
-    };
-    Ok(Found { plan, sum: sum.map(Sha256::to_base64).or(annotated), applied })
+    Ok(Found { plan, sum: sum.map(Sha256::to_base64).or_else(|| annotated_sum(job)) })
+}
+
+fn annotated_sum(job: &Job) -> Option<String> {
+    job.layer.as_ref()?.layer().annotation("plan-sum").map(str::to_owned)
 }
 
 /// Whether init failed for want of a provider, in the words of terraform and tofu.

@@ -13,7 +13,7 @@ use futures::future::try_join_all;
 use reqwest::StatusCode;
 
 use crate::job::Place;
-use crate::report::{PlanRecord, Report};
+use crate::report::{PlanRecord, PlanReport, Report};
 
 /// A `run.json` of more than this is none.
 const MAX_REPORT: usize = 16 << 20;
@@ -60,6 +60,22 @@ impl fmt::Display for StoredPlan {
     }
 }
 
+/// What an attempt says that it has applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub(crate) attempt: Attempt,
+    /// The sha256 of the plan, or that there was none.
+    pub(crate) applied: String,
+    pub(crate) plan: Option<PlanReport>,
+    pub(crate) revision: Option<String>,
+}
+
+impl Note {
+    pub(crate) fn is_of(&self, plan: Sha256) -> bool {
+        self.applied == plan.to_string()
+    }
+}
+
 /// A file and what it will hold.
 pub(crate) type Entry = (File, Upload);
 
@@ -91,16 +107,16 @@ impl Artifacts {
         Ok(Self { client, run, attempt, reported, ordered, upstream })
     }
 
-    /// The attempt of this run that has applied `what` already. One of the same number is one, too:
-    /// a pod that was lost before the controller counted it.
-    pub(crate) async fn applied_before(&self, what: &str) -> Result<Option<Attempt>, ClientError> {
-        for attempt in self.reported.iter().rev() {
-            let record = self.record_of(&self.run.run, *attempt).await?;
-            if record.and_then(|record| record.applied).as_deref() == Some(what) {
-                return Ok(Some(*attempt));
-            }
+    /// What the attempts of this run say that they have applied, the latest first. One of the same
+    /// number is among them: of a pod that was lost before the controller counted it.
+    pub(crate) async fn notes(&self) -> Result<Vec<Note>, ClientError> {
+        let mut notes = Vec::new();
+        for attempt in self.reported.iter().rev().copied() {
+            let Some(record) = self.record_of(&self.run.run, attempt).await? else { continue };
+            let PlanRecord { applied, plan, revision, .. } = record;
+            notes.extend(applied.map(|applied| Note { attempt, applied, plan, revision }));
         }
-        Ok(None)
+        Ok(notes)
     }
 
     pub(crate) fn attempt(&self) -> Attempt {

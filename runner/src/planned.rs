@@ -59,14 +59,15 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The sha256 of the plan that Burrito's controllers named for an apply that makes its own: they compare
+/// The sha256 of the plan that Burrito's controllers named for an apply that made its own: they compare
 /// it with the layer's `plan-sum`, and order another apply where it differs. `None`: there is none.
 pub(crate) async fn sum_of_the_ordered(
     from: &Apply,
     artifacts: Option<&Artifacts>,
     to: &Path,
 ) -> Result<Option<Sha256>, PlannedError> {
-    let (Apply::Unplanned(Some(name)), Some(artifacts)) = (from, artifacts) else {
+    let (Apply::Unplanned(Some(name)) | Apply::Run(name), Some(artifacts)) = (from, artifacts)
+    else {
         return Ok(None);
     };
     let plan = artifacts.plan_of(&name.run, name.attempt).await?;

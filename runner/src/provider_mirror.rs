@@ -5,32 +5,58 @@
 //! where one of them does (seen with 1.11.4), so that either outage would be one. The way past a mirror
 //! that is down, or stale, is a second init without it; [`crate::action`] takes it.
 
-use std::io;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use hcl_edit::structure::Body;
+use hcl_edit::structure::{Body, Structure};
 
-/// The configuration, made of the user's own file if there is one.
-pub(crate) fn cli_config(url: &str, own: Option<&Path>) -> io::Result<String> {
-    let own = match own.map(fs::read_to_string) {
-        None => String::new(),
-        // The tool warns of a missing file, and goes on; so do we.
-        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Some(text) => text?,
+use crate::config::Environment;
+use crate::version::ToolName;
+
+/// The files that the tool would read if it were told nothing, in its order.
+pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBuf> {
+    if let Some(file) = &environment.tf_cli_config_file {
+        return vec![file.clone()];
+    }
+    let Some(home) = &environment.home else { return Vec::new() };
+    let names: &[_] = match tool {
+        ToolName::Tofu => &[".tofurc", ".terraformrc"],
+        ToolName::Terraform | ToolName::Terragrunt => &[".terraformrc"],
     };
-    let invalid = |error: &dyn std::error::Error| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("the CLI configuration: {error}"))
+    let first = names.iter().map(|name| home.join(name)).find(|path| path.exists());
+    let entries = fs::read_dir(home.join(".terraform.d")).into_iter().flatten().flatten();
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        name.ends_with(b".tfrc") || name.ends_with(b".tfrc.json")
     };
-    let mut body = own.parse::<Body>().map_err(|error| invalid(&error))?;
+    let mut more: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
+    more.sort();
+    first.into_iter().chain(more).collect()
+}
+
+/// The configuration, made of the user's own files; or why there is none, without a word of what they
+/// hold, which may be a token. They may be right all the same: the tool takes JSON, and quoted names.
+pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
+    let mut body = Body::new();
+    for file in own {
+        body.extend(read(file)?);
+    }
     // Quoted as JSON, and no template.
     let url = serde_json::Value::from(url).to_string().replace("${", "$${").replace("%{", "%%{");
     let mirror = format!("\n  network_mirror {{\n    url = {url}\n  }}\n");
-    let blocks = |text: &str| text.parse::<Body>().map_err(|error| invalid(&error));
+    let blocks = |text: &str| {
+        text.parse::<Body>().map_err(|_| "the mirror's address cannot be written down".to_owned())
+    };
     if body.has_blocks("provider_installation") {
         for installation in body.get_blocks_mut("provider_installation") {
+            // The tool wants its user's overrides before everything else.
+            let overrides = |part: &&Structure| {
+                part.as_block().is_some_and(|block| block.has_ident("dev_overrides"))
+            };
+            let after = installation.body.iter().take_while(overrides).count();
             for (at, block) in blocks(&mirror)?.into_iter().enumerate() {
-                installation.body.insert(at, block);
+                installation.body.insert(after + at, block);
             }
         }
     } else {
@@ -40,43 +66,111 @@ pub(crate) fn cli_config(url: &str, own: Option<&Path>) -> io::Result<String> {
     Ok(body.to_string())
 }
 
+fn read(file: &Path) -> Result<Body, String> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        // The tool warns of a missing file, and goes on; so do we.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Body::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    text.parse::<Body>().map_err(|error| {
+        let (file, at) = (file.display(), error.location());
+        format!("{file}:{}:{}: not understood", at.line(), at.column())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const URL: &str = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/";
 
+    /// The configuration beside a file of the user's that holds this.
+    fn beside(own: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rc");
+        fs::write(&file, own).unwrap();
+        cli_config(URL, &[file])
+    }
+
     /// RN14: what upstream writes, but for white space.
     #[test]
     fn the_mirror_alone_where_the_user_has_no_ways() {
-        insta::assert_snapshot!(cli_config(URL, None).unwrap(), @r#"
+        insta::assert_snapshot!(cli_config(URL, &[]).unwrap(), @r#"
         provider_installation {
           network_mirror {
             url = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/"
           }
         }
         "#);
+        assert!(cli_config(URL, &["/nowhere/rc".into()]).unwrap().contains("network_mirror"));
     }
 
     #[test]
     fn the_users_own_configuration_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let own = dir.path().join("rc");
         let credentials = "credentials \"example.com\" {\n  token = \"t\"\n}\n";
-        fs::write(&own, credentials).unwrap();
-        let merged = cli_config(URL, Some(&own)).unwrap();
+        let merged = beside(credentials).unwrap();
         assert!(merged.starts_with(credentials) && merged.contains("network_mirror"), "{merged}");
 
-        let installation =
-            "provider_installation {\n  filesystem_mirror {\n    path = \"/p\"\n  }\n}\n";
-        fs::write(&own, installation).unwrap();
-        let merged = cli_config(URL, Some(&own)).unwrap();
+        let merged =
+            beside("provider_installation {\n  filesystem_mirror {\n    path = \"/p\"\n  }\n}\n")
+                .unwrap();
         assert_eq!(merged.matches("provider_installation").count(), 1, "{merged}");
         assert!(merged.find("network_mirror") < merged.find("filesystem_mirror"), "{merged}");
-        assert!(merged.parse::<Body>().is_ok());
+        merged.parse::<Body>().unwrap();
+    }
 
-        assert!(cli_config(URL, Some(&dir.path().join("missing"))).is_ok());
-        fs::write(&own, "{").unwrap();
-        assert!(cli_config(URL, Some(&own)).is_err());
+    #[test]
+    fn the_users_overrides_stay_before_the_mirror() {
+        let merged = beside(
+            "provider_installation {\n  dev_overrides {\n    x = \"/p\"\n  }\n  direct {\n  }\n}\n",
+        )
+        .unwrap();
+        let places = ["dev_overrides", "network_mirror", "direct"].map(|word| merged.find(word));
+        assert!(places.is_sorted(), "{merged}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named_without_what_it_holds() {
+        for (own, place) in [
+            ("\ncredentials \"x\" { token = \"hunter2 }\n", "rc:2:"),
+            ("{\"credentials\": {\"x\": {\"token\": \"hunter2\"}}}", "rc:1:1: "),
+            (
+                "provider_installation {\n  dev_overrides {\n    \"hunter2/x\" = \"/p\"\n  }\n}\n",
+                "rc:3:",
+            ),
+        ] {
+            let why = beside(own).unwrap_err();
+            assert!(why.contains(place) && !why.contains("hunter2"), "{why}");
+        }
+    }
+
+    #[test]
+    fn without_a_variable_the_files_are_those_of_the_home() {
+        let home = tempfile::tempdir().unwrap();
+        let mut environment = Environment::default();
+        environment.home = Some(home.path().to_owned());
+        let files = |environment: &Environment, tool| {
+            let files = own_files(environment, tool);
+            let names = files.iter().map(|file| file.file_name().unwrap().to_str().unwrap());
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(files(&environment, ToolName::Terraform).is_empty());
+        fs::create_dir(home.path().join(".terraform.d")).unwrap();
+        for (name, host) in
+            [(".terraformrc", "a"), (".terraform.d/b.tfrc", "b"), (".terraform.d/x.txt", "x")]
+        {
+            fs::write(home.path().join(name), format!("credentials \"{host}\" {{\n}}")).unwrap();
+        }
+        assert_eq!(files(&environment, ToolName::Terraform), [".terraformrc", "b.tfrc"]);
+        assert_eq!(files(&environment, ToolName::Tofu), [".terraformrc", "b.tfrc"]);
+        let merged = cli_config(URL, &own_files(&environment, ToolName::Tofu)).unwrap();
+        for part in ["credentials \"a\"", "credentials \"b\"", "network_mirror"] {
+            assert!(merged.contains(part), "{merged}");
+        }
+        fs::write(home.path().join(".tofurc"), "").unwrap();
+        assert_eq!(files(&environment, ToolName::Tofu), [".tofurc", "b.tfrc"]);
+        environment.tf_cli_config_file = Some("/own".into());
+        assert_eq!(files(&environment, ToolName::Tofu), ["own"]);
     }
 }

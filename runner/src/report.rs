@@ -8,6 +8,7 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::artifacts::Note;
 use crate::failure::Failure;
 use crate::plan::Counts;
 use crate::process::{Ended, private_file};
@@ -51,6 +52,8 @@ pub(crate) struct PlanRecord {
     pub(crate) plan: Option<PlanReport>,
     #[serde(default)]
     pub(crate) applied: Option<String>,
+    #[serde(default)]
+    pub(crate) revision: Option<String>,
 }
 
 impl PlanRecord {
@@ -141,6 +144,13 @@ impl Report {
             sha256: installed.sha256,
             source: installed.source.clone(),
         });
+    }
+
+    /// An earlier attempt has applied this: whatever is stored from here on says so.
+    pub(crate) fn note(&mut self, note: &Note) {
+        self.applied = Some(note.applied.clone());
+        self.plan.clone_from(&note.plan);
+        self.revision.clone_from(&note.revision);
     }
 
     /// Nothing went wrong, or has gone wrong so far.

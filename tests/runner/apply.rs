@@ -1,6 +1,6 @@
 //! `runner apply`: which plan, checked how, and what is left behind.
 
-use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore};
 
 use crate::stored::Stored;
 use crate::{RUNNER, json};
@@ -216,4 +216,68 @@ async fn as_burrito_a_lost_upload_after_the_apply_is_a_warning() {
     let output = command.env("PLANCHA_DATASTORE_URL", lossy.url.as_str()).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8(output.stderr).unwrap().contains("not all of it is stored"));
+}
+
+/// The apply `a`, attempt 0, which was killed before it could say anything but its note.
+fn noted(datastore: &TestDatastore) -> Sandbox {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != init ] || exit $CODE");
+    assert_eq!(again(&sandbox, datastore, "0", PLAN).code, 0);
+    let planned = sandbox.read("layer.yaml");
+    let ended = again(&sandbox, datastore, "0", APPLY_0);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    sandbox.write("layer.yaml", &planned);
+    sandbox
+}
+
+const APPLY_0: &[&str] = &["apply", "--layer", "layer.yaml", "--run", "a", "--attempt", "0"];
+
+fn again(sandbox: &Sandbox, datastore: &TestDatastore, init: &str, args: &[&str]) -> Ended {
+    let mut command = sandbox.command(args);
+    command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).env("CODE", init);
+    command.output().unwrap().into()
+}
+
+fn applies(sandbox: &Sandbox) -> usize {
+    sandbox.calls().iter().filter(|call| call.starts_with("apply")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_of_the_same_attempt_does_not_erase_that_it_was_applied() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = noted(&datastore);
+    // Not even one that could not read it.
+    let unread = Fault { method: "GET", part: "name=run.json", status: 403, times: usize::MAX };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![unread]).await;
+    assert_eq!(sandbox.run_with(&faulty.url, APPLY_0).code, 5);
+    let missing = ["apply", "--name", "hello", "--run", "a", "--attempt", "0", "--plan", "gone"];
+    assert_eq!(again(&sandbox, &datastore, "0", &missing).code, 8);
+    let report = Stored::new(&datastore, "default", "hello", "a").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["outcome"], "failed");
+    assert!(json(&report)["applied"].is_string());
+
+    let ended = again(&sandbox, &datastore, "0", APPLY);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_note_an_earlier_apply_takes_no_init() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = noted(&datastore);
+    for args in [APPLY_0, APPLY] {
+        let ended = again(&sandbox, &datastore, "7", args);
+        assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("attempt 0 has applied this"), "{}", ended.stderr);
+        assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_a_plan_applies_whenever_it_is_asked_to() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for times in 1..=2 {
+        let nightly = ["apply", "--no-plan", "--name", "x", "--run", "nightly"];
+        let ended = sandbox.run_with(&datastore.url, &nightly);
+        assert_eq!((ended.code, applies(&sandbox)), (0, times), "{}", ended.stderr);
+    }
 }

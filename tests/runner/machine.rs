@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use datastore_api::Sha256;
@@ -42,13 +42,12 @@ fn mode(path: &Path) -> u32 {
 fn may_mount() -> bool {
     let mut command = Command::new("unshare");
     let may = command.args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
-    may.is_ok_and(|output| output.status.success())
+    crate::can("a full disk", may.is_ok_and(|output| output.status.success()))
 }
 
 #[test]
 fn a_full_disk_is_told_and_leaves_nothing_that_counts_as_installed() {
     if !may_mount() {
-        eprintln!("no file system can be mounted here: a full disk is not tried");
         return;
     }
     let binary = noise();
@@ -136,8 +135,8 @@ fn an_answer_that_nobody_takes_is_a_failure() {
 #[test]
 fn a_download_shows_its_progress_on_a_terminal_and_nowhere_else() {
     let version = Command::new("script").arg("--version").output();
-    if !version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("util-linux")) {
-        eprintln!("there is no script(1) of util-linux: no terminal is tried");
+    let is_one = |output: Output| String::from_utf8_lossy(&output.stdout).contains("util-linux");
+    if !crate::can("a terminal by script(1) of util-linux", version.is_ok_and(is_one)) {
         return;
     }
     let case = Case::new();

@@ -1,7 +1,7 @@
 //! Mirrors of every kind: by flags, by tenv's variables, as lists of HTML and of GitHub's API, and as
 //! directories that `runner mirror` fills.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 
 use datastore_api::Sha256;
@@ -496,4 +496,21 @@ fn a_mirror_takes_nothing_unverified_and_words_must_make_sense() {
     refused(&mirror("terraform@1.9.7"), 8, "the nearest are 1.5.7 and 1.9.8");
     refused(&mirror("terraform@1.5.7"), 8, "index.json is no list of versions");
     assert_eq!(std::fs::read(dir.join("terraform/index.json")).unwrap(), b"{\"versions\": []}");
+}
+
+#[test]
+fn who_fills_a_mirror_beside_another_says_that_it_waits() {
+    let case = Case::new();
+    let dir = case.sandbox.path("mirror");
+    std::fs::create_dir_all(dir.join("terraform")).unwrap();
+    let held = std::fs::File::create(dir.join("terraform/.lock")).unwrap();
+    held.lock().unwrap();
+    let mut child =
+        case.command(&["mirror", "terraform@1.9.8", dir.to_str().unwrap()]).spawn().unwrap();
+    let said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = said.map(Result::unwrap).skip_while(|line| !line.contains("another process"));
+    let waiting = said.next().unwrap();
+    assert!(waiting.contains("is filling") && waiting.ends_with(": waiting"), "{waiting}");
+    drop(held);
+    assert!(child.wait().unwrap().success());
 }

@@ -125,6 +125,22 @@ fn a_file_that_makes_no_sense_is_named_without_what_it_holds() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_an_error_only_where_it_was_asked_for() {
+    let case = Case::new();
+    let root = case.sandbox.path("tenv");
+    // No file, for root may read every one.
+    std::fs::create_dir_all(root.join("remote.yaml")).unwrap();
+    let resolve = |variable: &str, path| {
+        let mut command = case.command(&["resolve", "terraform@latest"]);
+        Ended::from(command.env(variable, path).output().unwrap())
+    };
+    let ended = resolve("TENV_ROOT", &root);
+    assert_eq!(ok(&ended), "1.10.0");
+    assert!(ended.stderr.contains("WARN tenv's settings of mirrors are passed over"), "{ended:?}");
+    refused(&resolve("TENV_REMOTE_CONF", &root.join("remote.yaml")), &["/remote.yaml"]);
+}
+
+#[test]
 fn a_password_goes_where_the_file_points_to() {
     let case = Case::new();
     let file = format!("terraform: {{url: \"{}\"}}", case.mirror.address());

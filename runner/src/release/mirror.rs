@@ -16,7 +16,7 @@ use super::error::ReleaseError;
 use super::http::shown;
 use super::install::Fetched;
 use super::site::Files;
-use super::store::create_dir;
+use super::store::{create_dir, wait_for};
 use super::trust::{Signed, pin};
 use super::{Choice, Releases};
 use crate::version::{ToolName, Version};
@@ -42,8 +42,10 @@ impl Releases {
             ToolName::Tofu | ToolName::Terragrunt => super::site::tag(&version.to_string()),
         });
         create_dir(&release)?;
-        let lock = fs::File::create(root.join(".lock"))?;
-        lock.file().lock()?;
+        let path = root.join(".lock");
+        let lock = fs::File::create(&path)?;
+        let waiting = format!("another process is filling {}: waiting", root.display());
+        wait_for(lock.file(), &path, &waiting).await?;
         sweep(&release)?;
 
         let archive = unfinished(&release)?;

@@ -35,6 +35,11 @@ pub(super) fn add(tenv: &mut Tenv, tenv_root: Option<&Path>) -> Result<(), Relea
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(());
         }
+        Err(error) if tenv.remote_conf.is_none() => {
+            // Nobody has asked for it: it may be another user's.
+            tracing::warn!("tenv's settings of mirrors are passed over: {error}");
+            return Ok(());
+        }
         Err(error) => return Err(ReleaseError::Unreadable(error)),
     };
     let settings = match parse(&text) {

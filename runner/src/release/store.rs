@@ -4,7 +4,7 @@
 //! and on the disk, under a lock of the kernel that goes away with its holder; whatever a killed
 //! installer leaves lies beside the versions, counts for nothing, and is swept by the next one.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -80,27 +80,8 @@ impl Store {
         let file = file.into_file();
         // Else a umask would keep those out who come after a killed installer. It may be another's.
         drop(file.set_permissions(std::fs::Permissions::from_mode(0o644)));
-        let mut told = false;
-        let started = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(std::fs::TryLockError::WouldBlock) if started.elapsed() > LOCK_TIMEOUT => {
-                    let text = format!("{} is held by another process", path.display());
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-                }
-                Err(std::fs::TryLockError::WouldBlock) => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::info!(
-                            "another process is installing {} {version}: waiting",
-                            self.tool
-                        );
-                    }
-                    tokio::time::sleep(LOCK_POLL).await;
-                }
-                Err(std::fs::TryLockError::Error(error)) => return Err(error),
-            }
-        }
+        let waiting = format!("another process is installing {} {version}: waiting", self.tool);
+        wait_for(&file, &path, &waiting).await?;
         self.sweep(version)?;
         Ok(Lock(file))
     }
@@ -148,6 +129,28 @@ impl Store {
             fs::File::open(dir)?.sync_all()?;
         }
         Ok(path)
+    }
+}
+
+/// Waits until nobody else has locked the file, and says so where somebody has.
+pub(super) async fn wait_for(file: &File, path: &Path, waiting: &str) -> io::Result<()> {
+    let mut told = false;
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if started.elapsed() > LOCK_TIMEOUT => {
+                let text = format!("{} is held by another process", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(TryLockError::WouldBlock) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!("{waiting}");
+                }
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
     }
 }
 

@@ -68,6 +68,46 @@ async fn an_apply_is_only_noted_by_an_attempt_of_the_same_number_too() {
     only_noted(&tenant, &ended, 0).await;
 }
 
+/// The plan that was applied is noted, be it there, and the code, or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn to_note_an_apply_takes_neither_bundle_nor_plan() {
+    let tenant = tenant!("bare");
+    planned(&tenant, json!({})).await;
+    killed_before_the_annotations(&tenant).await;
+    let gone = |part| Fault { method: "GET", part, status: 404, times: usize::MAX };
+    let gone = vec![gone("/api/repository"), gone("format=bin")];
+    let faulty = FaultyDatastore::before(&tenant.datastore.url, gone).await;
+    for attempt in [0, 1] {
+        tenant.status("apply-1", json!({ "retries": attempt })).await;
+        let ended = tenant.start_through(&faulty.url, "apply", "apply-1");
+        only_noted(&tenant, &ended, attempt).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_that_cannot_be_read_is_not_replaced() {
+    let tenant = tenant!("unread");
+    planned(&tenant, json!({})).await;
+    killed_before_the_annotations(&tenant).await;
+    let unread = Fault { method: "GET", part: "name=run.json", status: 403, times: usize::MAX };
+    let faulty = FaultyDatastore::before(&tenant.datastore.url, vec![unread]).await;
+    let ended = tenant.start_through(&faulty.url, "apply", "apply-1");
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    tenant.status("apply-1", json!({"retries": 1})).await;
+    only_noted(&tenant, &tenant.start("apply", "apply-1"), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_is_made_once_for_one_run_however_it_is_ordered_later() {
+    let tenant = tenant!("toggled");
+    planned(&tenant, json!({})).await;
+    killed_before_the_annotations(&tenant).await;
+    let unplanned = json!({"remediationStrategy": {"applyWithoutPlanArtifact": true}});
+    tenant.change_layer(unplanned).await;
+    tenant.status("apply-1", json!({"retries": 1})).await;
+    only_noted(&tenant, &tenant.start("apply", "apply-1"), 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_without_a_plan_is_made_once_for_one_run_too() {
     let tenant = tenant!("unplanned");

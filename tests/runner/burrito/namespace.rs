@@ -163,6 +163,12 @@ impl Tenant {
         self.object("terraformlayers", "TerraformLayer", name, all).await;
     }
 
+    pub(crate) async fn change_layer(&self, spec: Value) {
+        let path = format!("{OBJECTS}/{}/terraformlayers/vpc", self.namespace);
+        let (code, body) = self.call(Method::PATCH, &path, &json!({ "spec": spec })).await;
+        assert!(code < 300, "{body}");
+    }
+
     /// A run of the first commit.
     pub(crate) async fn run(&self, name: &str, artifact: Value) {
         self.run_of(name, artifact, &self.repository.commits[0]).await;

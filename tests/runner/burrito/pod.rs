@@ -31,7 +31,7 @@ exec "$0" "$@"
 /// `None`: this machine lets us have no mounts, so there is nothing to be seen here.
 fn in_pod(tenant: &Tenant, ca: Option<&Path>, more: &[(&str, &str)]) -> Option<Ended> {
     let can = Command::new("unshare").args(["--mount", "true"]).output();
-    if !can.is_ok_and(|output| output.status.success()) {
+    if !crate::can("a pod's mounts", can.is_ok_and(|output| output.status.success())) {
         return None;
     }
     let pod = tenant.sandbox.path("pod");

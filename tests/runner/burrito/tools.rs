@@ -9,6 +9,11 @@ use serde_json::json;
 use super::{Tenant, tenant};
 use crate::json as parsed;
 
+#[expect(clippy::print_stderr, reason = "a test that cannot show anything should say so")]
+fn unseen() {
+    eprintln!("not seen here: PLANCHA_TEST_KUBECONFIG names no cluster");
+}
+
 /// A plan and its apply by this tool; the calls, with the private directory's name taken out.
 async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
     tenant.ready(layer).await;
@@ -34,7 +39,7 @@ async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
     for (name, tool, dir, binary) in
         [("tf", "terraform", "Terraform", "terraform"), ("tofu", "opentofu", "OpenTofu", "tofu")]
     {
-        let Some(tenant) = Tenant::new(&format!("argv-{name}")).await else { return };
+        let Some(tenant) = Tenant::new(&format!("argv-{name}")).await else { return unseen() };
         let tenant =
             tenant.fake("[ $STEP = show ] || echo \"cwd=$(pwd)\"; [ -z \"$OUT\" ] || ls -l \"$OUT\" | cut -c-10");
         tenant.prebaked(dir, "1.9.4", binary);
@@ -59,7 +64,7 @@ async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
     for (number, version) in ["0.72.9", "0.73.0-rc1", "0.73.0", "1.0.0"].into_iter().enumerate() {
-        let Some(tenant) = Tenant::new(&format!("grunt-{number}")).await else { return };
+        let Some(tenant) = Tenant::new(&format!("grunt-{number}")).await else { return unseen() };
         let tenant = tenant.fake(
             "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac",
         );
@@ -94,7 +99,12 @@ async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
 
 /// `scripts/e2e-kubernetes` builds them; without it there is nothing to be seen here.
 fn real_tools() -> Option<PathBuf> {
-    std::env::var_os("PLANCHA_TEST_TOOLS").map(PathBuf::from)
+    let tools = std::env::var_os("PLANCHA_TEST_TOOLS").map(PathBuf::from);
+    if std::env::var_os("PLANCHA_TEST_KUBECONFIG").is_some() {
+        // They come with it.
+        crate::can("the real tools", tools.is_some());
+    }
+    tools
 }
 
 async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &str) {
@@ -131,7 +141,7 @@ async fn rn03_real_terragrunts_plan_and_apply() {
     let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
     for version in ["0.72.5", "1.0.0"] {
         let name = format!("realgrunt{}", version.replace('.', "-"));
-        let Some(tenant) = Tenant::new(&name).await else { return };
+        let Some(tenant) = Tenant::new(&name).await else { return unseen() };
         let dir = tenant.repository.dir.clone();
         std::fs::write(
             dir.join("live/vpc/main.tf"),
