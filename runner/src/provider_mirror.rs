@@ -28,7 +28,8 @@ pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBu
     let entries = fs::read_dir(home.join(".terraform.d")).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        name.ends_with(b".tfrc") || name.ends_with(b".tfrc.json")
+        let is_read_anyway = name == b"credentials.tfrc.json";
+        (name.ends_with(b".tfrc") || name.ends_with(b".tfrc.json")) && !is_read_anyway
     };
     let mut more: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
     more.sort();
@@ -157,9 +158,12 @@ mod tests {
         };
         assert!(files(&environment, ToolName::Terraform).is_empty());
         fs::create_dir(home.path().join(".terraform.d")).unwrap();
-        for (name, host) in
-            [(".terraformrc", "a"), (".terraform.d/b.tfrc", "b"), (".terraform.d/x.txt", "x")]
-        {
+        for (name, host) in [
+            (".terraformrc", "a"),
+            (".terraform.d/b.tfrc", "b"),
+            (".terraform.d/x.txt", "x"),
+            (".terraform.d/credentials.tfrc.json", "c"),
+        ] {
             fs::write(home.path().join(name), format!("credentials \"{host}\" {{\n}}")).unwrap();
         }
         assert_eq!(files(&environment, ToolName::Terraform), [".terraformrc", "b.tfrc"]);
