@@ -188,7 +188,7 @@ impl Command {
             }
         };
         let mut settings = Settings::new(outside)?;
-        let at_rest = settings.at_rest()?;
+        let at_rest = settings.at_rest(None)?;
         Ok(Self::Tool(Place { storage: settings.storage(at.storage)?, at_rest }, tool))
     }
 }
@@ -242,7 +242,7 @@ fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
 impl Serve {
     fn read(flags: Flags, outside: Outside, as_burrito: bool) -> Result<Self, String> {
         let mut settings = Settings::new(outside)?;
-        let at_rest = settings.at_rest()?;
+        let at_rest = settings.at_rest(flags.at_rest)?;
         let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
             // Burrito's pods are reached from others, and callers are told apart there.
             let loopback = || Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]);
@@ -542,6 +542,15 @@ mod tests {
         assert_eq!(secrecy::ExposeSecret::expose_secret(found), "0123e4");
         assert!(!format!("{serve:?}").contains("0123e4"));
         assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);
+
+        let flag = |form: &str, env: Texts| {
+            let serve = read(&format!("datastore serve --at-rest {form}"), env);
+            serve.map(|serve| serve.config.at_rest.encrypts)
+        };
+        assert_eq!(flag("burrito", &[HOME, key]), Ok(true));
+        assert!(flag("burrito", &[HOME]).is_err() && flag("plain", &[HOME, key]).is_err());
+        let variable = ("PLANCHA_AT_REST", "burrito");
+        assert!(in_a_pod(&[key, variable], "").unwrap().config.at_rest.encrypts);
     }
 
     #[test]

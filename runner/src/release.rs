@@ -1,6 +1,6 @@
 //! Releases of the tools: which version will do, where it comes from, and installing it.
 //!
-//! What is wanted comes from [`crate::version`]. The order of sources: for a constraint an installed
+//! What is wanted comes from [`mod@crate::version`]. The order of sources: for a constraint an installed
 //! version, without asking anybody (unless lists are to be asked now); for `latest` the list of
 //! published versions; and only where no connection can be had a program on `PATH` that will do. A
 //! refusal, a wrong digest or a bad signature is never answered by taking something else.

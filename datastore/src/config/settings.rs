@@ -144,17 +144,26 @@ impl<'a> Settings<'a> {
     }
 
     /// The key comes by its variable only, so that it is in no file that others read.
-    pub(super) fn at_rest(&mut self) -> Result<AtRest, String> {
+    pub(super) fn at_rest(&mut self, flag: Option<String>) -> Result<AtRest, String> {
         let key = self.outside.env(KEY).map(SecretString::from);
         if key.is_some() {
             self.note("encryption key", &"set", KEY);
         }
-        let encrypts = self.says_yes(ENCRYPTION)?;
-        if let Some(Given { source, place, .. }) = self.variable(ENCRYPTION) {
+        let ordered = self.given(flag, "--at-rest", &["PLANCHA_AT_REST"]);
+        if let Some(Given { place, text, .. }) = &ordered
+            && text != "burrito"
+        {
+            return Err(format!(
+                "{place}: `{text}` is not `burrito`: leave it out for what lies there as it comes"
+            ));
+        }
+        let encrypts = ordered.is_some() || self.says_yes(ENCRYPTION)?;
+        let given = ordered.or_else(|| self.variable(ENCRYPTION));
+        if let Some(Given { source, place, text }) = given {
             self.note("encryption", &encrypts, source);
             if encrypts && key.is_none() {
                 return Err(format!(
-                    "{place} is true, and {KEY} is not set: set it to the key, from a secret; nothing \
+                    "{place} is {text}, and {KEY} is not set: set it to the key, from a secret; nothing \
                      is kept in plain in the meantime"
                 ));
             }

@@ -247,6 +247,12 @@ pub(super) struct Flags {
     #[arg(long, value_name = "URL")]
     pub(super) storage: Option<String>,
 
+    /// How what is put lies there, if not as it comes: `burrito` encrypts it as upstream does
+    /// (AES-256-CBC, the key in BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY)
+    /// [env: PLANCHA_AT_REST] [default: burrito if Burrito's storage.encryption.enabled is true]
+    #[arg(long, value_name = "FORM")]
+    pub(super) at_rest: Option<String>,
+
     #[command(flatten)]
     pub(super) auth: AuthFlags,
 
