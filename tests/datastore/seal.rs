@@ -152,7 +152,7 @@ fn ds21_encryption_without_a_key_ends_the_process() {
     let mut serve = program(&["serve", "--storage", "memory://"]);
     serve.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "1");
     serve.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "");
-    insta::assert_snapshot!(ended(&mut serve), @"64: error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+    insta::assert_snapshot!(ended(&mut serve), @"64: error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is 1, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
 }
 
 #[tokio::test]
