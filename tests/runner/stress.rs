@@ -77,6 +77,18 @@ pub(crate) fn noise() -> Vec<u8> {
     .concat()
 }
 
+/// A mirror that gives a version so slowly that its receiver can be killed meanwhile, and the binary.
+fn slowed() -> (Case, Vec<u8>) {
+    let case = Case::new();
+    let binary = noise();
+    case.mirror.add(Terraform, V, &binary);
+    case.mirror.fault(
+        &case.mirror.archive_path(Terraform, V),
+        MirrorFault::Slow(Duration::from_millis(1)),
+    );
+    (case, binary)
+}
+
 /// The binary is whole, or not there.
 fn check(path: &Path, binary: &[u8]) {
     match std::fs::read(path) {
@@ -87,13 +99,7 @@ fn check(path: &Path, binary: &[u8]) {
 
 #[test]
 fn an_installer_killed_at_any_of_fifty_moments_leaves_nothing_in_the_way() {
-    let case = Case::new();
-    let binary = noise();
-    case.mirror.add(Terraform, V, &binary);
-    case.mirror.fault(
-        &case.mirror.archive_path(Terraform, V),
-        MirrorFault::Slow(Duration::from_millis(1)),
-    );
+    let (case, binary) = slowed();
     let path = case.bin_dir().join("Terraform/1.9.8/terraform");
     let started = Instant::now();
     case.installed(&["terraform@1.9.8"]);
@@ -119,13 +125,7 @@ fn an_installer_killed_at_any_of_fifty_moments_leaves_nothing_in_the_way() {
 
 #[test]
 fn a_mirror_killed_while_it_is_filled_is_whole_or_does_not_list_the_version() {
-    let case = Case::new();
-    let binary = noise();
-    case.mirror.add(Terraform, V, &binary);
-    case.mirror.fault(
-        &case.mirror.archive_path(Terraform, V),
-        MirrorFault::Slow(Duration::from_millis(1)),
-    );
+    let (case, binary) = slowed();
     let dir = case.sandbox.path("mirror");
     let words = ["mirror", "terraform@1.9.8", dir.to_str().unwrap()];
     for moment in 0..10 {

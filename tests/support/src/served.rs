@@ -60,17 +60,20 @@ impl Served {
 }
 
 fn start(program: &Path, storage: &[(String, String)], address: &str) -> (Child, String) {
-    let mut child = Command::new(program)
-        .args(["serve", "--listen", address, "--log-format", "json"])
-        .envs(storage.iter().cloned())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(program);
+    command.args(["serve", "--listen", address, "--log-format", "json"]);
+    listening(command.envs(storage.iter().cloned()))
+}
+
+/// Starts a program that says on standard error where it listens; the rest of what it says there is thrown
+/// away.
+pub fn listening(command: &mut Command) -> (Child, String) {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let url = loop {
         line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the datastore did not start");
+        assert!(log.read_line(&mut line).unwrap() > 0, "it did not start");
         if let Some(at) = line.find("http://127.0.0.1:") {
             break line[at..].split(['"', ' ', '\n']).next().unwrap().to_owned();
         }

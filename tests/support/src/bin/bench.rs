@@ -13,7 +13,7 @@ mod memory;
 #[path = "bench/pass.rs"]
 mod pass;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -104,17 +104,7 @@ impl Server {
 
     /// A program that says on standard error where it listens.
     fn run(command: &mut Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        let url = loop {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the datastore did not start");
-            if let Some(at) = line.find("http://127.0.0.1:") {
-                break line[at..].split(['"', ' ', '\n']).next().unwrap().to_owned();
-            }
-        };
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let (child, url) = support::served::listening(command);
         Self { child, url, dir: None }
     }
 
