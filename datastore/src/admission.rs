@@ -26,11 +26,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::HttpBody as _;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::Request;
 use axum::http::Method;
 use axum::http::header::{CONTENT_LENGTH, HeaderMap};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -100,6 +99,43 @@ impl Admission {
         }
     }
 
+    /// Lets a request on to what is `next` once there is memory for it.
+    pub(crate) async fn admit<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Response {
+        let route = Route::of(request.method(), request.uri().path());
+        let admitted = if request.method() == Method::PUT {
+            self.upload(request, next).await
+        } else {
+            self.answer(next(request).await).await
+        };
+        admitted.unwrap_or_else(|cause| ApiError { route, cause }.into_response())
+    }
+
+    async fn upload<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Result<Response, Cause> {
+        let Gate { upload, uploads, .. } = &*self.0;
+        let length = content_length(request.headers());
+        let _held = self.take(length.map_or(*upload, |length| length.min(*upload))).await?;
+        let _uploading = Counted::one(uploads);
+        Ok(next(request).await)
+    }
+
+    async fn answer(&self, response: Response) -> Result<Response, Cause> {
+        let most = self.0.answer;
+        let length = response.body().size_hint().exact().unwrap_or(u64::MAX);
+        let held = usize::try_from(length).map_or(most, |length| length.min(most));
+        if held == 0 {
+            return Ok(response);
+        }
+        Ok(lasting(response, self.take(held).await?))
+    }
+
     /// Waits for memory, at most as much as there is.
     async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Cause> {
         let Gate { free, all, wait, waiting, refused, .. } = &*self.0;
@@ -116,39 +152,14 @@ impl Admission {
     }
 }
 
-/// Lets a request in once there is memory for it.
-pub(crate) async fn admit(
-    State(admission): State<Admission>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let route = Route::of(request.method(), path);
-    let Gate { upload, answer, uploads, .. } = &*admission.0;
-    if request.method() == Method::PUT {
-        let held = content_length(request.headers()).map_or(*upload, |length| length.min(*upload));
-        let _held = admission.take(held).await.map_err(route.error())?;
-        let _uploading = Counted::one(uploads);
-        return Ok(next.run(request).await);
-    }
-    let response = next.run(request).await;
-    let length = response.body().size_hint().exact().unwrap_or(u64::MAX);
-    let held = usize::try_from(length).map_or(*answer, |length| length.min(*answer));
-    if held == 0 {
-        return Ok(response);
-    }
-    let held = admission.take(held).await.map_err(route.error())?;
-    Ok(lasting(response, held))
-}
-
 /// Refuses a request whose line and headers are longer than any of ours.
-pub(crate) async fn small_head(request: Request, next: Next) -> Result<Response, ApiError> {
+pub(crate) fn small_head(request: &Request) -> Result<(), ApiError> {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     if headers.sum::<usize>() + path > HEAD {
         return Err(ApiError { route: Route::Own, cause: Cause::Head });
     }
-    Ok(next.run(request).await)
+    Ok(())
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {

@@ -1,18 +1,18 @@
-//! Every route and every layer, on one page.
+//! Every route, and what each request passes on its way there, on one page.
 
 use std::sync::Arc;
 
-use axum::extract::{FromRef, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
-use axum::routing::{any, get};
+use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use crate::admission::{self, Admission};
-use crate::auth::{self, Gate};
+use crate::auth::Gate;
 use crate::error::{ApiError, Cause, Route, not_found, plain};
 use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
@@ -61,36 +61,75 @@ fn api() -> Api {
         .post("/encrypt", encrypt::encrypt, "Encrypt what lies there in plain; not built yet")
 }
 
-/// The HTTP service.
-pub(crate) fn router(app: App) -> Router {
+/// The HTTP service. Clones share it.
+///
+/// What every request passes is called in turn, and is no layer of the router's: there each would cost
+/// a small request a dozen allocations.
+#[derive(Clone)]
+pub(crate) struct Service(Arc<Front>);
+
+struct Front {
+    router: Router,
+    gate: Gate,
+    admission: Admission,
+    metrics: Metrics,
+}
+
+impl Service {
+    pub(crate) fn new(app: App) -> Self {
+        let (gate, admission) = (app.gate.clone(), app.admission.clone());
+        let metrics = app.metrics.clone();
+        Self(Arc::new(Front { router: router(app), gate, admission, metrics }))
+    }
+
+    pub(crate) async fn answer(&self, request: Request) -> Response {
+        telemetry::observe(&self.0.metrics, request, |request| self.observed(request)).await
+    }
+
+    async fn observed(&self, request: Request) -> Response {
+        if let Err(error) = admission::small_head(&request) {
+            return error.into_response();
+        }
+        if !needs_caller(request.uri().path()) {
+            return self.routed(request).await;
+        }
+        let admitted = |request| self.0.admission.admit(request, |request| self.routed(request));
+        for_the_caller_alone(self.0.gate.admit(request, admitted).await)
+    }
+
+    async fn routed(&self, request: Request) -> Response {
+        let Ok(response) = self.0.router.clone().oneshot(request).await;
+        response
+    }
+}
+
+/// Everything below `/api` but its own description, whether or not it is there.
+fn needs_caller(path: &str) -> bool {
+    let below = path.strip_prefix(API);
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/')) && path != DOCUMENT
+}
+
+fn router(app: App) -> Router {
     let (api, document) = api().finish(&OUTSIDE);
-    let api = api
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_found)
-        .layer(from_fn_with_state(app.admission.clone(), admission::admit))
-        .layer(from_fn_with_state(app.gate.clone(), auth::admit))
-        .layer(map_response(for_the_caller_alone));
-    Router::new()
-        .route("/healthz", get(async || plain(StatusCode::OK, "OK")))
+    api.route("/healthz", get(async || plain(StatusCode::OK, "OK")))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics::metrics))
-        .route("/api/openapi.json", get(async || json(document)))
-        .nest("/api", api)
-        // A nest does not take this one, and upstream asks here, too, who it is.
-        .route("/api/", any(not_found).layer(from_fn_with_state(app.gate.clone(), auth::admit)))
+        .route(DOCUMENT, get(async || json(document)))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        .layer(from_fn(admission::small_head))
-        .layer(from_fn_with_state(app.metrics.clone(), telemetry::observe))
         .with_state(app)
 }
+
+/// What callers must be known for lies below it.
+pub(crate) const API: &str = "/api";
+const DOCUMENT: &str = "/api/openapi.json";
 
 /// Routes without a query, and without a caller: path, what it answers, and what that is.
 const OUTSIDE: [(&str, &str, &str); 4] = [
     ("/healthz", "text/plain", "Whether it runs"),
     ("/readyz", "text/plain", "Whether the storage answers; 503 if not, and after SIGTERM"),
     ("/metrics", "text/plain", "What was done so far, for Prometheus"),
-    ("/api/openapi.json", "application/json", "This document"),
+    (DOCUMENT, "application/json", "This document"),
 ];
 
 fn json(text: String) -> Response {
@@ -98,7 +137,7 @@ fn json(text: String) -> Response {
 }
 
 /// Plans and logs hold secrets, and are what whoever wrote them says: no cache, no guessing.
-async fn for_the_caller_alone(mut response: Response) -> Response {
+fn for_the_caller_alone(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -146,7 +185,7 @@ mod tests {
             .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
             .map(|(path, _)| path)
             // What is left over goes here.
-            .filter(|path| !path.contains("__private__") && !["/", "/api", "/api/"].contains(path));
+            .filter(|path| !path.contains("__private__") && *path != "/");
         let (_, document) = api().finish(&OUTSIDE);
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         let described = document["paths"].as_object().unwrap().keys().map(String::as_str);

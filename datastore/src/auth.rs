@@ -1,6 +1,6 @@
 //! Who asks, and what it may touch.
 //!
-//! Every request below `/api` passes [`admit`] before anything of it is read: whoever cannot be told is
+//! Every request below `/api` passes [`Gate::admit`] before anything of it is read: whoever cannot be told is
 //! refused there, in upstream's words. What the caller may touch is asked where the query becomes
 //! names ([`crate::params::Query`]), of the very names that the storage is then asked for: there is no
 //! second reading of a query that could differ from the first.
@@ -15,10 +15,9 @@ mod tokens;
 use std::fmt;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use secrecy::SecretString;
 
@@ -91,21 +90,6 @@ enum Refusal {
     Unknown,
 }
 
-/// Lets a request in once it is known who asks; tells the audit log of refusals and of writes.
-pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
-    let mut audit = Audit::of(&request);
-    let response = match gate.caller(request.headers()).await {
-        Ok(caller) => {
-            audit.by(&caller.name);
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(refusal) => refusal.into_response(),
-    };
-    audit.answered(&response);
-    response
-}
-
 impl Gate {
     pub(crate) async fn open(auth: Auth) -> anyhow::Result<Self> {
         let ways = match auth {
@@ -120,6 +104,26 @@ impl Gate {
             }
         };
         Ok(Self(Arc::new(ways)))
+    }
+
+    /// Lets a request on to what is `next` once it is known who asks; tells the audit log of refusals and
+    /// of writes.
+    pub(crate) async fn admit<F: Future<Output = Response>>(
+        &self,
+        mut request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Response {
+        let mut audit = Audit::of(&request);
+        let mut response = match self.caller(request.headers()).await {
+            Ok(caller) => {
+                audit.by(&caller.name);
+                request.extensions_mut().insert(caller);
+                next(request).await
+            }
+            Err(refusal) => refusal.into_response(),
+        };
+        audit.answered(&mut response);
+        response
     }
 
     async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {

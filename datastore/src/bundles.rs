@@ -55,7 +55,7 @@ impl FromParams for Put {
     }
 }
 
-impl Params {
+impl Params<'_> {
     fn bundle(&self) -> Result<BundleKey, Cause> {
         Ok(BundleKey {
             namespace: self.required("namespace")?,

@@ -79,7 +79,7 @@ pub async fn serve(
         metrics: Metrics::default(),
         shutdown: shutdown.clone(),
     };
-    let service = Service { router: app::router(app), limits, tls };
+    let service = Service { app: app::Service::new(app), limits, tls };
     server::run(listener, service, shutdown, drain).await;
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
         tracing::warn!("an upload that was broken off may have left a hidden file");

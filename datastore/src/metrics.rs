@@ -36,10 +36,9 @@ struct Labels {
 /// A request that has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Ended<'a> {
-    /// Of the router, if it knows the path.
-    pub(crate) route: Option<&'a str>,
+    pub(crate) path: &'a str,
     pub(crate) method: &'a Method,
-    pub(crate) params: &'a Params,
+    pub(crate) params: &'a Params<'a>,
     /// `None` if the caller left before there was one.
     pub(crate) status: Option<StatusCode>,
     /// Whether the answer was broken off for a fault of ours.
@@ -99,7 +98,7 @@ impl Metrics {
 }
 
 fn labels(ended: &Ended) -> Labels {
-    let known = |route: &&&str| ended.route == Some(**route);
+    let known = |route: &&&str| ended.path == **route;
     let route = ROUTES.iter().find(known).copied().unwrap_or("other");
     let methods = ["GET", "HEAD", "PUT", "POST", "DELETE"];
     let method = methods.into_iter().find(|method| *method == ended.method.as_str());

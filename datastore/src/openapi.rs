@@ -18,7 +18,7 @@ use datastore_api::{Attempt, PlanFormat};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
+use crate::app::{API, App};
 use crate::encrypt::Administrator;
 use crate::error::{ApiError, Route};
 use crate::params::{Asked, FromParams, Params, Query};
@@ -94,9 +94,10 @@ impl Api {
     ) -> Self {
         let mut operation = Operation::default();
         H::describe(&mut operation);
-        let described = self.paths.entry(format!("/api{path}")).or_insert_with(|| json!({}));
-        described[method] = operation.finish(summary);
-        Self { router: self.router.route(path, handler), paths: self.paths }
+        let path = format!("{API}{path}");
+        let router = self.router.route(&path, handler);
+        self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation.finish(summary);
+        Self { router, paths: self.paths }
     }
 
     /// The routes, and the document.

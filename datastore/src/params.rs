@@ -4,8 +4,8 @@
 //! What a missing parameter answers is said in [`crate::error`].
 
 use std::any::type_name;
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -31,8 +31,10 @@ pub(crate) trait FromParams: Sized {
 }
 
 /// Text by name.
-pub(crate) struct Params {
-    given: BTreeMap<String, String>,
+#[derive(Default)]
+pub(crate) struct Params<'a> {
+    /// In their order: there are few, and each is looked up once.
+    given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// What is asked for, where somebody wants to know.
     asked: Option<RefCell<Vec<Asked>>>,
 }
@@ -48,25 +50,22 @@ pub(crate) struct Asked {
 /// Some of these is a value of every type that parses a parameter.
 const EXAMPLES: [&str; 2] = ["1", "json"];
 
-impl Params {
-    pub(crate) fn parse(query: &str) -> Self {
-        let mut given = BTreeMap::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            given.entry(name.into_owned()).or_insert_with(|| value.into_owned());
-        }
-        Self { given, asked: None }
+impl<'a> Params<'a> {
+    pub(crate) fn parse(query: &'a str) -> Self {
+        Self { given: form_urlencoded::parse(query.as_bytes()).collect(), asked: None }
     }
 
     /// Every parameter that `T` looks at, in its order.
     pub(crate) fn asked_by<T: FromParams>() -> Vec<Asked> {
-        let params = Self { given: BTreeMap::new(), asked: Some(RefCell::default()) };
+        let params = Self { asked: Some(RefCell::default()), ..Self::default() };
         // Whatever comes of it: it has asked.
         drop(T::from_params(&params));
         params.asked.map(RefCell::into_inner).unwrap_or_default()
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
+        let (_, text) = self.given.iter().find(|(given, _)| given == name)?;
+        Some(&**text).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn optional<T>(&self, parameter: &'static str) -> Result<Option<T>, Cause>

@@ -51,7 +51,7 @@ pub(crate) async fn stored(
     Ok(Key::File(run, attempt, file))
 }
 
-impl Params {
+impl Params<'_> {
     pub(crate) fn run(&self) -> Result<RunKey, Cause> {
         Ok(RunKey {
             namespace: self.required("namespace")?,

@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::response::Response;
@@ -23,9 +22,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt as _;
 
 use self::socket::{Answering, Socket, Stage};
+use crate::app;
 use crate::config::Drain;
 use crate::lasting::lasting;
 use crate::limits::Limits;
@@ -39,7 +38,7 @@ const BUFFER: usize = 256 << 10;
 /// What is served, and how.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) router: Router,
+    pub(crate) app: app::Service,
     pub(crate) limits: Limits,
     /// None means in plain.
     pub(crate) tls: Option<Tls>,
@@ -106,26 +105,26 @@ async fn serve(tcp: TcpStream, service: Service, end: End) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
     let stage = Arc::new(Stage::default());
-    let Service { router, limits, tls } = service;
+    let Service { app, limits, tls } = service;
     let socket = Socket::new(tcp, Arc::clone(&stage), &limits);
-    let Some(tls) = tls else { return speak(socket, router, stage, end).await };
+    let Some(tls) = tls else { return speak(socket, app, stage, end).await };
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
         () = async { end.closing.cancelled().await; sleep(HEAD_AT_END).await } => return,
     };
     match accepted {
-        Ok(socket) => speak(socket, router, stage, end).await,
+        Ok(socket) => speak(socket, app, stage, end).await,
         Err(error) => tracing::debug!(%error, "no TLS"),
     }
 }
 
 async fn speak(
     socket: impl AsyncRead + AsyncWrite + Unpin,
-    router: Router,
+    app: app::Service,
     stage: Arc<Stage>,
     end: End,
 ) {
-    let service = service_fn(|request| answer(request, router.clone(), Arc::clone(&stage)));
+    let service = service_fn(|request| answer(request, app.clone(), Arc::clone(&stage)));
     let mut http = http1::Builder::new();
     // A caller that has said all it has to say may still want the answer.
     http.max_buf_size(BUFFER).half_close(true);
@@ -148,12 +147,12 @@ async fn speak(
 
 async fn answer(
     request: Request<Incoming>,
-    router: Router,
+    app: app::Service,
     stage: Arc<Stage>,
 ) -> Result<Response, Infallible> {
     stage.busy();
     let has_body = !request.body().is_end_stream();
-    let response = router.oneshot(request.map(Body::new)).await?;
+    let response = app.answer(request.map(Body::new)).await;
     if has_body && !response.status().is_success() {
         stage.linger();
     }

@@ -84,7 +84,7 @@ pub enum Key {
     Bundle(BundleKey),
 }
 
-/// A place to keep artifacts. Clones share it: every layer of the router makes some for each request.
+/// A place to keep artifacts. Clones share it: each request makes some.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 

@@ -1,4 +1,5 @@
-//! What the service says of itself: one line for each request, on standard error.
+//! What the service says of itself: one line for each request, on standard error. For those that are
+//! audited, that is the audit's.
 //!
 //! A line has the path, never the whole query, and never a header of the caller's: one of them is a
 //! token.
@@ -13,10 +14,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::Request;
 use axum::http::header::{ETAG, HeaderMap, HeaderName};
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -31,6 +31,14 @@ use crate::transfer;
 
 pub(crate) use self::log::AT_ONCE;
 pub use self::log::Log;
+
+/// An answer of whose request all is said.
+#[derive(Clone, Copy)]
+pub(crate) struct Told;
+
+/// Bytes that have come of a request's body so far. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Received(Arc<AtomicU64>);
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -51,30 +59,31 @@ pub fn init(format: LogFormat) -> io::Result<Log> {
 
 /// Gives every request an id, which its answer and all its lines bear; and one line, and its place in
 /// the figures, at its end.
-pub(crate) async fn observe(
-    State(metrics): State<Metrics>,
+pub(crate) async fn observe<F: Future<Output = Response>>(
+    metrics: &Metrics,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(next_id);
     let line = Line {
         id: id.clone(),
         since: Instant::now(),
-        metrics,
-        route: request.extensions().get().cloned(),
+        metrics: metrics.clone(),
         method: request.method().clone(),
         uri: request.uri().clone(),
         status: None,
         is_broken: false,
         is_foreign: false,
-        bytes_in: Arc::default(),
+        is_told: false,
+        received: Received::default(),
         bytes_out: 0,
     };
     let span = tracing::info_span!("request", id);
-    let request = counted(request, Arc::clone(&line.bytes_in));
+    let request = counted(request, line.received.clone());
     let mut counted = Counted { body: Body::empty(), span: span.clone(), line };
-    let mut response = next.run(request).instrument(span).await;
+    let mut response = next(request).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, value(&id));
+    counted.line.is_told = response.extensions_mut().remove::<Told>().is_some();
     counted.line.status = Some(response.status());
     counted.line.is_foreign = response.headers().get(ETAG).is_some_and(transfer::is_foreign);
     response.map(|body| {
@@ -84,15 +93,22 @@ pub(crate) async fn observe(
 }
 
 /// Counts the bytes of a body as they come.
-fn counted(request: Request, bytes: Arc<AtomicU64>) -> Request {
+fn counted(mut request: Request, received: Received) -> Request {
     if request.body().is_end_stream() {
         return request;
     }
+    request.extensions_mut().insert(received.clone());
     request.map(|body| {
         Body::from_stream(body.into_data_stream().inspect_ok(move |piece| {
-            bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            received.0.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }))
     })
+}
+
+impl Received {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The id that the caller, or a proxy before us, has already given to the request.
@@ -121,14 +137,14 @@ struct Line {
     id: String,
     since: Instant,
     metrics: Metrics,
-    route: Option<MatchedPath>,
     method: Method,
     uri: Uri,
     /// `None` if the caller left before there was one.
     status: Option<StatusCode>,
     is_broken: bool,
     is_foreign: bool,
-    bytes_in: Arc<AtomicU64>,
+    is_told: bool,
+    received: Received,
     bytes_out: u64,
 }
 
@@ -164,10 +180,10 @@ impl HttpBody for Counted {
 impl Drop for Line {
     fn drop(&mut self) {
         let params = Params::parse(self.uri.query().unwrap_or_default());
-        let bytes_in = self.bytes_in.load(Ordering::Relaxed);
+        let bytes_in = self.received.bytes();
         let took = self.since.elapsed();
         self.metrics.note(&Ended {
-            route: self.route.as_ref().map(MatchedPath::as_str),
+            path: self.uri.path(),
             method: &self.method,
             params: &params,
             status: self.status,
@@ -177,6 +193,9 @@ impl Drop for Line {
             bytes_out: self.bytes_out,
             took,
         });
+        if self.is_told {
+            return;
+        }
         tracing::info!(
             id = self.id,
             method = %self.method,

@@ -203,7 +203,8 @@ impl<S: Sync> FromRequestParts<S> for Wanted {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self { head: parts.method == Method::HEAD, headers: parts.headers.clone() })
+        let head = parts.method == Method::HEAD;
+        Ok(Self { head, headers: std::mem::take(&mut parts.headers) })
     }
 }
 

@@ -1,34 +1,38 @@
-//! One line for each refusal and each write: who, what, and what became of it.
+//! One line for each refusal and each write: who, what, and what became of it. It is the only line of its
+//! request.
 
-use axum::extract::{OriginalUri, Request};
+use std::time::Instant;
+
+use axum::extract::Request;
 use axum::http::header::ETAG;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 
 use crate::params::Params;
-use crate::telemetry;
+use crate::telemetry::{self, Received, Told};
 
 /// What is said of a request, if something is to be said.
 pub(super) struct Audit {
     method: Method,
     uri: Uri,
     caller: Option<String>,
+    since: Instant,
+    received: Option<Received>,
     is_told: bool,
 }
 
 impl Audit {
     pub(super) fn of(request: &Request) -> Self {
-        // Below a route that is nested, its own URI begins after that.
-        let original = request.extensions().get::<OriginalUri>().map(|uri| &uri.0);
-        let (method, uri) = (request.method().clone(), original.unwrap_or(request.uri()).clone());
-        Self { method, uri, caller: None, is_told: false }
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let received = request.extensions().get().cloned();
+        Self { method, uri, caller: None, since: Instant::now(), received, is_told: false }
     }
 
     pub(super) fn by(&mut self, caller: &str) {
         self.caller = Some(caller.to_owned());
     }
 
-    pub(super) fn answered(mut self, response: &Response) {
+    pub(super) fn answered(mut self, response: &mut Response) {
         self.is_told = true;
         let status = response.status();
         let etag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
@@ -40,7 +44,10 @@ impl Audit {
             self.tell(Some(status), sha256, "audit: written");
         } else if self.is_write() {
             self.tell(Some(status), None, "audit: not written");
+        } else {
+            return;
         }
+        response.extensions_mut().insert(Told);
     }
 
     fn is_write(&self) -> bool {
@@ -64,6 +71,8 @@ impl Audit {
             revision = params.text("revision"),
             status = status.map(|status| status.as_u16()),
             sha256,
+            bytes_in = self.received.as_ref().map(Received::bytes),
+            ms = u64::try_from(self.since.elapsed().as_millis()).ok(),
             "{what}",
         );
     }

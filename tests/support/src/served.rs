@@ -2,9 +2,12 @@
 
 #![expect(clippy::disallowed_types, reason = "whoever measures a program starts it")]
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
 
 /// A datastore under way; killed when dropped.
 pub struct Served {
@@ -65,20 +68,21 @@ fn start(program: &Path, storage: &[(String, String)], address: &str) -> (Child,
     listening(command.envs(storage.iter().cloned()))
 }
 
-/// Starts a program that says on standard error where it listens; the rest of what it says there is thrown
-/// away.
+/// Starts a program that says on standard error where it listens. What it says goes to a file, as a service's
+/// log does: whoever read it from a pipe would be woken for each line, on the cores that are measured.
 pub fn listening(command: &mut Command) -> (Child, String) {
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
+    let log = NamedTempFile::new().unwrap();
+    let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
     let url = loop {
-        line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "it did not start");
-        if let Some(at) = line.find("http://127.0.0.1:") {
-            break line[at..].split(['"', ' ', '\n']).next().unwrap().to_owned();
+        let said = std::fs::read_to_string(log.path()).unwrap();
+        if let Some(at) = said.find("http://127.0.0.1:")
+            && let Some(end) = said[at..].find(['"', ' ', '\n'])
+        {
+            break said[at..at + end].to_owned();
         }
+        assert!(child.try_wait().unwrap().is_none(), "it did not start: {said}");
+        sleep(Duration::from_millis(2));
     };
-    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     (child, url)
 }
 
