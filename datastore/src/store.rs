@@ -231,7 +231,7 @@ impl Store {
                 let inner = Inner::new(opened.objects, Traits::cloud(cloud));
                 let pages = Metered { behind: opened.pages, calls: inner.calls.clone() };
                 let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
-                let credentials = Some(opened.credentials);
+                let credentials = opened.credentials;
                 Ok(Self(Arc::new(Inner { pages, credentials, ..inner })))
             }
         }

@@ -52,7 +52,7 @@ pub fn init(format: LogFormat) -> io::Result<Log> {
         .with_target(false);
     match format {
         LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
     }
     Ok(started)
 }

@@ -376,6 +376,13 @@ async fn what_will_not_get_better_is_refused_at_the_start_with_the_way_out() {
     ]);
     let told = refusal(&nobody).await;
     assert!(told.starts_with("no credentials (") && told.contains("AWS_ACCESS_KEY_ID"), "{told}");
+    let anybody = Double::start(Dialect::S3);
+    let unsigned = anybody.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ]);
+    Store::open(&unsigned).unwrap().start().await.unwrap();
     let half = Double::start(Dialect::S3).storage_with(&[("AWS_SECRET_ACCESS_KEY", "")]);
     let told = Store::open(&half).unwrap_err().to_string();
     assert!(told.contains("Missing SecretAccessKey"), "{told}");

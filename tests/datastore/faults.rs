@@ -227,6 +227,20 @@ async fn a_get_that_gets_nowhere_is_broken_off_and_never_short() {
 }
 
 #[tokio::test]
+async fn parts_that_end_early_are_asked_for_again_and_never_make_a_short_answer() {
+    for datastore in TestDatastore::doubles().await {
+        let body = noise(20 * MIB, 1);
+        stored(&datastore, URL, body.clone()).await;
+        // The first is asked for the object, the second for its record, the others for parts.
+        let part = || CloudFault { ends_after: Some(100), after: 2, ..gets() };
+        datastore.cloud().fault(CloudFault { times: 3, ..part() });
+        assert!(get(&datastore, URL).await.body == body);
+        datastore.cloud().fault(CloudFault { times: FOR_EVER, ..part() });
+        assert!(is_broken_off(&datastore, URL).await);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_pauses_longer_than_the_backend_waits_gets_all() {
     for datastore in TestDatastore::doubles().await {
         for size in [15 * MIB, 40 * MIB] {

@@ -51,7 +51,7 @@ impl Running {
         let mut child = child.unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
-        let (_, rest) = first.split_once("http://").unwrap();
+        let (_, rest) = first.split_once("://").unwrap();
         let address = rest.split([' ', '"']).next().unwrap().to_owned();
         let log = Arc::new(Mutex::new(first + "\n"));
         let tail = Arc::clone(&log);

@@ -4,13 +4,14 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use datastore::config::Config;
 use datastore::seal::AtRest;
 use datastore::store::Storage;
 use datastore_api::Sha256;
 use reqwest::Method;
-use support::{Dialect, Double, TestDatastore};
+use support::{CloudFault, Dialect, Double, TestDatastore};
 use tempfile::TempDir;
 
 use crate::http::{RUN, etag, files, get, noise, put, request, send, stored};
@@ -29,6 +30,21 @@ fn sealed(key: &str) -> AtRest {
 async fn over(root: &TempDir, at_rest: AtRest) -> TestDatastore {
     let storage = Storage::File(root.path().to_owned());
     TestDatastore::of(Config { at_rest, ..Config::of(storage) }).await
+}
+
+/// Removes the digest of the plan.
+async fn forget_record(double: &Double) {
+    let record = ".plancha/sha256/layers/team-a/network/plan-1/0/plan.bin";
+    let gone = format!("{}/bucket/{record}", double.address());
+    assert_eq!(reqwest::Client::new().delete(gone).send().await.unwrap().status(), 204);
+}
+
+/// Waits until the plan or its record were asked for so often.
+async fn until_asked(double: &Double, times: usize) {
+    let asked = |request: &&String| request.starts_with("GET") && request.contains("plan.bin");
+    while double.requests().iter().filter(asked).count() < times {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -290,12 +306,29 @@ async fn an_upload_whose_digest_was_never_written_down_is_known_as_encrypted_all
     // Nothing that would tell it: no known kind of file, and the shortest padding.
     let plain = noise(9 * MIB + 15, 7);
     stored(&datastore, &url, plain.clone()).await;
-    let record = ".plancha/sha256/layers/team-a/network/plan-1/0/plan.bin";
-    let gone = format!("{}/bucket/{record}", double.address());
-    assert_eq!(reqwest::Client::new().delete(gone).send().await.unwrap().status(), 204);
+    forget_record(&double).await;
     let answer = get(&datastore, &url).await;
     assert!(answer.header("etag").unwrap().starts_with("\"be-"));
     assert!(answer.body == plain);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_replaced_while_it_is_looked_at_is_the_new_one() {
+    let double = Double::start(Dialect::S3);
+    let config = Config { at_rest: sealed(KEY), ..Config::of(double.storage()) };
+    let datastore = TestDatastore::of(config).await;
+    let url = format!("plans?{RUN}&attempt=0&format=bin");
+    stored(&datastore, &url, noise(9 * MIB + 15, 7)).await;
+    forget_record(&double).await;
+    // Its size is not known, so after the object and its record its last bytes are asked for.
+    let delay = Duration::from_secs(1);
+    let (method, key) = ("GET", "plan.bin");
+    double.fault(CloudFault { method, key, after: 2, times: 1, delay, ..CloudFault::default() });
+    let (read, ()) = tokio::join!(get(&datastore, &url), async {
+        until_asked(&double, 3).await;
+        stored(&datastore, &url, "new").await;
+    });
+    assert_eq!((read.status, read.text()), (200, "new".to_owned()));
 }
 
 #[tokio::test]

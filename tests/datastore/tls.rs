@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use datastore::config::Config;
 use datastore::store::Storage;
 use datastore::tls::TlsFiles;
+use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::{Certificate, Client};
 use support::TestDatastore;
 use tempfile::TempDir;
 
 use crate::http::{RUN, noise};
-use crate::process::program;
+use crate::process::{Running, program};
 
 /// An authority, and a certificate of it for a server on loopback.
 pub(crate) struct Issued {
@@ -145,6 +146,26 @@ async fn whoever_never_shakes_hands_holds_nobody_up() {
     let silent = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>();
     assert!(is_served(&datastore, &issued.client()).await);
     drop(silent);
+}
+
+#[tokio::test]
+async fn who_has_not_shaken_hands_yet_does_not_hold_up_the_end() {
+    let (dir, issued) = (TempDir::new().unwrap(), issue());
+    issued.write(dir.path());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let flags = ["--tls-cert", &path("tls.crt"), "--tls-key", &path("tls.key")];
+    let mut datastore = Running::start(&dir.path().join("store"), &flags);
+    let silent = datastore.connect();
+    let mut begun = datastore.connect();
+    begun.write_all(&[0x16, 0x03, 0x01]).unwrap();
+    // Whoever came later is served, so these are accepted.
+    let url = format!("https://{}/healthz", datastore.address);
+    assert_eq!(issued.client().get(url).send().await.unwrap().status(), 200);
+    let since = Instant::now();
+    datastore.signal(Signal::SIGTERM);
+    assert_eq!(datastore.wait().code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(4));
+    drop((silent, begun));
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub struct Variables(BTreeMap<&'static str, SecretString>);
 pub(super) struct Opened {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    pub(super) credentials: Credentials,
+    /// None where requests are not signed.
+    pub(super) credentials: Option<Credentials>,
 }
 
 /// Asks whether credentials can be had at all.
@@ -259,6 +260,7 @@ impl Cloud {
         } else {
             Arc::new(PrefixStore::new(Arc::clone(store) as Arc<dyn ObjectStore>, &*self.prefix))
         };
+        let credentials = Some(credentials).filter(|_| !self.variables.skip_signature());
         Opened { objects, pages: Arc::clone(store) as _, credentials }
     }
 
@@ -346,6 +348,14 @@ impl Variables {
 
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(ExposeSecret::expose_secret)
+    }
+
+    /// Whether requests go out without a signature: to a server that everybody may use.
+    fn skip_signature(&self) -> bool {
+        // As the builders read it.
+        let is_true = |text: &str| ["1", "true", "on", "yes", "y"].contains(&text);
+        let mut named = self.0.iter().filter(|(name, _)| name.ends_with("_SKIP_SIGNATURE"));
+        named.any(|(_, value)| is_true(&value.expose_secret().to_ascii_lowercase()))
     }
 
     /// Those that a builder knows.

@@ -48,6 +48,8 @@ pub struct CloudFault {
     pub delay: Duration,
     /// The connection breaks after so many bytes of the answer's body.
     pub cut_after: Option<usize>,
+    /// The answer's body ends well after so many bytes, and its length is told so.
+    pub ends_after: Option<usize>,
     /// Nothing more comes after so many bytes of the answer's body.
     pub stall_after: Option<usize>,
     /// What they ask for is done at once, before they wait and are answered `status`.

@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `memory`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `server=S3S-FS`, `memory`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -41,7 +41,9 @@ async fn main() {
         return pass::serve(url).await;
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
-        eprintln!("usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|memory]...");
+        eprintln!(
+            "usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|server=S3S-FS|memory]..."
+        );
         std::process::exit(64);
     };
     let programs = Programs { runner: runner.into(), datastore: datastore.into() };
@@ -60,6 +62,9 @@ async fn main() {
     }
     if wanted("clouds") {
         clouds::clouds(&programs).await;
+    }
+    if let Some(s3s) = sections.iter().find_map(|section| section.strip_prefix("server=")) {
+        clouds::server(&programs, s3s).await;
     }
     if wanted("memory") {
         memory::memory(&programs).await;

@@ -60,9 +60,14 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
         return refused(status, "OrderedByTheTest");
     }
     let Some(asked) = asked else { return refused(StatusCode::OK, "") };
-    let (parts, data) = done(&shared, asked);
+    let (mut parts, mut data) = done(&shared, asked);
     if is_head {
         return Response::from_parts(parts, Body::empty());
+    }
+    if let Some(end) = fault.ends_after {
+        let all = Bytes::from(data.concat());
+        data = vec![all.slice(..end.min(all.len()))];
+        parts.headers.insert(CONTENT_LENGTH, data[0].len().into());
     }
     Response::from_parts(parts, sent(data, pace, &fault))
 }

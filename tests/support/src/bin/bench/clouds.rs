@@ -8,13 +8,16 @@
 //! lines ([`super::pass`]) in the datastore's place that hashes and passes on, and does nothing else: where
 //! that is far from `direct`, so is any datastore on this machine, but for what it gains by parallel parts.
 
-use std::process::Command;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use datastore_api::digest::Hasher;
 use futures::StreamExt as _;
 use futures::stream;
 use support::{Dialect, Double, Pace};
+use tempfile::TempDir;
 
 use super::{MIB, Programs, Server, body, median, ms};
 
@@ -36,6 +39,59 @@ pub(super) async fn clouds(programs: &Programs) {
     for (size, rounds) in [(8 * MIB, 8), (128 * MIB, 3)] {
         let all = [&places.through, &places.direct];
         compare("20 ms, 90 MB/s per connection", size, rounds, &all).await;
+    }
+}
+
+/// `server`: the same over a server of S3 that others wrote, `s3s-fs`. It does what any of them must: takes a
+/// digest of what comes, and writes files; into memory here, so that no disk is measured. Nothing small: each
+/// of its answers waits 40 ms for an acknowledgement.
+pub(super) async fn server(programs: &Programs, s3s: &str) {
+    let server = S3s::start(s3s);
+    println!("server: over s3s-fs, against it itself");
+    let variables = [
+        ("AWS_ENDPOINT_URL_S3", server.url.clone()),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+        // So is whoever asks it directly.
+        ("AWS_SKIP_SIGNATURE", "true".to_owned()),
+        (UNSIGNED.0, UNSIGNED.1.to_owned()),
+    ];
+    let datastore = Server::over(&programs.datastore, "s3://bucket", &variables);
+    let through = Place::through(datastore);
+    let direct = Place::new(format!("{}/bucket/direct-", server.url), "");
+    for (size, rounds) in [(8 * MIB, 20), (256 * MIB, 4)] {
+        compare("loopback", size, rounds, &[&through, &direct]).await;
+    }
+}
+
+/// The server, until it is dropped.
+struct S3s {
+    url: String,
+    child: Child,
+    _files: TempDir,
+}
+
+impl S3s {
+    fn start(program: &str) -> Self {
+        let files = TempDir::new_in("/dev/shm").unwrap();
+        std::fs::create_dir(files.path().join("bucket")).unwrap();
+        // It cannot choose a free port itself.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut command = Command::new(program);
+        command.args(["--host", "127.0.0.1", "--port", &free.port().to_string()]);
+        command.arg(files.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        while TcpStream::connect(free).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "s3s-fs did not start");
+            sleep(Duration::from_millis(10));
+        }
+        Self { url: format!("http://{free}"), child, _files: files }
+    }
+}
+
+impl Drop for S3s {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
@@ -80,10 +136,7 @@ impl Places {
         let double = Double::start(Dialect::S3);
         let mut variables = double.variables();
         variables.push((UNSIGNED.0, UNSIGNED.1.to_owned()));
-        let server = Server::over(&programs.datastore, double.url(), &variables);
-        let before = format!("{}/api/plans?namespace=n&layer=l&run=r", server.url);
-        let through = Place::new(before, "&attempt=0&format=bin");
-        let through = Place { name: "datastore", server: Some(server), ..through };
+        let through = Place::through(Server::over(&programs.datastore, double.url(), &variables));
         let mut command = Command::new(std::env::current_exe().unwrap());
         let hop = Server::run(command.args(["pass-through", double.address()]));
         let before = format!("{}/bucket/hop-", hop.url);
@@ -110,6 +163,12 @@ impl Place {
     pub(super) fn new(before: String, after: &'static str) -> Self {
         let http = reqwest::Client::builder().tcp_nodelay(true).build().unwrap();
         Self { name: "direct", server: None, http, before, after, hashes: false }
+    }
+
+    fn through(datastore: Server) -> Self {
+        let before = format!("{}/api/plans?namespace=n&layer=l&run=r", datastore.url);
+        let place = Self::new(before, "&attempt=0&format=bin");
+        Self { name: "datastore", server: Some(datastore), ..place }
     }
 
     pub(super) async fn put(&self, key: usize, size: usize) -> Duration {
