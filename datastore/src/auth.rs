@@ -114,7 +114,7 @@ impl Gate {
         next: impl FnOnce(Request) -> F,
     ) -> Response {
         let mut audit = Audit::of(&request);
-        let mut response = match self.caller(request.headers()).await {
+        let response = match self.caller(request.headers()).await {
             Ok(caller) => {
                 audit.by(&caller.name);
                 request.extensions_mut().insert(caller);
@@ -122,7 +122,7 @@ impl Gate {
             }
             Err(refusal) => refusal.into_response(),
         };
-        audit.answered(&mut response);
+        audit.answered(&response);
         response
     }
 

@@ -31,7 +31,7 @@ pub fn query(text: &str) {
 
 fn place(key: &Key, access: Access) {
     if let Some(path) = key.place() {
-        assert!(path.len() <= 960);
+        assert!(path.len() <= 947);
         assert_eq!(path.split('/').nth(1), Some(access.namespace.as_ref()));
         assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")), "{path}");
         assert_eq!(Key::at(&path).as_ref(), Some(key));
@@ -50,7 +50,7 @@ pub fn headers(text: &str, size: u64) {
         assert!(range.start <= range.end && range.end <= size, "{range:?} of {size}");
     }
     let tags = line();
-    let named = transfer::names(tags, "\"sha256-00\"");
+    let named = transfer::names(tags, "\"sha256-00\"", transfer::Compare::Weak);
     assert!(!named || tags.contains('*') || tags.contains("\"sha256-00\""), "{tags}");
     if let Ok(Some(sha256)) = Sha256::from_repr_digest(line()) {
         assert_eq!(Sha256::from_repr_digest(&sha256.to_repr_digest()), Ok(Some(sha256)));

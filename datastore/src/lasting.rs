@@ -1,6 +1,10 @@
-//! The body of an answer, together with something that is to last as long as it does.
+//! The body of an answer, together with something that is to last until its bytes are written.
+//!
+//! hyper takes up to a buffer's worth of a body before it writes any of it, and then drops the body. So it is the
+//! bytes that hold on to what is to last. (Over TLS they are copied into hyper's buffer, and it ends there.)
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
@@ -10,15 +14,26 @@ use http_body::{Frame, SizeHint};
 
 struct Lasting<T> {
     body: Body,
-    _with: T,
+    with: Arc<T>,
 }
 
-/// Drops `with` once the answer is sent, or given up.
-pub(crate) fn lasting<T: Send + Unpin + 'static>(response: Response, with: T) -> Response {
-    response.map(|body| Body::new(Lasting { body, _with: with }))
+struct Held<T> {
+    bytes: Bytes,
+    _with: Arc<T>,
 }
 
-impl<T: Unpin> HttpBody for Lasting<T> {
+/// Drops `with` once the answer is written, or given up.
+pub(crate) fn lasting<T: Send + Sync + 'static>(response: Response, with: T) -> Response {
+    response.map(|body| Body::new(Lasting { body, with: Arc::new(with) }))
+}
+
+impl<T> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<T: Send + Sync + 'static> HttpBody for Lasting<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -26,7 +41,9 @@ impl<T: Unpin> HttpBody for Lasting<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let held = |bytes| Bytes::from_owner(Held { bytes, _with: Arc::clone(&self.with) });
+        frame.map_ok(|frame| frame.map_data(held))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -60,7 +60,10 @@ pub async fn serve(
     let cannot = || format!("cannot use the storage {storage}");
     let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
     let store = store.at_rest(&at_rest);
-    store.start().await.map_err(anyhow::Error::from_boxed).with_context(cannot)?;
+    tokio::select! {
+        started = store.start() => started.map_err(anyhow::Error::from_boxed).with_context(cannot)?,
+        () = shutdown.cancelled() => return Ok(()),
+    }
     let shown = auth.to_string();
     let gate = Gate::open(auth).await.context("cannot tell callers apart")?;
     let tls = tls.map(Tls::open).transpose().context("cannot use the certificate")?;

@@ -16,7 +16,7 @@ use crate::error::{ApiError, Cause, Route};
 use crate::params::{FromParams, Params, Query};
 use crate::runs::stored;
 use crate::store::{ByteStream, Key, Store, StoreError};
-use crate::transfer::{Upload, logged, names, tag};
+use crate::transfer::{Compare, Upload, logged, names, tag};
 
 pub(crate) struct Get {
     run: RunKey,
@@ -38,7 +38,7 @@ pub(crate) async fn get(
     // Weak: the tag names the log, and this is another rendering of it.
     let tag = [(ETAG, format!("W/{}", tag(&meta)))];
     let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    if known.is_some_and(|tags| names(tags, &tag[0].1)) {
+    if known.is_some_and(|tags| names(tags, &tag[0].1, Compare::Weak)) {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
     }
     Ok((tag, [(CONTENT_TYPE, "application/json")], logged(lines(log))).into_response())

@@ -24,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::socket::{Answering, Socket, Stage};
+use crate::admission::Admitted;
 use crate::app;
 use crate::config::Drain;
 use crate::lasting::lasting;
-use crate::limits::Limits;
+use crate::limits::{HEAD, Limits};
 use crate::tls::Tls;
 
 /// A request whose head is not there so long after the end has begun is no request.
@@ -126,8 +127,9 @@ async fn speak(
 ) {
     let service = service_fn(|request| answer(request, app.clone(), Arc::clone(&stage)));
     let mut http = http1::Builder::new();
-    // A caller that has said all it has to say may still want the answer.
-    http.max_buf_size(BUFFER).half_close(true);
+    // A caller that has said all it has to say may still want the answer. A head that is too long is
+    // refused in our words, unless it is so long that it is not even read.
+    http.max_buf_size(BUFFER).max_header_size(2 * HEAD).half_close(true);
     let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
@@ -150,13 +152,14 @@ async fn answer(
     app: app::Service,
     stage: Arc<Stage>,
 ) -> Result<Response, Infallible> {
-    stage.busy();
+    let answering = Answering::begin(stage);
     let has_body = !request.body().is_end_stream();
-    let response = app.answer(request.map(Body::new)).await;
+    let mut response = app.answer(request.map(Body::new)).await;
     if has_body && !response.status().is_success() {
-        stage.linger();
+        answering.linger();
     }
-    Ok(lasting(response, Answering(stage)))
+    let admitted = response.extensions_mut().remove::<Admitted>();
+    Ok(lasting(response, (answering, admitted)))
 }
 
 /// Ends once the connection has had time to get a request across, and has not.

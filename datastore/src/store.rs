@@ -165,8 +165,10 @@ pub enum StoreError {
     Backend(#[source] BoxError),
 }
 
-/// Longer keys leave no room for what is put before and behind them: backends end at 1024.
-const MAX_KEY: usize = 960;
+/// Longer keys leave no room for what is put before them, `<prefix>/.plancha/sha256/`: backends end at 1024.
+const MAX_KEY: usize = 1024 - (MAX_PREFIX + 1) - 16;
+/// Bytes of a prefix in a bucket.
+const MAX_PREFIX: usize = 60;
 /// Keys that share a turn only wait for each other's commits, so a fixed number of turns will do.
 const TURNS: usize = 256;
 

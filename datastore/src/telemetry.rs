@@ -9,7 +9,7 @@ mod log;
 use std::io::{self, IsTerminal as _};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -32,13 +32,18 @@ use crate::transfer;
 pub(crate) use self::log::AT_ONCE;
 pub use self::log::Log;
 
-/// An answer of whose request all is said.
-#[derive(Clone, Copy)]
-pub(crate) struct Told;
-
-/// Bytes that have come of a request's body so far. Clones share it.
+/// What is known of a request while it is handled; goes with it. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Received(Arc<AtomicU64>);
+pub(crate) struct Noted(Arc<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    id: String,
+    /// Bytes that have come of its body so far.
+    received: AtomicU64,
+    /// Whether its line is written.
+    is_told: AtomicBool,
+}
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -65,8 +70,9 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     next: impl FnOnce(Request) -> F,
 ) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(next_id);
+    let notes = Notes { id: id.clone(), ..Notes::default() };
     let line = Line {
-        id: id.clone(),
+        noted: Noted(Arc::new(notes)),
         since: Instant::now(),
         metrics: metrics.clone(),
         method: request.method().clone(),
@@ -74,16 +80,13 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         status: None,
         is_broken: false,
         is_foreign: false,
-        is_told: false,
-        received: Received::default(),
         bytes_out: 0,
     };
     let span = tracing::info_span!("request", id);
-    let request = counted(request, line.received.clone());
+    let request = counted(request, line.noted.clone());
     let mut counted = Counted { body: Body::empty(), span: span.clone(), line };
     let mut response = next(request).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, value(&id));
-    counted.line.is_told = response.extensions_mut().remove::<Told>().is_some();
     counted.line.status = Some(response.status());
     counted.line.is_foreign = response.headers().get(ETAG).is_some_and(transfer::is_foreign);
     response.map(|body| {
@@ -92,22 +95,31 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     })
 }
 
-/// Counts the bytes of a body as they come.
-fn counted(mut request: Request, received: Received) -> Request {
+/// Notes go with the request, and the bytes of its body are counted as they come.
+fn counted(mut request: Request, noted: Noted) -> Request {
+    request.extensions_mut().insert(noted.clone());
     if request.body().is_end_stream() {
         return request;
     }
-    request.extensions_mut().insert(received.clone());
     request.map(|body| {
         Body::from_stream(body.into_data_stream().inspect_ok(move |piece| {
-            received.0.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            noted.0.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }))
     })
 }
 
-impl Received {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl Noted {
+    pub(crate) fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.0.received.load(Ordering::Relaxed)
+    }
+
+    /// Its line is written; whether it was already.
+    pub(crate) fn tell(&self) -> bool {
+        self.0.is_told.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -134,7 +146,7 @@ struct Counted {
 
 /// What is said of a request.
 struct Line {
-    id: String,
+    noted: Noted,
     since: Instant,
     metrics: Metrics,
     method: Method,
@@ -143,8 +155,6 @@ struct Line {
     status: Option<StatusCode>,
     is_broken: bool,
     is_foreign: bool,
-    is_told: bool,
-    received: Received,
     bytes_out: u64,
 }
 
@@ -180,7 +190,7 @@ impl HttpBody for Counted {
 impl Drop for Line {
     fn drop(&mut self) {
         let params = Params::parse(self.uri.query().unwrap_or_default());
-        let bytes_in = self.received.bytes();
+        let bytes_in = self.noted.received();
         let took = self.since.elapsed();
         self.metrics.note(&Ended {
             path: self.uri.path(),
@@ -193,11 +203,11 @@ impl Drop for Line {
             bytes_out: self.bytes_out,
             took,
         });
-        if self.is_told {
+        if self.noted.tell() {
             return;
         }
         tracing::info!(
-            id = self.id,
+            id = self.noted.id(),
             method = %self.method,
             path = self.uri.path(),
             namespace = params.text("namespace"),

@@ -23,6 +23,8 @@ use crate::incoming;
 use crate::limits::Limits;
 use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
 
+/// So often an object that is replaced between two looks at it is looked at again.
+const LOOKS: usize = 4;
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
 /// What a GET or HEAD asks for, beside the key.
@@ -46,13 +48,13 @@ impl Wanted {
             let (meta, bytes) = store.open_whole(key).await?;
             return Ok(whole(&meta, logged(bytes)));
         }
-        loop {
+        for _ in 0..LOOKS {
             let meta = store.stat(key).await?;
             let tag = tag(&meta);
-            if self.header(&IF_MATCH).is_some_and(|tags| !names(tags, &tag)) {
+            if self.tags(&IF_MATCH).is_some_and(|tags| !names(&tags, &tag, Compare::Strong)) {
                 return Err(Cause::NoMatch);
             }
-            if self.header(&IF_NONE_MATCH).is_some_and(|tags| names(tags, &tag)) {
+            if self.tags(&IF_NONE_MATCH).is_some_and(|tags| names(&tags, &tag, Compare::Weak)) {
                 return Ok((StatusCode::NOT_MODIFIED, [(ETAG, value(&tag))]).into_response());
             }
             if self.head {
@@ -60,6 +62,9 @@ impl Wanted {
             }
             let Some(range) = self.range(&tag, meta.size)? else {
                 let (meta, bytes) = store.open_whole(key).await?;
+                if self::tag(&meta) != tag {
+                    continue;
+                }
                 return Ok(whole(&meta, logged(bytes)));
             };
             match store.open_part(key, &meta, range.clone()).await {
@@ -67,10 +72,18 @@ impl Wanted {
                 bytes => return Ok(part(&meta, &range, logged(bytes?))),
             }
         }
+        Err(StoreError::Replaced.into())
     }
 
     fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// All entity tags of a header. Whatever is no text is a tag that nothing has.
+    fn tags(&self, name: &HeaderName) -> Option<String> {
+        let lines = self.headers.get_all(name).iter();
+        let lines = lines.map(|line| line.to_str().unwrap_or_default()).collect::<Vec<_>>();
+        (!lines.is_empty()).then(|| lines.join(","))
     }
 
     /// The part that was asked for; one that cannot be understood is as none, says RFC 9110.
@@ -168,10 +181,23 @@ fn sha256_tag(sha256: Sha256) -> String {
     format!("\"sha256-{sha256}\"")
 }
 
-/// Whether a list of entity tags, as in `If-Match`, names this one.
-pub(crate) fn names(tags: &str, tag: &str) -> bool {
-    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-    tags.trim() == "*" || tags.split(',').any(|named| weak(named) == weak(tag))
+/// How entity tags are compared: RFC 9110, 8.8.3.2.
+#[derive(Clone, Copy)]
+pub(crate) enum Compare {
+    /// As `If-Match` does: a weak one is no other's equal.
+    Strong,
+    /// As `If-None-Match` does.
+    Weak,
+}
+
+/// Whether a list of entity tags, as in `If-Match`, names this one, which is strong unless that does not
+/// matter.
+pub(crate) fn names(tags: &str, tag: &str, compare: Compare) -> bool {
+    let bare = |tag: &str| match compare {
+        Compare::Strong => tag.trim().to_owned(),
+        Compare::Weak => tag.trim().trim_start_matches("W/").to_owned(),
+    };
+    tags.trim() == "*" || tags.split(',').any(|named| bare(named) == bare(tag))
 }
 
 /// The one range of a `Range` header, empty if it begins past the end; `None` for several ranges,
@@ -253,11 +279,15 @@ mod tests {
 
     #[test]
     fn a_list_of_tags_is_searched() {
-        for tags in ["*", "\"a\"", "W/\"a\"", "\"b\", \"a\""] {
-            assert!(names(tags, "\"a\""), "{tags}");
+        for compare in [Compare::Strong, Compare::Weak] {
+            for tags in ["*", "\"a\"", "\"b\", \"a\""] {
+                assert!(names(tags, "\"a\"", compare), "{tags}");
+            }
+            for tags in ["", "\"b\"", "a", "\"aa\""] {
+                assert!(!names(tags, "\"a\"", compare), "{tags}");
+            }
         }
-        for tags in ["", "\"b\"", "a", "\"aa\""] {
-            assert!(!names(tags, "\"a\""), "{tags}");
-        }
+        assert!(names("W/\"a\"", "\"a\"", Compare::Weak));
+        assert!(!names("W/\"a\"", "\"a\"", Compare::Strong));
     }
 }

@@ -78,6 +78,6 @@ async fn names_that_are_too_long_together_are_refused() {
         let query = format!("namespace={0}&name={0}&ref={0}/{0}/{0}&revision=1", "a".repeat(200));
         let answer = put(&datastore, &format!("{BUNDLE}?{query}"), "x").await;
         assert_eq!(answer.status, 400);
-        assert!(answer.text().ends_with("is longer than 960 bytes"), "{}", answer.text());
+        assert!(answer.text().ends_with("is longer than 947 bytes"), "{}", answer.text());
     }
 }

@@ -9,7 +9,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 
 use crate::params::Params;
-use crate::telemetry::{self, Received, Told};
+use crate::telemetry::{self, Noted};
 
 /// What is said of a request, if something is to be said.
 pub(super) struct Audit {
@@ -17,23 +17,23 @@ pub(super) struct Audit {
     uri: Uri,
     caller: Option<String>,
     since: Instant,
-    received: Option<Received>,
-    is_told: bool,
+    noted: Noted,
+    is_answered: bool,
 }
 
 impl Audit {
     pub(super) fn of(request: &Request) -> Self {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let received = request.extensions().get().cloned();
-        Self { method, uri, caller: None, since: Instant::now(), received, is_told: false }
+        let noted = request.extensions().get().cloned().unwrap_or_default();
+        Self { method, uri, caller: None, since: Instant::now(), noted, is_answered: false }
     }
 
     pub(super) fn by(&mut self, caller: &str) {
         self.caller = Some(caller.to_owned());
     }
 
-    pub(super) fn answered(mut self, response: &mut Response) {
-        self.is_told = true;
+    pub(super) fn answered(mut self, response: &Response) {
+        self.is_answered = true;
         let status = response.status();
         let etag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
         let sha256 = etag.and_then(|tag| tag.trim_matches('"').strip_prefix("sha256-"));
@@ -44,10 +44,7 @@ impl Audit {
             self.tell(Some(status), sha256, "audit: written");
         } else if self.is_write() {
             self.tell(Some(status), None, "audit: not written");
-        } else {
-            return;
         }
-        response.extensions_mut().insert(Told);
     }
 
     fn is_write(&self) -> bool {
@@ -55,9 +52,11 @@ impl Audit {
     }
 
     fn tell(&self, status: Option<StatusCode>, sha256: Option<&str>, what: &str) {
+        self.noted.tell();
         let params = Params::parse(self.uri.query().unwrap_or_default());
         tracing::info!(
             target: telemetry::AT_ONCE,
+            id = self.noted.id(),
             caller = self.caller,
             method = %self.method,
             path = self.uri.path(),
@@ -71,7 +70,7 @@ impl Audit {
             revision = params.text("revision"),
             status = status.map(|status| status.as_u16()),
             sha256,
-            bytes_in = self.received.as_ref().map(Received::bytes),
+            bytes_in = self.noted.received(),
             ms = u64::try_from(self.since.elapsed().as_millis()).ok(),
             "{what}",
         );
@@ -81,7 +80,7 @@ impl Audit {
 impl Drop for Audit {
     fn drop(&mut self) {
         // An upload that is whole is kept even if nobody waits for the answer.
-        if !self.is_told && self.is_write() {
+        if !self.is_answered && self.is_write() {
             self.tell(None, None, "audit: its caller left before the answer; it may be written");
         }
     }

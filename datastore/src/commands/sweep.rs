@@ -121,14 +121,20 @@ impl Sweep<'_> {
         let Self { store, rules, .. } = *self;
         let mut deletions = stream::iter(chosen)
             .map(async |(item, reason)| {
-                let done = if rules.dry_run { Ok(()) } else { store.delete(&item.path).await };
+                let Item { path: key, size, modified, .. } = (*item).clone();
+                let done = if rules.dry_run {
+                    Ok(true)
+                } else {
+                    store.delete_unchanged(&Object { key, size, modified }).await
+                };
                 (item, reason, done)
             })
             .buffered(AT_ONCE);
         let mut gone = 0;
         while let Some((item, reason, done)) = deletions.next().await {
             match done {
-                Ok(()) => {
+                Ok(false) => writeln!(out, "kept {}: it has changed meanwhile", item.path)?,
+                Ok(true) => {
                     gone += 1;
                     self.bytes += item.size;
                     let verb = if rules.dry_run { "would delete" } else { "deleted" };

@@ -40,6 +40,8 @@ impl Settings<'_> {
             None => ("default", Ways::none()),
         };
         if ways.none {
+            self.needs_callers(policy, "--policy", "PLANCHA_POLICY")?;
+            self.needs_callers(isolation, "--isolation", "PLANCHA_ISOLATION")?;
             self.note("--auth", &Auth::None, source);
             return if insecure_no_auth {
                 Ok(Auth::None)
@@ -53,6 +55,22 @@ impl Settings<'_> {
         let auth = Auth::Callers(Box::new(callers));
         self.note("--auth", &auth, source);
         Ok(auth)
+    }
+
+    /// Refuses a setting that would be for nothing where everybody may do everything.
+    fn needs_callers(
+        &self,
+        flag: Option<String>,
+        name: &'static str,
+        variable: &'static str,
+    ) -> Result<(), String> {
+        match self.given(flag, name, &[variable]) {
+            Some(Given { place, .. }) => Err(format!(
+                "{place}: callers are not told apart here, so everybody may do everything: say by \
+                 --auth how they are, or leave this out"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn policy(&mut self, flag: Option<String>, tokens: &[PathBuf]) -> Result<Policy, String> {

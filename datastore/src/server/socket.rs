@@ -6,7 +6,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ const LINGER: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Stage {
     at: AtomicU8,
+    /// Answers that are not written yet: the next request may come while one waits in the buffer.
+    answers: AtomicUsize,
     lingers: AtomicBool,
 }
 
@@ -36,30 +38,38 @@ const BUSY: u8 = 1;
 const IDLE: u8 = 2;
 
 impl Stage {
-    pub(super) fn busy(&self) {
-        self.at.store(BUSY, Ordering::Relaxed);
-    }
-
     pub(super) fn is_busy(&self) -> bool {
         self.at.load(Ordering::Relaxed) == BUSY
     }
 
-    fn idle(&self) {
-        self.at.store(IDLE, Ordering::Relaxed);
-    }
-
-    /// The caller is to hear why, even if it never stops talking.
-    pub(super) fn linger(&self) {
-        self.lingers.store(true, Ordering::Relaxed);
+    /// Whether the socket waits at its end for what the caller still sends: it is to hear a refusal, even if
+    /// it never stops talking. A head that is not over yet was refused for its length.
+    fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed) || self.at.load(Ordering::Relaxed) == HEAD
     }
 }
 
 /// Its end is the end of a request.
-pub(super) struct Answering(pub(super) Arc<Stage>);
+pub(super) struct Answering(Arc<Stage>);
+
+impl Answering {
+    pub(super) fn begin(stage: Arc<Stage>) -> Self {
+        stage.answers.fetch_add(1, Ordering::Relaxed);
+        stage.at.store(BUSY, Ordering::Relaxed);
+        Self(stage)
+    }
+
+    /// The caller is to hear why.
+    pub(super) fn linger(&self) {
+        self.0.lingers.store(true, Ordering::Relaxed);
+    }
+}
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.idle();
+        if self.0.answers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.at.store(IDLE, Ordering::Relaxed);
+        }
     }
 }
 
@@ -155,9 +165,12 @@ impl AsyncRead for Socket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(cx, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            // The head's time begins with its first byte.
-            let _was_idle =
+            // The head's time begins with its first byte, whatever the one before has left.
+            let begun =
                 self.stage.at.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
+            if begun.is_ok() {
+                self.silence = None;
+            }
         }
         self.check_silence(cx)?;
         read
@@ -197,7 +210,7 @@ impl AsyncWrite for Socket {
             Some(linger) => linger,
             none => {
                 ready!(Pin::new(&mut this.tcp).poll_shutdown(cx))?;
-                if !this.stage.lingers.load(Ordering::Relaxed) {
+                if !this.stage.lingers() {
                     return Poll::Ready(Ok(()));
                 }
                 none.insert(Box::pin(sleep(LINGER)))

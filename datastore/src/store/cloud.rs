@@ -24,7 +24,7 @@ use object_store::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use super::BoxError;
+use super::{BoxError, MAX_PREFIX};
 
 /// Who keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl Cloud {
             ));
         }
         let prefix = prefix.trim_end_matches('/');
-        let plain = prefix.bytes().all(|c| named(c) || c == b'/') && prefix.len() <= 60;
+        let plain = prefix.bytes().all(|c| named(c) || c == b'/') && prefix.len() <= MAX_PREFIX;
         let whole = prefix.is_empty()
             || prefix.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
         if !plain || !whole {
@@ -307,12 +307,12 @@ impl Cloud {
     }
 }
 
-/// No limit on a whole transfer, but on every step of it.
+/// No limit on a whole transfer. How long a step may take is [`Metered`](super::metered::Metered)'s to say: the
+/// client's own limit on silence also runs while a body is on its way to the backend.
 fn client() -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(Duration::from_secs(3))
-        .with_read_timeout(Duration::from_secs(30))
         .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
 }
 

@@ -15,7 +15,7 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload};
 use crate::seal::Form;
 
 use super::ranged::Source;
-use super::record::Known;
+use super::record::{Known, is_version};
 use super::sealed::blocks;
 use super::{KIB, Key, Store, StoreError, backend};
 
@@ -79,6 +79,9 @@ impl Store {
             .with_range(Some(GetRange::Bounded(stored)))
             .with_if_match(Some(meta.etag.clone()).filter(|etag| !etag.is_empty()));
         let found = self.objects.get_opts(&key.path()?, options).await?;
+        if !is_version(&found.meta, &meta.etag) {
+            return Err(StoreError::Replaced);
+        }
         self.stream(meta, found, range)
     }
 
@@ -129,24 +132,21 @@ impl Store {
         Ok((Meta { size, stored, form, etag, sha256 }, found, known))
     }
 
-    /// What is stored, and its digest, computed if nobody wrote it down; for callers whose turn it
-    /// is.
-    pub(super) async fn content(&self, path: &Path) -> Result<Option<(Meta, Sha256)>, StoreError> {
-        let (meta, found, _) = match self.look_once(path, true).await {
-            Err(StoreError::NotFound) => return Ok(None),
-            found => found?,
-        };
-        drop(found);
-        if let Some(sha256) = meta.sha256 {
-            return Ok(Some((meta, sha256)));
-        }
+    /// What is known of an object now, for callers whose turn it is.
+    pub(super) async fn look_at_path(&self, path: &Path) -> Result<Meta, StoreError> {
+        let (meta, ..) = self.look_once(path, true).await?;
+        Ok(meta)
+    }
+
+    /// The digest of an object that nobody wrote down.
+    pub(super) async fn computed(&self, path: &Path) -> Result<Sha256, StoreError> {
         let (meta, found, _) = self.look_once(path, false).await?;
         let mut hasher = Hasher::default();
         let mut bytes = self.stream(&meta, found, 0..meta.size)?;
         while let Some(piece) = bytes.try_next().await? {
             hasher.update(&piece);
         }
-        Ok(Some((meta, hasher.finish())))
+        Ok(hasher.finish())
     }
 
     /// The `part` that was asked for, which `found` brings as it lies there; all of an object is verified.

@@ -11,7 +11,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use datastore_api::{Attempt, RunKey, Sha256};
 use futures::TryStreamExt as _;
 use object_store::path::Path;
-use object_store::{PutMode, PutOptions};
 
 use super::{Store, StoreError, backend, index_prefix, parse, run_prefix};
 
@@ -51,11 +50,8 @@ impl Store {
         let (entry, content) = entry(now, run.run.as_ref());
         let prefix = index_prefix(run.namespace.as_ref(), run.layer.as_ref());
         let path = parse(&format!("{prefix}/{entry}"))?;
-        let options = PutOptions::from(PutMode::Create);
-        match self.objects.put_opts(&path, content.into_bytes().into(), options).await {
-            Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
-            Err(error) => Err(backend(error)),
-        }
+        // Its name says what is in it: to put it twice is to put it once.
+        self.put_own(&path, content.into_bytes().into()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counts what is asked of a backend, and how that ends.
+//! Counts what is asked of a backend, and how that ends; and gives up on one that says nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
@@ -18,6 +18,18 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
     Result,
 };
+use tokio::time::timeout;
+
+/// A backend that says nothing for so long is given up, in the middle of an answer as well.
+const SILENCE: Duration = Duration::from_secs(30);
+/// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
+const COMMIT: Duration = Duration::from_secs(14);
+const SLOWEST: usize = 64 << 10;
+
+/// So long a put of so many bytes may take.
+pub(super) fn patience(bytes: usize) -> Duration {
+    COMMIT + Duration::from_secs((bytes / SLOWEST) as u64)
+}
 
 /// What a backend was asked so far. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +61,17 @@ impl Calls {
     }
 
     async fn noted<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.within(SILENCE, call, work).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        call: Call,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let mut under = self.begin(call, "given_up");
-        let result = work.await;
+        let result = timeout(limit, work).await.unwrap_or_else(|_| Err(silent(limit)));
         match &result {
             Ok(_) => under.outcome = "ok",
             Err(error) => under.failed(error),
@@ -65,8 +86,18 @@ impl Calls {
         stream: BoxStream<'static, Result<T>>,
     ) -> BoxStream<'static, Result<T>> {
         let mut under = self.begin(call, "ok");
-        stream.inspect_err(move |error| under.failed(error)).boxed()
+        let patient = stream::try_unfold(stream, async |mut stream| {
+            let next = timeout(SILENCE, stream.try_next()).await;
+            let next = next.unwrap_or_else(|_| Err(silent(SILENCE)))?;
+            Ok(next.map(|item| (item, stream)))
+        });
+        patient.inspect_err(move |error| under.failed(error)).boxed()
     }
+}
+
+fn silent(limit: Duration) -> Error {
+    let source = format!("no answer within {limit:?}").into();
+    Error::Generic { store: "storage", source }
 }
 
 /// A call under way; its end is noted.
@@ -126,7 +157,8 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.calls.noted("put", self.behind.put_opts(location, payload, options)).await
+        let limit = patience(payload.content_length());
+        self.calls.within(limit, "put", self.behind.put_opts(location, payload, options)).await
     }
 
     async fn put_multipart_opts(
@@ -190,8 +222,9 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
 #[async_trait]
 impl MultipartUpload for Metered<Box<dyn MultipartUpload>> {
     fn put_part(&mut self, data: PutPayload) -> BoxFuture<'static, Result<()>> {
+        let limit = patience(data.content_length());
         let (part, calls) = (self.behind.put_part(data), self.calls.clone());
-        async move { calls.noted("part", part).await }.boxed()
+        async move { calls.within(limit, "part", part).await }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {

@@ -48,11 +48,39 @@ impl Store {
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = parse(key)?;
         let _turn = self.turn(&path).await;
-        self.remove(&path).await?;
+        self.delete_now(&path).await
+    }
+
+    /// Does so if it is still the object that a listing showed; whether it was. One that is not there is.
+    pub async fn delete_unchanged(&self, object: &Object) -> Result<bool, StoreError> {
+        let path = parse(&object.key)?;
+        let _turn = self.turn(&path).await;
+        match self.objects.head(&path).await.map_err(StoreError::from) {
+            // The answer to a HEAD has no fractions of a second.
+            Ok(now)
+                if now.size != object.size
+                    || timestamp(&now).as_second() != object.modified.as_second() =>
+            {
+                return Ok(false);
+            }
+            Ok(_) | Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        self.delete_now(&path).await?;
+        Ok(true)
+    }
+
+    async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
+        self.remove(path).await?;
         if path.as_ref().starts_with(".plancha/") {
             return Ok(());
         }
-        self.remove(&record_path(&path)?).await
+        // Another process may have put it anew, and its record.
+        match self.objects.head(path).await {
+            Err(object_store::Error::NotFound { .. }) => self.remove(&record_path(path)?).await,
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The backend's clock.

@@ -23,9 +23,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::metered::patience;
 use super::parts::{Blocks, Parts};
 use super::record::{FORM, METADATA};
-use super::{BoxError, KIB, Key, Provider, Store, StoreError, backend, random};
+use super::{BoxError, Key, Provider, Store, StoreError, backend, random};
 use crate::seal::{Form, Sealing};
 
 /// On what terms an object is put.
@@ -37,10 +38,7 @@ pub struct Terms {
     pub create: bool,
 }
 
-/// A put of a few bytes is given up after so long; a larger one at this speed.
-const COMMIT: Duration = Duration::from_secs(14);
-const SLOWEST: usize = 64 * KIB;
-/// So long it may take, after that, to see what became of it.
+/// So long it may take, after what a put may take, to see what became of it.
 const LOOK: Duration = Duration::from_secs(5);
 /// Before each further try where the backend says that something is there, and nothing is.
 const PAUSES: [Duration; 3] =
@@ -68,7 +66,8 @@ impl Store {
         let (store, key) = (self.clone(), key.clone());
         let upload = async move {
             if let Key::File(run, attempt, _) = key {
-                store.index(&run, attempt).await?;
+                let indexed = timeout(patience(0), store.index(&run, attempt)).await;
+                indexed.map_err(backend)??;
             }
             let (form, sealing) = store.sealing()?;
             let hasher = Hasher::default();
@@ -109,12 +108,13 @@ impl Store {
         path: &Path,
         terms: Terms,
         bytes: PutPayload,
-        Received { size, sha256, form }: Received,
+        received: Received,
     ) -> Result<Sha256, StoreError> {
+        let Received { size, sha256, form, .. } = received;
         let _turn = self.turn(path).await;
         // Where the backend cannot create, the turn keeps at least our own puts apart.
         if terms.create && !self.creates() {
-            match self.there(path, sha256).await? {
+            match timeout(LOOK, self.there(path, &received)).await.map_err(backend)?? {
                 There::Nothing => {}
                 There::Same => return Ok(sha256),
                 There::Other => return Err(StoreError::Exists),
@@ -122,7 +122,7 @@ impl Store {
         }
         let attributes = self.attributes(Some(sha256), form, None);
         let carried = !attributes.is_empty();
-        let put = self.put_whole(path, terms.create, &bytes, attributes, sha256).await?;
+        let put = self.put_whole(path, terms.create, &bytes, attributes, &received).await?;
         if let Some(put) = put
             && !carried
         {
@@ -139,21 +139,28 @@ impl Store {
         create: bool,
         bytes: &PutPayload,
         attributes: Attributes,
-        sha256: Sha256,
+        received: &Received,
     ) -> Result<Option<PutResult>, StoreError> {
-        let time = COMMIT + Duration::from_secs((bytes.content_length() / SLOWEST) as u64);
-        let deadline = Instant::now() + time;
-        let mut mode = if create { PutMode::Create } else { PutMode::Overwrite };
+        let look = async || {
+            let there = timeout(LOOK, self.there(path, received)).await;
+            there.unwrap_or_else(|late| Err(backend(late)))
+        };
+        let deadline = Instant::now() + patience(bytes.content_length());
+        let mut is_unconditional = !create;
         let mut retried = false;
         let mut pauses = PAUSES.into_iter();
         loop {
             let options = PutOptions {
-                mode: mode.clone(),
+                mode: if is_unconditional { PutMode::Overwrite } else { PutMode::Create },
                 attributes: attributes.clone(),
                 ..PutOptions::default()
             };
             let put = self.objects.put_opts(path, bytes.clone(), options);
             let error = match timeout_at(deadline, put).await {
+                // A creation that had to go without its condition may have come after another's.
+                Ok(Ok(_)) if create && is_unconditional && look().await? == There::Other => {
+                    return Err(StoreError::Exists);
+                }
                 Ok(Ok(put)) => return Ok(Some(put)),
                 Ok(Err(error)) => error,
                 Err(late) => Error::Generic { store: "storage", source: late.into() },
@@ -162,8 +169,7 @@ impl Store {
             if !is_there && !self.may_have_happened(&error) {
                 return Err(backend(error));
             }
-            let there = timeout(LOOK, self.there(path, sha256)).await;
-            match there.unwrap_or_else(|late| Err(backend(late))) {
+            match look().await {
                 Ok(There::Same) => return Ok(None),
                 Ok(There::Other) if create => return Err(StoreError::Exists),
                 Ok(There::Other) | Err(_) => return Err(backend(error)),
@@ -179,8 +185,12 @@ impl Store {
             }
             if self.is_azure() && pauses.len() == 0 {
                 // Blocks of an upload that was given up lie there for a week, and only a put
-                // without a condition removes them. Nothing visible is there: we have just looked.
-                mode = PutMode::Overwrite;
+                // without a condition removes them, if still nothing visible is there.
+                match look().await? {
+                    There::Nothing => is_unconditional = true,
+                    There::Same => return Ok(None),
+                    There::Other => return Err(StoreError::Exists),
+                }
             }
         }
     }
@@ -212,11 +222,12 @@ impl Store {
         path: &Path,
         terms: Terms,
         mut parts: Parts,
-        Received { size, sha256, form }: Received,
+        received: Received,
     ) -> Result<Sha256, StoreError> {
+        let Received { size, sha256, form, .. } = received;
         let _turn = self.turn(path).await;
         if terms.create {
-            let there = self.there(path, sha256).await;
+            let there = self.there(path, &received).await;
             if !matches!(there, Ok(There::Nothing)) {
                 parts.abort().await;
                 return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
@@ -227,7 +238,7 @@ impl Store {
             Err(error) => {
                 let Some(etag) = self.uploaded(path, &parts.id).await else {
                     parts.abort().await;
-                    return match self.there_after(path, sha256, parts.before, &error).await {
+                    return match self.there_after(path, &received, parts.before, &error).await {
                         There::Same => Ok(sha256),
                         There::Other if terms.create => Err(StoreError::Exists),
                         There::Other => Ok(sha256),
@@ -258,7 +269,7 @@ impl Store {
     async fn there_after(
         &self,
         path: &Path,
-        sha256: Sha256,
+        received: &Received,
         before: Option<String>,
         error: &Error,
     ) -> There {
@@ -266,7 +277,7 @@ impl Store {
         if !removed || self.tag(path).await == before {
             return There::Nothing;
         }
-        self.there(path, sha256).await.unwrap_or(There::Nothing)
+        self.there(path, received).await.unwrap_or(There::Nothing)
     }
 
     /// The tag of what lies there now.
@@ -278,9 +289,19 @@ impl Store {
         self.traits.provider == Some(Provider::Azure)
     }
 
-    /// What lies at a place where bytes of this digest are to be.
-    async fn there(&self, path: &Path, sha256: Sha256) -> Result<There, StoreError> {
-        let Some((meta, there)) = self.content(path).await? else { return Ok(There::Nothing) };
+    /// What lies at a place where these bytes are to be.
+    async fn there(&self, path: &Path, received: &Received) -> Result<There, StoreError> {
+        let Received { plain, sha256, .. } = *received;
+        let meta = match self.look_at_path(path).await {
+            Err(StoreError::NotFound) => return Ok(There::Nothing),
+            meta => meta?,
+        };
+        let there = match meta.sha256 {
+            Some(there) => there,
+            // What others have stored is read only if it may be the same.
+            None if meta.size != plain => return Ok(There::Other),
+            None => self.computed(path).await?,
+        };
         if there != sha256 {
             return Ok(There::Other);
         }
@@ -372,6 +393,8 @@ struct Incoming<S> {
 /// What was received, as it lies there.
 #[derive(Clone, Copy)]
 struct Received {
+    /// Of what came in.
+    plain: u64,
     /// Of what lies there.
     size: u64,
     /// Of what came in.
@@ -416,7 +439,7 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
             Some(announced) if announced != received => {
                 Err(StoreError::Digest { announced, received })
             }
-            _ => Ok(Received { size: self.size, sha256: received, form }),
+            _ => Ok(Received { plain: self.plain, size: self.size, sha256: received, form }),
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::get::ByteStream;
 use super::parts::{Blocks, Pool};
+use super::record::is_version;
 use super::{KIB, MIB, StoreError, backend};
 
 /// Bytes of each part of a large object.
@@ -65,7 +66,15 @@ impl Source {
         let tag = Some(self.etag.clone()).filter(|etag| !etag.is_empty());
         let options =
             GetOptions::new().with_range(Some(GetRange::Bounded(range))).with_if_match(tag);
-        Ok(self.objects.get_opts(&self.path, options).await?.into_stream())
+        let found = self.objects.get_opts(&self.path, options).await?;
+        if !is_version(&found.meta, &self.etag) {
+            let path = self.path.to_string();
+            return Err(object_store::Error::Precondition {
+                path,
+                source: "it was replaced".into(),
+            });
+        }
+        Ok(found.into_stream())
     }
 
     /// One part while the next few are fetched. Nothing is before the first is asked for: whoever waits

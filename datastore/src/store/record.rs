@@ -22,8 +22,9 @@ pub(super) const FORM: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowe
 pub(super) enum Known {
     /// This is it, and so the object lies there.
     Digest(Sha256, Form),
-    /// There is a record, but of another version of the object.
-    Another,
+    /// There is a record, but of another version of the object; perhaps how that lay there, if this one
+    /// may be a copy of it.
+    Another(Option<Form>),
     /// No digest; perhaps how it lies there.
     Nothing(Option<Form>),
 }
@@ -85,12 +86,20 @@ impl Store {
             return Ok(Known::Nothing(form));
         };
         let etag = meta.e_tag.as_deref().unwrap_or_default();
-        if bare(&record.etag) == bare(etag) && record.size == meta.size {
-            let form = record.form.map_or(Ok(Form::Plain), |text| text.parse());
-            return Ok(Known::Digest(record.sha256, form.map_err(backend)?));
+        if record.size != meta.size {
+            return Ok(Known::Another(form));
         }
-        Ok(Known::Another)
+        let recorded = record.form.map(|text| text.parse::<Form>()).transpose().map_err(backend)?;
+        if bare(&record.etag) == bare(etag) {
+            return Ok(Known::Digest(record.sha256, recorded.unwrap_or(Form::Plain)));
+        }
+        Ok(Known::Another(form.or(recorded)))
     }
+}
+
+/// Whether this is the version that was asked for by its tag: not every server heeds the condition.
+pub(super) fn is_version(found: &ObjectMeta, etag: &str) -> bool {
+    found.e_tag.as_deref().is_none_or(|found| etag.is_empty() || bare(found) == bare(etag))
 }
 
 /// A tag as some answers write it: without quotes, and without the sign of a weak one.

@@ -55,9 +55,12 @@ impl Store {
                 Some((_, run)) if run.starts_with('-') => {
                     indexed.insert(run[1..].to_owned());
                 }
-                Some(_) => {
-                    indexed.insert(self.entry_content(&prefix, name).await?);
-                }
+                Some(_) => match self.entry_content(&prefix, name).await {
+                    Ok(run) => drop(indexed.insert(run)),
+                    // It was deleted meanwhile.
+                    Err(StoreError::NotFound) => {}
+                    Err(error) => return Err(error),
+                },
                 None => {}
             }
         }
