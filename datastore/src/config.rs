@@ -419,6 +419,14 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_for_callers_who_are_not_told_apart_is_refused() {
+        for words in ["--policy /nowhere", "--isolation burrito"] {
+            let refused = refusal(&format!("datastore serve {words}"), &[HOME]);
+            assert!(refused.contains("everybody may do everything"), "{refused}");
+        }
+    }
+
+    #[test]
     fn ds24_the_environment_goes_over_the_file_and_plancha_storage_over_both() {
         let yaml =
             "datastore: {addr: ':9000', storage: {s3: {bucket: from-file, usePathStyle: true}}}";

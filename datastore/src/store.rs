@@ -462,6 +462,13 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_key_leaves_room_for_its_record() {
+        let path = Path::parse("k".repeat(MAX_KEY)).unwrap();
+        let record = record_path(&path).unwrap();
+        assert_eq!(MAX_PREFIX + "/".len() + record.as_ref().len(), 1024);
+    }
+
+    #[test]
     fn a_full_disk_is_found_at_the_end_of_the_chain() {
         let generic = |kind: io::ErrorKind| object_store::Error::Generic {
             store: "LocalFileSystem",

@@ -259,9 +259,17 @@ async fn a_client_that_pauses_longer_than_the_backend_waits_gets_all() {
 
 #[tokio::test]
 async fn what_is_replaced_while_it_is_read_is_broken_off_and_never_a_mix() {
-    for datastore in TestDatastore::doubles().await {
+    let heeding = TestDatastore::doubles().await.into_iter().map(|datastore| (datastore, true));
+    let others = TestDatastore::doubles().await.into_iter().map(|datastore| (datastore, false));
+    for (datastore, heeds_conditions) in heeding.chain(others) {
         let (old, new) = (noise(40 * MIB, 1), noise(40 * MIB, 2));
-        stored(&datastore, URL, old.clone()).await;
+        if heeds_conditions {
+            stored(&datastore, URL, old.clone()).await;
+        } else {
+            // Nothing verifies what another program has stored.
+            datastore.cloud().put(FILE, old.clone());
+            datastore.cloud().ignore_conditions();
+        }
         datastore.cloud().pace(Pace { bytes_per_second: 40 << 20, ..Pace::default() });
         let mut answer = request(&datastore, Method::GET, URL).send().await.unwrap();
         let first = answer.chunk().await.unwrap().unwrap().to_vec();
@@ -271,6 +279,75 @@ async fn what_is_replaced_while_it_is_read_is_broken_off_and_never_a_mix() {
         let rest = answer.bytes().await;
         assert!(rest.is_err() || [&first[..], &rest.unwrap()].concat() == old);
     }
+}
+
+#[tokio::test]
+async fn a_range_is_never_of_another_version_than_its_tag_says() {
+    for datastore in TestDatastore::doubles().await {
+        datastore.cloud().ignore_conditions();
+        stored(&datastore, URL, "the old one").await;
+        let delay = Duration::from_millis(500);
+        datastore.cloud().fault(CloudFault { delay, ..gets() });
+        let part = request(&datastore, Method::GET, URL).header("range", "bytes=4-6");
+        let (part, ()) = tokio::join!(send(part), async {
+            while asked(datastore.cloud(), "GET") == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            datastore.cloud().put(FILE, "THE NEW ONE");
+        });
+        assert_eq!((part.status, part.text()), (206, "NEW".to_owned()));
+        assert!(part.header("etag").unwrap().starts_with("\"be-"));
+    }
+}
+
+/// Seven MiB in one piece, and 12 in parts, at a speed at which each takes more than half a minute.
+#[tokio::test]
+async fn an_upload_that_moves_slowly_is_not_given_up() {
+    let slow = async |size: usize| {
+        let double = Double::start(Dialect::S3);
+        let datastore = TestDatastore::with(double.storage()).await;
+        get(&datastore, URL).await;
+        double.pace(Pace { bytes_per_second: 150 << 10, ..Pace::default() });
+        assert_eq!(put(&datastore, URL, noise(size, 1)).await.status, 200, "{size}");
+        assert_eq!(double.object(FILE).unwrap().len(), size);
+    };
+    tokio::join!(slow(7 * MIB), slow(12 * MIB));
+}
+
+#[tokio::test]
+async fn a_creation_where_others_have_stored_something_larger_is_412_at_once() {
+    for datastore in TestDatastore::doubles().await {
+        datastore.cloud().put(FILE, noise(64 * MIB, 1));
+        datastore.cloud().pace(Pace { bytes_per_second: 4 << 20, ..Pace::default() });
+        let since = Instant::now();
+        assert_eq!(create(&datastore, b"small".to_vec()).await.status, 412);
+        assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_entry_met_a_conflict_is_found_all_the_same() {
+    for datastore in TestDatastore::doubles().await {
+        let (method, key) = ("PUT", ".plancha/runs");
+        let conflict = CloudFault { method, key, times: 1, status: 409, ..CloudFault::default() };
+        datastore.cloud().fault(conflict);
+        // Either it is put again, or the caller knows.
+        while put(&datastore, URL, "body").await.status != 200 {}
+        let runs = get(&datastore, "runs?namespace=team-a&layer=network").await.json();
+        assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_says_nothing_at_all_is_500_within_20_s() {
+    let double = Double::start(Dialect::S3);
+    let datastore = TestDatastore::with(double.storage()).await;
+    get(&datastore, URL).await;
+    let delay = Duration::from_mins(1);
+    double.fault(CloudFault { delay, times: FOR_EVER, ..CloudFault::default() });
+    let since = Instant::now();
+    assert_eq!(put(&datastore, URL, "body").await.status, 500);
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
 }
 
 #[tokio::test]

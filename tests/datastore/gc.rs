@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use datastore::commands;
 use datastore::config::{Place, Tool};
 use datastore::gc::Rules;
+use datastore::kind::Kind;
 use datastore::store::Storage;
 use support::{Dialect, TestDatastore};
 
@@ -254,6 +255,50 @@ async fn beside_traffic_nothing_young_is_lost() {
         let url = format!("plans?namespace=a&layer=b&run=r{run}&attempt=0&format=json");
         assert_eq!(get(&datastore, &url).await.text(), "12345");
     }
+}
+
+/// Puts a bundle anew, as soon as another is deleted.
+struct Renewer {
+    told: Vec<u8>,
+    renewed: std::path::PathBuf,
+}
+
+impl std::io::Write for Renewer {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if text.starts_with(b"deleted") && !self.told.starts_with(b"deleted") {
+            std::fs::write(&self.renewed, "renewed")?;
+        }
+        self.told.write(text)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_put_anew_while_others_of_its_ref_are_deleted_stays() {
+    let datastore = TestDatastore::temporary().await;
+    let directory = datastore.root().join("repositories/a/b/main");
+    std::fs::create_dir_all(&directory).unwrap();
+    for number in 0..100 {
+        let bundle = directory.join(format!("{number:040x}.gitbundle"));
+        std::fs::write(&bundle, "old").unwrap();
+        age(&bundle, 2);
+    }
+    let rules = Rules {
+        keep_runs: None,
+        max_age: BTreeMap::from([(Kind::Bundle, Duration::from_secs(HOUR))]),
+        min_age: Duration::from_secs(HOUR),
+        dry_run: false,
+    };
+    // All are of one age, but one is the newest and stays anyway.
+    let renewed = [98, 97].map(|number| directory.join(format!("{number:040x}.gitbundle")));
+    let mut out = Renewer { told: Vec::new(), renewed: renewed[0].clone() };
+    let place = Place::plain(Storage::File(datastore.root()));
+    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
+    assert!(!renewed[1].exists());
+    assert_eq!(std::fs::read_to_string(&renewed[0]).unwrap(), "renewed");
 }
 
 /// Puts a file into r3 as soon as something of r1 is deleted.

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use datastore::kind::Kind;
 use datastore::limits::Limits;
 use futures::stream;
+use nix::sys::signal::Signal;
 use reqwest::{Body, Method};
 use support::TestDatastore;
+use tempfile::TempDir;
 
 use crate::http::{CLIENT, RUN, get, noise, put, request, send, stored};
+use crate::process::Running;
 
 const MIB: usize = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
@@ -104,6 +107,86 @@ async fn a_head_has_16_kib() {
         let answer = send(CLIENT.get(healthz).header("x-long", "a".repeat(length))).await;
         assert_eq!(answer.status, status, "{length}");
     }
+}
+
+#[test]
+fn heads_that_do_not_end_hold_little_memory() {
+    let root = TempDir::new().unwrap();
+    let datastore = Running::start(root.path(), &[]);
+    let head = format!("GET /healthz HTTP/1.1\r\nx-long: {}", "a".repeat(250 << 10));
+    let heads = (0..400).map(|_| {
+        let mut socket = datastore.connect();
+        // It may be refused before all of it is sent.
+        let _refused = socket.write_all(head.as_bytes());
+        socket
+    });
+    let heads = heads.collect::<Vec<_>>();
+    assert_eq!(datastore.get("/healthz").0, 200);
+    assert!(datastore.memory() < 75, "{} MiB", datastore.memory());
+    drop(heads);
+}
+
+/// Asks for a plan of 200 KiB so often without reading an answer that one is stuck on its way.
+fn stuck(mut socket: TcpStream) -> TcpStream {
+    for _ in 0..100 {
+        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
+        socket.write_all(get.as_bytes()).unwrap();
+    }
+    std::thread::sleep(SECOND);
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_keeps_its_memory_until_it_is_written() {
+    let limits = Limits { memory: 64 << 10, wait: SECOND / 4, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let plan = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &plan, noise(200 << 10, 1)).await;
+    let reader = stuck(connect(&datastore));
+    assert_eq!(get(&datastore, &plan).await.status, 503);
+    drop(reader);
+    let since = Instant::now();
+    while get(&datastore, &plan).await.status != 200 {
+        assert!(since.elapsed() < 5 * SECOND, "it is never given back");
+    }
+}
+
+#[test]
+fn an_answer_that_is_on_its_way_at_the_end_is_written_whole() {
+    let root = TempDir::new().unwrap();
+    let mut datastore = Running::start(root.path(), &[]);
+    let mut upload = datastore.begin(200 << 10, &noise(200 << 10, 1));
+    assert!(rest(&mut upload).starts_with("HTTP/1.1 200 "));
+    let mut reader = stuck(datastore.connect());
+    datastore.signal(Signal::SIGTERM);
+    std::thread::sleep(3 * SECOND);
+    let mut answers = Vec::new();
+    reader.read_to_end(&mut answers).unwrap();
+    let heads = answers.windows(12).filter(|part| part == b"HTTP/1.1 200").count();
+    let head = answers.windows(4).position(|part| part == b"\r\n\r\n").unwrap() + 4;
+    // Each head is as long as the first, but for its id, which counts up.
+    let length = heads * (head + (200 << 10));
+    assert!(answers.len().abs_diff(length) < 4 * heads, "{} of {length} bytes", answers.len());
+    assert_eq!(datastore.wait().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_after_a_long_answer_has_its_own_time() {
+    let limits = Limits { head: SECOND / 4, memory: MIB, wait: SECOND, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let plan = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &plan, "body").await;
+    let mut holds_all = connect(&datastore);
+    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
+    write!(holds_all, "PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .unwrap();
+    tokio::time::sleep(SECOND / 10).await;
+    let mut socket = connect(&datastore);
+    write!(socket, "GET /api/{plan} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    tokio::time::sleep(SECOND / 10).await;
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let answers = rest(&mut socket);
+    assert!(answers.starts_with("HTTP/1.1 503 ") && answers.contains("HTTP/1.1 200 "), "{answers}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -312,6 +312,27 @@ async fn an_upload_whose_digest_was_never_written_down_is_known_as_encrypted_all
     assert!(answer.body == plain);
 }
 
+#[tokio::test]
+async fn a_copy_of_an_encrypted_object_is_read_with_its_key_and_with_no_other() {
+    let root = TempDir::new().unwrap();
+    let url = format!("artifacts?{RUN}&attempt=0&name=a");
+    // Nothing in it would tell that it is encrypted.
+    let plain = noise(1023, 1);
+    stored(&over(&root, sealed(KEY)).await, &url, plain.clone()).await;
+    let file = root.path().join("layers/team-a/network/plan-1/0/a");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(root.path().join("another"), b"takes its inode").unwrap();
+    std::fs::write(&file, bytes).unwrap();
+    assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.body, plain);
+    for at_rest in [AtRest::default(), sealed("another")] {
+        assert_eq!(get(&over(&root, at_rest).await, &url).await.status, 500);
+    }
+    // What is as long, and something else, is what it is.
+    std::fs::write(&file, vec![b'a'; 1040]).unwrap();
+    assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.body, [b'a'; 1040]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_replaced_while_it_is_looked_at_is_the_new_one() {
     let double = Double::start(Dialect::S3);

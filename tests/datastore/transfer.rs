@@ -2,13 +2,15 @@
 
 use std::fs::{File, FileTimes};
 use std::io::Write as _;
+use std::time::Duration;
 
 use datastore_api::Sha256;
 use futures::future::join_all;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use reqwest::Method;
-use support::TestDatastore;
+use reqwest::header::HeaderValue;
+use support::{CloudFault, Dialect, Double, TestDatastore};
 
 use crate::http::{Answer, RUN, etag, files, get, noise, put, request, send, stored};
 
@@ -25,6 +27,44 @@ async fn with(
 ) -> Answer {
     let request = request(datastore, method, URL).body(body.to_vec());
     send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+}
+
+#[tokio::test]
+async fn if_match_names_one_version_and_no_other() {
+    let datastore = TestDatastore::memory().await;
+    let url = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &url, "body").await;
+    let tag = etag(b"body");
+    let ask = async |tags: &[&[u8]]| {
+        let mut get = request(&datastore, Method::GET, &url);
+        for tag in tags {
+            get = get.header("if-match", HeaderValue::from_bytes(tag).unwrap());
+        }
+        send(get).await.status
+    };
+    assert_eq!(ask(&[tag.as_bytes()]).await, 200);
+    assert_eq!(ask(&[b"\"other\"", tag.as_bytes()]).await, 200, "on another line");
+    assert_eq!(ask(&[b"\"other\""]).await, 412);
+    assert_eq!(ask(&[format!("W/{tag}").as_bytes()]).await, 412, "a weak one");
+    assert_eq!(ask(&[b"\"\xff\""]).await, 412, "one that is no text");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_match_is_not_answered_with_what_came_after_it_was_looked_at() {
+    let double = Double::start(Dialect::S3);
+    let datastore = TestDatastore::with(double.storage()).await;
+    let url = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
+    stored(&datastore, url, "old").await;
+    let (method, key, delay) = ("GET", "plan.bin", Duration::from_secs(1));
+    double.fault(CloudFault { method, key, times: 1, delay, ..CloudFault::default() });
+    let read = request(&datastore, Method::GET, url).header("if-match", etag(b"old"));
+    let (read, ()) = tokio::join!(send(read), async {
+        while !double.requests().iter().any(|request| request.starts_with("GET layers/")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stored(&datastore, url, "new").await;
+    });
+    assert_eq!(read.status, 412);
 }
 
 #[tokio::test]

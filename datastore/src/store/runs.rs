@@ -220,4 +220,19 @@ mod tests {
         assert!(cursor.text().unwrap().len() < 1300);
         assert_eq!(Cursor::default().text(), None);
     }
+
+    #[test]
+    fn runs_whose_digests_begin_alike_are_all_shown() {
+        let mut cursor = Cursor::default();
+        // `sha256` of these has the same first 6 digits.
+        let alike = |run: &str| Sha256::of(run.as_bytes()).to_string()[..6].to_owned();
+        let mut seen = std::collections::HashMap::new();
+        let both = (0..100_000).find_map(|number| {
+            let run = format!("-run-{number}");
+            seen.insert(alike(&run), run.clone()).map(|other| [other, run])
+        });
+        for run in both.unwrap() {
+            assert!(cursor.shows(&run), "{run}");
+        }
+    }
 }
