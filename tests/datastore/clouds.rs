@@ -383,6 +383,9 @@ async fn what_will_not_get_better_is_refused_at_the_start_with_the_way_out() {
         ("AWS_SKIP_SIGNATURE", "true"),
     ]);
     Store::open(&unsigned).unwrap().start().await.unwrap();
+    let express = Double::start(Dialect::S3).storage_with(&[("AWS_S3_EXPRESS", "true")]);
+    let told = Store::open(&express).unwrap_err().to_string();
+    assert!(told.contains("use a general purpose bucket"), "{told}");
     let half = Double::start(Dialect::S3).storage_with(&[("AWS_SECRET_ACCESS_KEY", "")]);
     let told = Store::open(&half).unwrap_err().to_string();
     assert!(told.contains("Missing SecretAccessKey"), "{told}");

@@ -190,6 +190,9 @@ fn what_does_not_finish_in_time_is_broken_off_without_a_trace() {
     assert_eq!(datastore.wait().code(), Some(0));
     let left = files(directory.path());
     assert!(left.iter().all(|path| path.starts_with(".plancha/runs")), "{left:?}");
+    let log = datastore.log.lock().unwrap().clone();
+    let told = log.lines().filter(|line| line.contains("/api/plans")).collect::<Vec<_>>();
+    assert!(told.len() == 1 && told[0].contains("audit: its caller left"), "{told:?}");
 }
 
 #[test]

@@ -233,6 +233,11 @@ impl Cloud {
 
     pub(super) fn open(&self) -> Result<Opened, BoxError> {
         match self.provider {
+            Provider::S3 if self.variables.is_true("AWS_S3_EXPRESS") => Err(
+                "AWS_S3_EXPRESS: a directory bucket lists in no order, and the runs of a layer and `gc` \
+                 need one: use a general purpose bucket"
+                    .into(),
+            ),
             Provider::S3 => {
                 let s3 = Arc::new(self.s3()?);
                 let credentials = Arc::clone(s3.credentials());
@@ -352,10 +357,15 @@ impl Variables {
 
     /// Whether requests go out without a signature: to a server that everybody may use.
     fn skip_signature(&self) -> bool {
-        // As the builders read it.
-        let is_true = |text: &str| ["1", "true", "on", "yes", "y"].contains(&text);
-        let mut named = self.0.iter().filter(|(name, _)| name.ends_with("_SKIP_SIGNATURE"));
-        named.any(|(_, value)| is_true(&value.expose_secret().to_ascii_lowercase()))
+        ["AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE"]
+            .iter()
+            .any(|name| self.is_true(name))
+    }
+
+    /// As the builders read it.
+    fn is_true(&self, name: &str) -> bool {
+        let text = self.get(name).unwrap_or_default().to_ascii_lowercase();
+        ["1", "true", "on", "yes", "y"].contains(&&*text)
     }
 
     /// Those that a builder knows.
