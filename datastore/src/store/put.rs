@@ -443,3 +443,114 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use futures::stream::{self, BoxStream};
+    use object_store::memory::InMemory;
+    use object_store::{
+        CopyOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, Result,
+    };
+
+    use super::super::{Inner, Traits};
+    use super::*;
+
+    /// Says of every creation that something is there, as Azure does of blocks that nobody has committed.
+    #[derive(Debug, Default)]
+    struct Uncommitted {
+        behind: InMemory,
+        creations: AtomicUsize,
+    }
+
+    impl fmt::Display for Uncommitted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("uncommitted")
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for Uncommitted {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            if options.mode == PutMode::Create {
+                self.creations.fetch_add(1, Ordering::Relaxed);
+                let source = "BlobAlreadyExists".into();
+                return Err(Error::AlreadyExists { path: path.to_string(), source });
+            }
+            self.behind.put_opts(path, payload, options).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            path: &Path,
+            options: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.behind.put_multipart_opts(path, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.behind.get_opts(path, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            paths: BoxStream<'static, Result<Path>>,
+        ) -> BoxStream<'static, Result<Path>> {
+            self.behind.delete_stream(paths)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.behind.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.behind.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+            self.behind.copy_opts(from, to, options).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
+        for others_come in [false, true] {
+            let azure = Arc::new(Uncommitted::default());
+            let provider = Some(Provider::Azure);
+            let traits = Traits { provider, ..Traits::memory() };
+            let store = Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits)));
+            let path = Path::parse("layers/a/b/c/0/plan.bin").unwrap();
+            let key = Key::at(path.as_ref()).unwrap();
+
+            let terms = Terms { create: true, ..Terms::default() };
+            let ours = stream::iter([Ok(Bytes::from_static(b"ours"))]);
+            let (put, ()) = tokio::join!(store.put(&key, terms, ours), async {
+                // The last look before the longest pause found nothing.
+                while azure.creations.load(Ordering::Relaxed) < 3 {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                sleep(PAUSES[2] / 2).await;
+                if others_come {
+                    azure.behind.put(&path, "theirs".into()).await.unwrap();
+                }
+            });
+            let there = azure.behind.get(&path).await.unwrap().bytes().await.unwrap();
+            if others_come {
+                assert!(matches!(put, Err(StoreError::Exists)), "{put:?}");
+                assert_eq!(there, "theirs");
+            } else {
+                assert_eq!(put.unwrap(), Sha256::of(b"ours"));
+                assert_eq!(there, "ours");
+            }
+        }
+    }
+}
