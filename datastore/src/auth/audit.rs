@@ -56,6 +56,7 @@ impl Audit {
         let params = Params::parse(self.uri.query().unwrap_or_default());
         tracing::info!(
             target: telemetry::AT_ONCE,
+            parent: None,
             id = self.noted.id(),
             caller = self.caller,
             method = %self.method,
