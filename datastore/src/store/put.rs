@@ -122,6 +122,9 @@ impl Store {
         }
         let attributes = self.attributes(Some(sha256), form, None);
         let carried = !attributes.is_empty();
+        if !carried {
+            self.announce(path, &received).await?;
+        }
         let put = self.put_whole(path, terms.create, &bytes, attributes, &received).await?;
         if let Some(put) = put
             && !carried
@@ -233,6 +236,9 @@ impl Store {
                 return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
             }
         }
+        if !self.traits.metadata {
+            self.announce(path, &received).await?;
+        }
         let etag = match parts.complete().await {
             Ok(put) => put.e_tag,
             Err(error) => {
@@ -252,6 +258,21 @@ impl Store {
             self.record(path, etag, size, sha256, form).await?;
         }
         Ok(sha256)
+    }
+
+    /// Writes down ahead how an encrypted object will lie where none is yet: one whose record was lost in a
+    /// power failure would be taken for plain.
+    async fn announce(&self, path: &Path, received: &Received) -> Result<(), StoreError> {
+        let Received { size, sha256, form, .. } = *received;
+        if form == Form::Plain {
+            return Ok(());
+        }
+        match self.objects.head(path).await {
+            Err(Error::NotFound { .. }) => {
+                self.record_of(path, String::new(), size, sha256, form).await
+            }
+            there => there.map(drop).map_err(backend),
+        }
     }
 
     /// The tag of the object that the upload of this id has made, if it has.
@@ -459,33 +480,35 @@ mod tests {
 
     use super::super::{Inner, Traits};
     use super::*;
+    use crate::seal::AtRest;
 
-    /// Says of every creation that something is there, as Azure does of blocks that nobody has committed.
-    #[derive(Debug, Default)]
-    struct Uncommitted {
+    /// Refuses some puts.
+    struct Refusing<F> {
         behind: InMemory,
-        creations: AtomicUsize,
+        refuses: F,
     }
 
-    impl fmt::Display for Uncommitted {
+    impl<F> fmt::Debug for Refusing<F> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("uncommitted")
+            fmt::Display::fmt(self, f)
+        }
+    }
+
+    impl<F> fmt::Display for Refusing<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refusing")
         }
     }
 
     #[async_trait]
-    impl ObjectStore for Uncommitted {
+    impl<F: Fn(&Path, &PutMode) -> Result<()> + Send + Sync + 'static> ObjectStore for Refusing<F> {
         async fn put_opts(
             &self,
             path: &Path,
             payload: PutPayload,
             options: PutOptions,
         ) -> Result<PutResult> {
-            if options.mode == PutMode::Create {
-                self.creations.fetch_add(1, Ordering::Relaxed);
-                let source = "BlobAlreadyExists".into();
-                return Err(Error::AlreadyExists { path: path.to_string(), source });
-            }
+            (self.refuses)(path, &options.mode)?;
             self.behind.put_opts(path, payload, options).await
         }
 
@@ -524,7 +547,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
         for others_come in [false, true] {
-            let azure = Arc::new(Uncommitted::default());
+            let creations = Arc::new(AtomicUsize::default());
+            let counted = Arc::clone(&creations);
+            // As Azure says it of blocks.
+            let refuses = move |path: &Path, mode: &PutMode| {
+                if *mode != PutMode::Create {
+                    return Ok(());
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                let source = "BlobAlreadyExists".into();
+                Err(Error::AlreadyExists { path: path.to_string(), source })
+            };
+            let azure = Arc::new(Refusing { behind: InMemory::new(), refuses });
             let provider = Some(Provider::Azure);
             let traits = Traits { provider, ..Traits::memory() };
             let store = Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits)));
@@ -535,7 +569,7 @@ mod tests {
             let ours = stream::iter([Ok(Bytes::from_static(b"ours"))]);
             let (put, ()) = tokio::join!(store.put(&key, terms, ours), async {
                 // The last look before the longest pause found nothing.
-                while azure.creations.load(Ordering::Relaxed) < 3 {
+                while creations.load(Ordering::Relaxed) < 3 {
                     sleep(Duration::from_millis(10)).await;
                 }
                 sleep(PAUSES[2] / 2).await;
@@ -552,5 +586,30 @@ mod tests {
                 assert_eq!(there, "ours");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn an_encrypted_object_that_lost_its_record_is_known_all_the_same() {
+        let puts = AtomicUsize::default();
+        // Of its record only the first is written: then the power fails.
+        let refuses = move |path: &Path, _: &PutMode| {
+            if path.as_ref().starts_with(".plancha/sha256/")
+                && puts.fetch_add(1, Ordering::Relaxed) > 0
+            {
+                return Err(Error::Generic { store: "power", source: "failed".into() });
+            }
+            Ok(())
+        };
+        let disk = Refusing { behind: InMemory::new(), refuses };
+        let traits = Traits { metadata: false, ..Traits::memory() };
+        let at_rest = AtRest { key: Some("key".into()), encrypts: true };
+        let store = Store(Arc::new(Inner::new(Arc::new(disk), traits))).at_rest(&at_rest);
+        let key = Key::at("layers/a/b/c/0/notes").unwrap();
+        // Neither text nor a known kind of file, and with the shortest padding.
+        let plain = Bytes::from((0..1023_u32).map(|n| (n * 37 % 251) as u8).collect::<Vec<_>>());
+        let body = stream::iter([Ok(plain.clone())]);
+        store.put(&key, Terms::default(), body).await.unwrap_err();
+        let (_, bytes) = store.open_whole(&key).await.unwrap();
+        assert_eq!(bytes.try_collect::<Vec<_>>().await.unwrap().concat(), plain);
     }
 }
