@@ -10,12 +10,12 @@ use datastore_api::digest::Hasher;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload};
+use object_store::{GetOptions, GetResult, GetResultPayload};
 
 use crate::seal::Form;
 
 use super::ranged::Source;
-use super::record::{Known, is_version};
+use super::record::{Known, get_version};
 use super::sealed::blocks;
 use super::{KIB, Key, Store, StoreError, backend};
 
@@ -75,13 +75,7 @@ impl Store {
             Form::Plain => range.clone(),
             Form::Cbc(..) => blocks(&range),
         };
-        let options = GetOptions::new()
-            .with_range(Some(GetRange::Bounded(stored)))
-            .with_if_match(Some(meta.etag.clone()).filter(|etag| !etag.is_empty()));
-        let found = self.objects.get_opts(&key.path()?, options).await?;
-        if !is_version(&found.meta, &meta.etag) {
-            return Err(StoreError::Replaced);
-        }
+        let found = get_version(&*self.objects, &key.path()?, &meta.etag, stored).await?;
         self.stream(meta, found, range)
     }
 

@@ -236,8 +236,11 @@ impl Store {
                 return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
             }
         }
-        if !self.traits.metadata {
-            self.announce(path, &received).await?;
+        if !self.traits.metadata
+            && let Err(error) = self.announce(path, &received).await
+        {
+            parts.abort().await;
+            return Err(error);
         }
         let etag = match parts.complete().await {
             Ok(put) => put.e_tag,

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, PutPayload};
+use object_store::{ObjectStore, PutPayload};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::get::ByteStream;
 use super::parts::{Blocks, Pool};
-use super::record::is_version;
+use super::record::get_version;
 use super::{KIB, MIB, StoreError, backend};
 
 /// Bytes of each part of a large object.
@@ -63,17 +63,7 @@ impl Source {
     }
 
     pub(super) async fn request(&self, range: Range<u64>) -> object_store::Result<Raw> {
-        let tag = Some(self.etag.clone()).filter(|etag| !etag.is_empty());
-        let options =
-            GetOptions::new().with_range(Some(GetRange::Bounded(range))).with_if_match(tag);
-        let found = self.objects.get_opts(&self.path, options).await?;
-        if !is_version(&found.meta, &self.etag) {
-            let path = self.path.to_string();
-            return Err(object_store::Error::Precondition {
-                path,
-                source: "it was replaced".into(),
-            });
-        }
+        let found = get_version(&*self.objects, &self.path, &self.etag, range).await?;
         Ok(found.into_stream())
     }
 

@@ -3,9 +3,14 @@
 //! A record names the `ETag` of the object that it was written for. Where that is not the object's,
 //! somebody else has put the object there (upstream, a restored backup), and its digest is unknown.
 
+use std::ops::Range;
+
 use datastore_api::Sha256;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectMeta, ObjectStoreExt as _};
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore,
+    ObjectStoreExt as _,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::seal::Form;
@@ -97,9 +102,23 @@ impl Store {
     }
 }
 
-/// Whether this is the version that was asked for by its tag: not every server heeds the condition.
-pub(super) fn is_version(found: &ObjectMeta, etag: &str) -> bool {
-    found.e_tag.as_deref().is_none_or(|found| etag.is_empty() || bare(found) == bare(etag))
+/// A part of the version of an object that this tag names, if it is not empty; of no other version, though not
+/// every server heeds the condition.
+pub(super) async fn get_version(
+    objects: &dyn ObjectStore,
+    path: &Path,
+    etag: &str,
+    range: Range<u64>,
+) -> object_store::Result<GetResult> {
+    let tag = Some(etag.to_owned()).filter(|etag| !etag.is_empty());
+    let options = GetOptions::new().with_range(Some(GetRange::Bounded(range))).with_if_match(tag);
+    let found = objects.get_opts(path, options).await?;
+    let there = found.meta.e_tag.as_deref().unwrap_or_default();
+    if etag.is_empty() || there.is_empty() || bare(there) == bare(etag) {
+        return Ok(found);
+    }
+    let path = path.to_string();
+    Err(object_store::Error::Precondition { path, source: "it was replaced".into() })
 }
 
 /// A tag as some answers write it: without quotes, and without the sign of a weak one.

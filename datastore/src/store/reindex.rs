@@ -55,12 +55,7 @@ impl Store {
                 Some((_, run)) if run.starts_with('-') => {
                     indexed.insert(run[1..].to_owned());
                 }
-                Some(_) => match self.entry_content(&prefix, name).await {
-                    Ok(run) => drop(indexed.insert(run)),
-                    // It was deleted meanwhile.
-                    Err(StoreError::NotFound) => {}
-                    Err(error) => return Err(error),
-                },
+                Some(_) => indexed.extend(self.entry_content(&prefix, name).await?),
                 None => {}
             }
         }

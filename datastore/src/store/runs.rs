@@ -136,22 +136,21 @@ impl Store {
         if let Some(run) = run.strip_prefix('-') {
             return Ok(Some(RunInfo { run: run.to_owned(), started }));
         }
-        match self.entry_content(prefix, entry).await {
-            Ok(run) => Ok(Some(RunInfo { run, started })),
-            // It was deleted meanwhile.
-            Err(StoreError::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let run = self.entry_content(prefix, entry).await?;
+        Ok(run.map(|run| RunInfo { run, started }))
     }
 
-    /// The name of a run whose entry is only a digest of it.
+    /// The name of a run whose entry is only a digest of it; none if that was deleted meanwhile.
     pub(super) async fn entry_content(
         &self,
         prefix: &Path,
         entry: &str,
-    ) -> Result<String, StoreError> {
-        let content = self.objects.get(&parse(&format!("{prefix}/{entry}"))?).await?;
-        String::from_utf8(content.bytes().await?.into()).map_err(backend)
+    ) -> Result<Option<String>, StoreError> {
+        let content = match self.objects.get(&parse(&format!("{prefix}/{entry}"))?).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            content => content?.bytes().await?,
+        };
+        String::from_utf8(content.into()).map(Some).map_err(backend)
     }
 }
 

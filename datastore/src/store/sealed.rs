@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta};
 
 use super::get::ByteStream;
-use super::record::{Known, is_version};
+use super::record::{Known, get_version};
 use super::{Inner, Store, StoreError, backend};
 use crate::seal::{
     AtRest, BLOCK, Form, HEAD, Key, Opening, Sealing, TAIL, looks_sealed, may_be_sealed, plain_size,
@@ -90,13 +90,8 @@ impl Store {
     }
 
     async fn bytes_of(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let options = GetOptions::new()
-            .with_range(Some(GetRange::Bounded(range)))
-            .with_if_match(meta.e_tag.clone().filter(|etag| !etag.is_empty()));
-        let found = self.objects.get_opts(&meta.location, options).await?;
-        if !is_version(&found.meta, meta.e_tag.as_deref().unwrap_or_default()) {
-            return Err(StoreError::Replaced);
-        }
+        let etag = meta.e_tag.as_deref().unwrap_or_default();
+        let found = get_version(&*self.objects, &meta.location, etag, range).await?;
         Ok(found.bytes().await?)
     }
 
