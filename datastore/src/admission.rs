@@ -158,11 +158,11 @@ impl Admission {
 }
 
 /// Refuses a request whose line and headers are longer than any of ours.
-pub(crate) fn small_head(request: &Request) -> Result<(), ApiError> {
+pub(crate) fn small_head(request: &Request) -> Result<(), Cause> {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     if headers.sum::<usize>() + path > HEAD {
-        return Err(ApiError { route: Route::Own, cause: Cause::Head });
+        return Err(Cause::Head);
     }
     Ok(())
 }

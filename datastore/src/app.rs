@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRef, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
@@ -87,8 +87,8 @@ impl Service {
     }
 
     async fn observed(&self, request: Request) -> Response {
-        if let Err(error) = admission::small_head(&request) {
-            return error.into_response();
+        if let Err(cause) = one_host(&request).and_then(|()| admission::small_head(&request)) {
+            return ApiError { route: Route::Own, cause }.into_response();
         }
         if !needs_caller(request.uri().path()) {
             return self.routed(request).await;
@@ -101,6 +101,13 @@ impl Service {
         let Ok(response) = self.0.router.clone().oneshot(request).await;
         response
     }
+}
+
+/// Refuses a request of HTTP/1.1 without a `Host`, and any with two: a proxy before us may have read the other.
+fn one_host(request: &Request) -> Result<(), Cause> {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    let may_be_missing = request.version() < Version::HTTP_11;
+    if hosts == 1 || hosts == 0 && may_be_missing { Ok(()) } else { Err(Cause::Host(hosts)) }
 }
 
 /// Everything below `/api` but its own description, whether or not it is there.

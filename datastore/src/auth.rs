@@ -177,6 +177,17 @@ impl Caller {
         }
     }
 
+    /// What it may not do, and who can change that.
+    pub(crate) fn denial(&self, access: Access) -> String {
+        let Access { namespace, kind, verb } = access;
+        let (name, verb) = (&self.name, verb.name());
+        let what = kind.map_or("runs and attempts".to_owned(), |kind| format!("`{kind}`"));
+        format!(
+            "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's policy \
+             (PLANCHA_POLICY) can allow it"
+        )
+    }
+
     /// Whether it may change how everything is kept.
     pub(crate) fn may_administer(&self) -> bool {
         match &self.rights {

@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
-use crate::auth::{NewToken, add_rules};
-use crate::config::{Place, Serve, Setting, Tool};
+use crate::StartError;
+use crate::auth::{Gate, NewToken, add_rules};
+use crate::config::{Config, Place, Serve, Setting, Tool};
 use crate::error::chain;
-use crate::store::{Ability, BoxError, Storage, Store, StoreError};
+use crate::store::{Ability, Storage, Store, StoreError};
+use crate::tls::Tls;
 
 /// A word could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +28,9 @@ pub enum CommandError {
     /// What was read is not what was stored.
     #[error("what was written so far must not be used")]
     Corrupt(#[source] StoreError),
-    /// The storage cannot be opened.
-    #[error("cannot use the storage {0}")]
-    Open(String, #[source] BoxError),
+    /// The service could not start on it.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// The storage is at fault.
     #[error("cannot {0}")]
     Storage(&'static str, #[source] StoreError),
@@ -52,7 +54,8 @@ impl CommandError {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) => 8,
             Self::Corrupt(_) => 9,
-            Self::Open(..) | Self::Storage(..) | Self::Unfit(_) | Self::Undeleted(_) => 10,
+            Self::Start(error) => error.exit_code(),
+            Self::Storage(..) | Self::Unfit(_) | Self::Undeleted(_) => 10,
             Self::Output(_) | Self::Token(_) => 1,
         }
     }
@@ -95,7 +98,8 @@ pub async fn run(at: &Place, tool: Tool, out: &mut impl Write) -> Result<(), Com
 }
 
 fn open(storage: &Storage) -> Result<Store, CommandError> {
-    Store::open(storage).map_err(|error| CommandError::Open(storage.to_string(), error))
+    let opened = Store::open(storage);
+    Ok(opened.map_err(|error| StartError::Storage(storage.to_string(), error))?)
 }
 
 async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
@@ -153,9 +157,10 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         writeln!(out, "{name:<16} {value}  ({source})")?;
     }
     out.flush()?;
-    let storage = &serve.config.storage;
+    let Config { storage, auth, tls, .. } = &serve.config;
     let store = open(storage)?;
-    store.start().await.map_err(|error| CommandError::Open(storage.to_string(), error))?;
+    let started = store.start().await;
+    started.map_err(|error| StartError::Storage(storage.to_string(), error))?;
     let results = store.probe_results();
     for ability in Ability::ALL {
         let can = match results.can(ability) {
@@ -166,5 +171,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         writeln!(out, "storage can {:<20} {can}", ability.name())?;
     }
     out.flush()?;
+    Gate::open(auth.clone()).await.map_err(StartError::Callers)?;
+    tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
 }

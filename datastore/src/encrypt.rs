@@ -35,7 +35,11 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         match parts.extensions.get::<Caller>() {
             Some(caller) if caller.may_administer() => Ok(Self),
-            _ => Err(Route::Own.error()(Cause::Forbidden)),
+            _ => Err(Route::Own.error()(Cause::Forbidden(
+                "this caller may not change how everything is kept; a rule with the verb `admin` in the \
+                 datastore's policy (PLANCHA_POLICY) can allow it"
+                    .to_owned(),
+            ))),
         }
     }
 }

@@ -13,7 +13,7 @@ use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
 use crate::incoming::{TooLarge, TooSlow};
-use crate::store::StoreError;
+use crate::store::{StoreError, reason};
 
 /// Why a request was not served, in the words of its route.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub(crate) enum Cause {
     NoMatch,
     #[error("the range begins past the end: there are {size} bytes")]
     Range { size: u64 },
-    #[error("this caller may not do that in this namespace")]
-    Forbidden,
+    #[error("{0}")]
+    Forbidden(String),
     #[error("shutting down")]
     Draining,
     #[error("too much is under way; try again")]
@@ -60,8 +60,10 @@ pub(crate) enum Cause {
     Head,
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    #[error("the storage backend does not answer")]
-    NotReady(#[source] StoreError),
+    #[error("HTTP/1.1 needs exactly one `Host` header, and this request has {0}")]
+    Host(usize),
+    #[error("the storage is not ready: {0}")]
+    NotReady(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -121,9 +123,10 @@ impl ApiError {
             Cause::Header(_) => StatusCode::BAD_REQUEST,
             Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
             Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
-            Cause::Forbidden => StatusCode::FORBIDDEN,
+            Cause::Forbidden(_) => StatusCode::FORBIDDEN,
             Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Host(_) => StatusCode::BAD_REQUEST,
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -157,10 +160,13 @@ impl ApiError {
             _ => None,
         };
         match (&self.cause, upstream) {
-            (_, Some(text)) if self.route == Route::PutPlan && self.is_backend() => {
-                format!("{text}: {}", chain(&self.cause))
+            (Cause::Store(error), Some(text)) if self.gives_reason(error) => {
+                format!("{text}: {}", reason(error))
             }
             (_, Some(text)) => text.to_owned(),
+            (Cause::Store(error @ (StoreError::Backend(_) | StoreError::Full(_))), None) => {
+                format!("{error}: {}", reason(error))
+            }
             (Cause::Store(StoreError::Upload(error)), None) if error.is::<TooLarge>() => {
                 error.to_string()
             }
@@ -169,6 +175,12 @@ impl ApiError {
             }
             (_, None) => self.cause.to_string(),
         }
+    }
+
+    /// Upstream adds the storage's own words where a plan is put, and they can name a path or URL of the server's:
+    /// ours give the reason alone. A full storage says so everywhere.
+    fn gives_reason(&self, error: &StoreError) -> bool {
+        matches!(error, StoreError::Full(_)) || self.route == Route::PutPlan && self.is_backend()
     }
 
     fn is_backend(&self) -> bool {
@@ -225,7 +237,7 @@ pub(crate) fn value(text: &str) -> HeaderValue {
 ///
 /// Some libraries (`object_store`, hyper) print their causes *and* return them from `source()`; a
 /// cause already told is not told again.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

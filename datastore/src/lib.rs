@@ -24,6 +24,7 @@ mod plans;
 mod runs;
 pub mod seal;
 mod server;
+mod start;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
@@ -32,7 +33,6 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +42,10 @@ pub use crate::auth::{
     Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::config::Config;
+pub use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::server::Service;
+pub use crate::start::StartError;
 use crate::store::Store;
 use crate::tls::Tls;
 
@@ -55,19 +57,18 @@ pub async fn serve(
     listener: TcpListener,
     config: Config,
     shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> Result<(), StartError> {
     let Config { storage, at_rest, auth, tls, drain, limits } = config;
-    let cannot = || format!("cannot use the storage {storage}");
-    let store = Store::open(&storage).map_err(anyhow::Error::from_boxed).with_context(cannot)?;
-    let store = store.at_rest(&at_rest);
+    let unusable = |error| StartError::Storage(storage.to_string(), error);
+    let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest);
     tokio::select! {
-        started = store.start() => started.map_err(anyhow::Error::from_boxed).with_context(cannot)?,
+        started = store.start() => started.map_err(unusable)?,
         () = shutdown.cancelled() => return Ok(()),
     }
     let shown = auth.to_string();
-    let gate = Gate::open(auth).await.context("cannot tell callers apart")?;
-    let tls = tls.map(Tls::open).transpose().context("cannot use the certificate")?;
-    let address = listener.local_addr()?;
+    let gate = Gate::open(auth).await.map_err(StartError::Callers)?;
+    let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
+    let address = listener.local_addr().map_err(StartError::Process)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %shown, "listening");
     tokio::spawn(store.clone().watch(shutdown.clone()));

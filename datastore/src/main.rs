@@ -3,7 +3,7 @@
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use datastore::StartError;
 use datastore::commands::{check, ended, run, token};
 use datastore::config::{Command, Serve};
 use datastore::telemetry;
@@ -17,28 +17,31 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Command::parse() {
-        Ok(Command::Serve(settings)) => serve(settings).await,
-        Ok(Command::Check(settings)) => return ended(check(&settings, &mut stdout()).await),
-        Ok(Command::Tool(at, tool)) => return ended(run(&at, tool, &mut stdout()).await),
-        Ok(Command::Token(new, rules)) => {
-            return ended(token(&new, rules.as_deref(), &mut stdout()));
-        }
-        Ok(Command::Version(text)) => writeln!(stdout(), "{text}").map_err(Into::into),
-        Err(code) => return code,
-    };
-    let Err(error) = done else { return ExitCode::SUCCESS };
-    tracing::error!("{error:#}");
-    ExitCode::FAILURE
+    match Command::parse() {
+        Ok(Command::Serve(settings)) => match serve(settings).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => ExitCode::from(error.exit_code()),
+        },
+        Ok(Command::Check(settings)) => ended(check(&settings, &mut stdout()).await),
+        Ok(Command::Tool(at, tool)) => ended(run(&at, tool, &mut stdout()).await),
+        Ok(Command::Token(new, rules)) => ended(token(&new, rules.as_deref(), &mut stdout())),
+        Ok(Command::Version(text)) => ended(writeln!(stdout(), "{text}").map_err(Into::into)),
+        Err(code) => code,
+    }
 }
 
-async fn serve(settings: Serve) -> anyhow::Result<()> {
-    let _log = telemetry::init(settings.log_format)?;
+async fn serve(settings: Serve) -> Result<(), StartError> {
+    let _log = telemetry::init(settings.log_format).map_err(StartError::Process)?;
+    let served = listen_and_serve(settings).await;
+    served.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
+}
+
+async fn listen_and_serve(settings: Serve) -> Result<(), StartError> {
     let listener = TcpListener::bind(&*settings.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", settings.listen[0]))?;
+    let listener = listener.map_err(|error| StartError::Listen(settings.listen[0], error))?;
     let shutdown = CancellationToken::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let (mut signal, stop) = (signal(kind)?, shutdown.clone());
+        let (mut signal, stop) = (signal(kind).map_err(StartError::Process)?, shutdown.clone());
         tokio::spawn(async move { signal.recv().await.inspect(|()| stop.cancel()) });
     }
     datastore::serve(listener, settings.config, shutdown).await

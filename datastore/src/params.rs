@@ -111,7 +111,8 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
         // Without a caller nobody was asked who it is: there is no such route.
         match parts.extensions.get::<Caller>() {
             Some(caller) if caller.may(query.access()) => Ok(Self(query)),
-            _ => Err(T::ROUTE.error()(Cause::Forbidden)),
+            Some(caller) => Err(T::ROUTE.error()(Cause::Forbidden(caller.denial(query.access())))),
+            None => Err(T::ROUTE.error()(Cause::Forbidden("this route has no caller".to_owned()))),
         }
     }
 }

@@ -134,6 +134,7 @@ async fn speak(
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = end.closing.cancelled() => {
+            stage.close();
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection.as_mut() => served,

@@ -19,6 +19,7 @@ mod place;
 mod probe;
 mod put;
 mod ranged;
+mod reason;
 mod record;
 mod reindex;
 mod runs;
@@ -54,6 +55,7 @@ pub use self::objects::Object;
 pub use self::place::{INDEX, KnownRuns};
 pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
+pub(crate) use self::reason::reason;
 
 use self::cloud::Credentials;
 use self::metered::Metered;
@@ -135,7 +137,10 @@ pub enum StoreError {
     #[error("the key `{}...` is longer than {MAX_KEY} bytes", .0.chars().take(80).collect::<String>())]
     KeyTooLong(String),
     /// It was to be created, and is there with other content.
-    #[error("it is already stored, with other content")]
+    #[error(
+        "it is already stored with other content, which is kept: store it as another attempt, or without \
+         `If-None-Match` to replace it"
+    )]
     Exists,
     /// It was replaced between two looks at it.
     #[error("it was replaced meanwhile")]

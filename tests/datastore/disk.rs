@@ -62,7 +62,8 @@ fn a_full_disk_is_507_loses_nothing_and_is_over_once_there_is_room() {
     for _ in 0..2 {
         let answer = put(&datastore, 8 * MIB);
         assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
-        assert!(answer.contains("no space is left in the storage"), "{answer}");
+        assert!(answer.contains("no space is left; free some, or"), "{answer}");
+        assert!(!answer.contains(root), "a path of the server in {answer}");
         assert_eq!(files(Path::new(&inside)), there, "nothing half stays");
         assert!(plan() == before, "what was there is there");
     }

@@ -69,6 +69,10 @@ async fn a_put_that_is_refused_for_ever_is_500_within_20_s_and_shows_nothing() {
             assert_eq!(answer.status, 500);
             let words = "could not put plan, there's an issue with the storage backend: ";
             assert!(answer.text().starts_with(words), "{}", answer.text());
+            assert!(answer.text().contains("it answers 503"), "{}", answer.text());
+            for place in ["127.0.0.1", "http://", "bucket/", FILE] {
+                assert!(!answer.text().contains(place), "{place} in {}", answer.text());
+            }
             assert!(since.elapsed() < Duration::from_secs(20));
         }
         assert_eq!(datastore.cloud().artifacts(), Vec::<String>::new());

@@ -300,10 +300,36 @@ fn it_does_not_start_on_what_it_cannot_do() {
     let mut command =
         program(&["serve", "--listen", "127.0.0.1:0", "--storage", "file:///dev/null/x"]);
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(10));
     let text = String::from_utf8_lossy(&output.stderr);
     let (_, text) = text.split_once("ERROR ").unwrap();
     insta::assert_snapshot!(text, @"cannot use the storage file:///dev/null/x: Not a directory (os error 20)");
+}
+
+#[test]
+fn serve_and_check_exit_with_the_same_code_for_the_same_problem() {
+    let directory = TempDir::new().unwrap();
+    let storage = format!("file://{}/store", directory.path().display());
+    let no_cert =
+        ["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem", "--storage", &storage];
+    for (problem, code) in [
+        (&["--storage", "file:///dev/null/x"][..], 10),
+        (&no_cert, 8),
+        (&["--auth", "kubernetes", "--storage", &storage], 8),
+        (&["--storage", "nonsense://x"], 64),
+    ] {
+        for word in ["serve", "check"] {
+            let mut command = program(&[word]);
+            // A cluster that is configured, and whose configuration cannot be read.
+            command
+                .args(problem)
+                .args(["--listen", "127.0.0.1:0"])
+                .env("KUBECONFIG", "/dev/null/x");
+            let output = command.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{word} {problem:?}: {text}");
+        }
+    }
 }
 
 #[test]

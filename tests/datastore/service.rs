@@ -1,5 +1,9 @@
 //! What is not about artifacts.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use reqwest::Method;
 use support::TestDatastore;
 
@@ -26,8 +30,31 @@ async fn without_its_directory_it_is_healthy_but_not_ready() {
     assert_eq!(outside(&datastore, "readyz").await.status, 200);
     std::fs::remove_dir_all(datastore.root()).unwrap();
     let answer = outside(&datastore, "readyz").await;
-    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage backend does not answer"}"#);
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: entity not found; the datastore's log has the details"}"#);
     assert_eq!(outside(&datastore, "healthz").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_one_host_is_400() {
+    let datastore = TestDatastore::memory().await;
+    let address = datastore.url.socket_addrs(|| None).unwrap()[0];
+    let status = |head: &str| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(socket, "{head}connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer[9..12].parse::<u16>().unwrap()
+    };
+    for path in ["/healthz", &format!("/api/plans?{RUN}&attempt=0"), "http://x/healthz"] {
+        let found = if path.contains("healthz") { 200 } else { 404 };
+        assert_eq!(status(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n")), found, "{path}");
+        assert_eq!(status(&format!("GET {path} HTTP/1.1\r\n")), 400, "{path}");
+        let twice = format!("GET {path} HTTP/1.1\r\nhost: x\r\nHost: x\r\n");
+        assert_eq!(status(&twice), 400, "{path}");
+    }
+    assert_eq!(status("GET /healthz HTTP/1.0\r\n"), 200);
+    assert_eq!(status("GET /healthz HTTP/1.0\r\nhost: x\r\nhost: y\r\n"), 400);
 }
 
 #[tokio::test]
@@ -66,10 +93,10 @@ async fn a_backend_that_fails_is_told_in_upstreams_words() {
         text.replace(&*datastore.root().to_string_lossy(), "[root]")
     };
     insta::assert_snapshot!(refusal(Method::GET, &format!("plans?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not get plan, there's an issue with the storage backend");
-    insta::assert_snapshot!(refusal(Method::PUT, &format!("plans?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not put plan, there's an issue with the storage backend: the storage backend failed: Generic LocalFileSystem error: Unable to walk dir: IO error for operation on [root]/layers/team-a/network/plan-1/0: Not a directory (os error 20)");
+    insta::assert_snapshot!(refusal(Method::PUT, &format!("plans?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not put plan, there's an issue with the storage backend: not a directory; the datastore's log has the details");
     insta::assert_snapshot!(refusal(Method::GET, &format!("logs?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not get logs, there's an issue with the storage backend");
     insta::assert_snapshot!(refusal(Method::PUT, &format!("logs?{RUN}&attempt=0")).await, @"500 text/plain; charset=UTF-8 could not put logs, there's an issue with the storage backend");
     insta::assert_snapshot!(refusal(Method::GET, bundle).await, @"500 text/plain; charset=UTF-8 could not get bundle for revision, there's an issue with the storage backend");
     insta::assert_snapshot!(refusal(Method::PUT, bundle).await, @"500 text/plain; charset=UTF-8 could not store revision, there's an issue with the storage backend");
-    insta::assert_snapshot!(refusal(Method::GET, &format!("attempts?{RUN}")).await, @r#"500 application/problem+json {"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the storage backend failed"}"#);
+    insta::assert_snapshot!(refusal(Method::GET, &format!("attempts?{RUN}")).await, @r#"500 application/problem+json {"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the storage backend failed: not a directory; the datastore's log has the details"}"#);
 }

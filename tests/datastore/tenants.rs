@@ -491,8 +491,8 @@ async fn ds27_an_account_has_its_own_namespace_and_the_controllers_have_all() {
         let operation = operations.iter().find(|one| one.path == path).unwrap();
         asked(&datastore, Method::GET, &operation.url, A).await.refusal()
     };
-    insta::assert_snapshot!(refusal("/api/plans").await, @"403 text/plain; charset=UTF-8 this caller may not do that in this namespace");
-    insta::assert_snapshot!(refusal("/api/attempts").await, @r#"403 application/problem+json {"type":"about:blank","title":"Forbidden","status":403,"detail":"this caller may not do that in this namespace"}"#);
+    insta::assert_snapshot!(refusal("/api/plans").await, @"403 text/plain; charset=UTF-8 serviceaccount team-a/runner may not read `json` in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it");
+    insta::assert_snapshot!(refusal("/api/attempts").await, @r#"403 application/problem+json {"type":"about:blank","title":"Forbidden","status":403,"detail":"serviceaccount team-a/runner may not list runs and attempts in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it"}"#);
 }
 
 /// Kind and verb that an operation needs; no kind for a listing, nothing for what needs everything.

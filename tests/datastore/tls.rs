@@ -176,7 +176,7 @@ fn without_its_certificate_it_does_not_start() {
         let mut command = program(&["serve", "--storage", "memory://", "--listen", "127.0.0.1:0"]);
         let output =
             command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(8));
         let text = String::from_utf8(output.stderr).unwrap();
         let (_, text) = text.split_once("ERROR ").unwrap();
         text.trim().replace(&*dir.path().to_string_lossy(), "[dir]")

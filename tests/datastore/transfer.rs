@@ -149,7 +149,7 @@ async fn to_create_succeeds_for_the_same_bytes_and_no_others() {
             assert_eq!(create(&body).await.status, 200);
             let refused = create(&other).await;
             insta::allow_duplicates! {
-                insta::assert_snapshot!(refused.refusal(), @"412 text/plain; charset=UTF-8 it is already stored, with other content");
+                insta::assert_snapshot!(refused.refusal(), @"412 text/plain; charset=UTF-8 it is already stored with other content, which is kept: store it as another attempt, or without `If-None-Match` to replace it");
             }
             assert_eq!(get(&datastore, &url).await.body, body);
             stored(&datastore, &url, other.clone()).await;

@@ -38,6 +38,20 @@ pub enum Verb {
     Admin,
 }
 
+impl Verb {
+    /// As rules name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::List => "list",
+            Self::Delete => "delete",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// What a request is about to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access<'a> {

@@ -20,14 +20,23 @@ use crate::limits::Limits;
 /// After a refusal, what the caller still sends is read for so long, and thrown away: closing at once
 /// would reset the connection, and the refusal with it.
 const LINGER: Duration = Duration::from_secs(10);
+/// The same after the last answer of a drain: the caller may have sent more requests behind the one that was
+/// answered, and bytes that nobody has read make the kernel reset the connection.
+const LINGER_AT_END: Duration = Duration::from_secs(2);
 
-/// Where a connection stands; told by the service, asked by the socket.
+/// The state of a connection: set by the service, read by the socket.
 #[derive(Debug, Default)]
 pub(super) struct Stage {
     at: AtomicU8,
     /// Answers that are not written yet: the next request may come while one waits in the buffer.
     answers: AtomicUsize,
     lingers: AtomicBool,
+    /// Bytes of an answer wait because the caller does not read.
+    is_writing: AtomicBool,
+    /// The service ends: no further request is read.
+    is_closing: AtomicBool,
+    /// An answer was under way when the service began to end, or came after that.
+    answers_at_end: AtomicBool,
 }
 
 /// The head of a request is being read.
@@ -38,14 +47,28 @@ const BUSY: u8 = 1;
 const IDLE: u8 = 2;
 
 impl Stage {
+    /// Whether a request is being answered, or bytes of an answer are not written yet: over TLS they are copied,
+    /// so that the answer itself may be gone before they are.
     pub(super) fn is_busy(&self) -> bool {
-        self.at.load(Ordering::Relaxed) == BUSY
+        self.at.load(Ordering::Relaxed) == BUSY || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Whether the socket waits at its end for what the caller still sends: it is to hear a refusal, even if
-    /// it never stops talking. A head that is not over yet was refused for its length.
-    fn lingers(&self) -> bool {
-        self.lingers.load(Ordering::Relaxed) || self.at.load(Ordering::Relaxed) == HEAD
+    /// No further request is read from now on.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+        if self.is_busy() {
+            self.answers_at_end.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the socket reads, after its own end, what the caller still sends: a refusal must arrive even if
+    /// the caller never stops sending, and so must the last answer of a drain. A head that is not over yet was
+    /// refused for its length.
+    fn lingers(&self) -> Option<Duration> {
+        if self.lingers.load(Ordering::Relaxed) || self.at.load(Ordering::Relaxed) == HEAD {
+            return Some(LINGER);
+        }
+        self.answers_at_end.load(Ordering::Relaxed).then_some(LINGER_AT_END)
     }
 }
 
@@ -56,6 +79,9 @@ impl Answering {
     pub(super) fn begin(stage: Arc<Stage>) -> Self {
         stage.answers.fetch_add(1, Ordering::Relaxed);
         stage.at.store(BUSY, Ordering::Relaxed);
+        if stage.is_closing.load(Ordering::Relaxed) {
+            stage.answers_at_end.store(true, Ordering::Relaxed);
+        }
         Self(stage)
     }
 
@@ -137,6 +163,7 @@ impl Socket {
         let slow = |text| io::Error::new(io::ErrorKind::TimedOut, text);
         match wrote {
             Poll::Ready(Ok(bytes)) => {
+                self.stage.is_writing.store(false, Ordering::Relaxed);
                 let waited =
                     self.stalled.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
                 if self.pace.is_too_slow(waited, bytes) {
@@ -145,6 +172,7 @@ impl Socket {
                 wrote
             }
             Poll::Pending => {
+                self.stage.is_writing.store(true, Ordering::Relaxed);
                 let idle = self.idle;
                 let (_, stalled) =
                     self.stalled.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(idle))));
@@ -210,10 +238,8 @@ impl AsyncWrite for Socket {
             Some(linger) => linger,
             none => {
                 ready!(Pin::new(&mut this.tcp).poll_shutdown(cx))?;
-                if !this.stage.lingers() {
-                    return Poll::Ready(Ok(()));
-                }
-                none.insert(Box::pin(sleep(LINGER)))
+                let Some(linger) = this.stage.lingers() else { return Poll::Ready(Ok(())) };
+                none.insert(Box::pin(sleep(linger)))
             }
         };
         let mut waste = [0; 16 << 10];

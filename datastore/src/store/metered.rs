@@ -95,9 +95,13 @@ impl Calls {
     }
 }
 
+/// A backend that does not answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(super) struct Silent(Duration);
+
 fn silent(limit: Duration) -> Error {
-    let source = format!("no answer within {limit:?}").into();
-    Error::Generic { store: "storage", source }
+    Error::Generic { store: "storage", source: Silent(limit).into() }
 }
 
 /// A call under way; its end is noted.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
 
-use super::{BoxError, Store, StoreError, backend, parse, random, timestamp};
+use super::{BoxError, Store, parse, random, reason, timestamp};
 
 /// Something that a backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub struct ProbeResults {
     pub abilities: Vec<(Ability, bool)>,
     /// What failed, if something did.
     pub error: Option<String>,
+    /// The same in words that any caller may read.
+    pub reason: Option<String>,
     /// Failures since the last success.
     pub failures: u32,
     /// Seconds that this machine's clock is ahead of the backend's, if that was seen; to within the time
@@ -178,15 +180,16 @@ impl Store {
         }
     }
 
-    /// Whether the backend answered when it was last tried.
-    pub async fn ready(&self) -> Result<(), StoreError> {
+    /// Whether the backend answered when it was last tried; else why not, in words that any caller may read.
+    pub async fn ready(&self) -> Result<(), String> {
         // A directory is asked at once: that costs nothing.
         if let Some(root) = &self.traits.root {
-            tokio::fs::metadata(root).await.map_err(backend)?;
+            tokio::fs::metadata(root).await.map_err(|error| reason(&error))?;
         }
-        let (is_down, error) = self.health.state(|state| (state.is_down, state.last.error.clone()));
-        match error {
-            Some(error) if is_down => Err(StoreError::Backend(error.into())),
+        let (is_down, reason) =
+            self.health.state(|state| (state.is_down, state.last.reason.clone()));
+        match reason {
+            Some(reason) if is_down => Err(reason),
             _ => Ok(()),
         }
     }
@@ -279,10 +282,12 @@ impl Health {
 
     fn note(&self, mut results: ProbeResults, error: Option<BoxError>) {
         self.state(|state| {
+            results.reason = error.as_deref().map(|error| reason(error));
             results.error = error.map(|error| text(&*error));
             if let Some(time) = results.error.as_deref().and_then(server_time) {
                 let skew = seconds_since(time);
                 results.skew = Some(skew);
+                results.reason = Some("its clock and the datastore's differ".to_owned());
                 results.error = Some(format!(
                     "this machine's clock and the storage's differ by {skew} s, which the storage refuses: set \
                      the clock, by NTP for example"
@@ -317,7 +322,7 @@ fn seconds_since(time: jiff::Timestamp) -> i64 {
 }
 
 /// The status that a backend answered with, which `object_store` keeps to itself but for its text.
-fn status(text: &str) -> Option<u16> {
+pub(super) fn status(text: &str) -> Option<u16> {
     if text.contains("redirect without LOCATION") {
         return Some(301);
     }
