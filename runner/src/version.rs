@@ -4,7 +4,9 @@
 //! versions exist or are installed: that is for [`crate::release`].
 
 mod file;
+mod json;
 mod number;
+mod outline;
 mod request;
 mod required;
 mod search;

@@ -6,6 +6,7 @@ mod apply;
 mod burrito;
 mod checkout;
 mod faults;
+mod hcl;
 mod install;
 mod keys;
 mod killed;

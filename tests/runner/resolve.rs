@@ -360,11 +360,20 @@ fn a_version_that_does_not_exist_is_told_with_the_newest() {
 #[test]
 fn a_broken_file_is_named_with_its_line_and_column() {
     let case = Case::new();
-    case.sandbox.write("main.tf", "terraform {\n  required_version = \"1.5\n}\n");
+    case.sandbox.write("main.tf", "x = 1 +\nterraform {\n  required_version = \"~> 1.5.0\"\n}\n");
+    let ended = case.run(&["resolve"]);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (0, "1.5.7\n"),
+        "the tool reports it: {ended:?}"
+    );
+    assert!(ended.stderr.contains("/main.tf:1:"), "{ended:?}");
+    std::fs::remove_file(case.sandbox.work().join("main.tf")).unwrap();
+    case.sandbox.write("main.tf.json", "{\n \"required_version\": ]}");
     let ended = case.run(&["resolve"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
-    assert!(ended.stderr.contains("/main.tf:2:"), "{ended:?}");
-    std::fs::remove_file(case.sandbox.work().join("main.tf")).unwrap();
+    assert!(ended.stderr.contains("/main.tf.json:2:"), "{ended:?}");
+    std::fs::remove_file(case.sandbox.work().join("main.tf.json")).unwrap();
     case.sandbox.write(".terraform-version", "one\n");
     let ended = case.run(&["resolve"]);
     assert_eq!(ended.code, 8);

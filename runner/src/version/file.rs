@@ -7,6 +7,8 @@ use std::path::Path;
 
 use memchr::memmem;
 
+use super::json::Json;
+use super::outline::Outline;
 use super::syntax::{self, Literal};
 use super::{ToolName, VersionError};
 
@@ -96,22 +98,20 @@ impl VersionFile {
         {
             return Ok(None);
         }
-        let text = syntax::text(path, bytes)?;
+        let text = match self.format {
+            Format::Hcl(_) | Format::HclJson(_) => syntax::lossy(bytes),
+            Format::Flat | Format::ToolVersions(_) | Format::Toml(_) => syntax::text(path, bytes)?,
+        };
         let (literal, line) = match self.format {
             Format::Flat => (Literal::Text(text), None),
             Format::ToolVersions(plugin) => match in_tool_versions(&text, plugin) {
                 Some((version, line)) => (Literal::Text(version), Some(line)),
                 None => (Literal::Null, None),
             },
-            Format::Hcl(key) => match syntax::attributes(&syntax::hcl(path, &text)?, key).last() {
-                Some(attribute) => {
-                    (syntax::literal(&attribute.value), Some(syntax::line_of(&text, attribute)))
-                }
-                None => (Literal::Null, None),
-            },
+            Format::Hcl(key) => in_hcl(path, &text, key),
             Format::HclJson(key) => {
                 let value = syntax::json(path, &text)?;
-                (value.get(key).map_or(Literal::Null, syntax::json_literal), None)
+                (value.members(key).last().map_or(Literal::Null, Json::literal), None)
             }
             Format::Toml(key) => match syntax::toml(path, &text)?.get(key) {
                 Some(toml::Value::String(text)) => (Literal::Text(text.clone()), None),
@@ -127,6 +127,27 @@ impl VersionFile {
             Literal::Unknown => {
                 tracing::warn!("{}: a version that is no literal is passed over", path.display());
                 Ok(None)
+            }
+        }
+    }
+}
+
+/// The value of the last attribute of this name, and its line. A file that the parser refuses may still
+/// be one that terragrunt accepts.
+fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>) {
+    match syntax::hcl(path, text) {
+        Ok(body) => match syntax::attributes(&body, key).last() {
+            Some(attribute) => {
+                (syntax::literal(&attribute.value), Some(syntax::line_of(text, attribute)))
+            }
+            None => (Literal::Null, None),
+        },
+        Err(error) => {
+            tracing::warn!("{error}: only {key} is looked for");
+            match Outline::read(text, &[key]).attributes.iter().rfind(|found| found.block.is_none())
+            {
+                Some(attribute) => (syntax::literal_of(attribute.value), Some(attribute.line)),
+                None => (Literal::Null, None),
             }
         }
     }

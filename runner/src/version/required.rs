@@ -2,18 +2,20 @@
 //!
 //! The rules are those of the tools. Terraform and OpenTofu before 1.12: every `required_version`
 //! counts, but an override file that has one replaces all before it. OpenTofu hides `x.tf` behind
-//! `x.tofu`, and from 1.12 on heeds `required_version` in `.tofu` files only, and
-//! `language { compatible_with { opentofu = "..." } }` in all. Child modules count as well, as far as
+//! `x.tofu`. From 1.12 on it reads `required_version` in `.tofu` files only, and
+//! `language { compatible_with { opentofu = "..." } }` in all; its override files add constraints. Child modules count as well, as far as
 //! they are at hand: those whose source is a path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use hcl_edit::structure::Body;
 use memchr::memmem;
-use serde_json::Value;
 
+use super::json::Json;
 use super::number::Constraint;
+use super::outline::Outline;
 use super::request::Requirement;
 use super::syntax::{self, Literal, MAX_CONFIGURATION};
 use super::{Reason, ToolName, VersionError};
@@ -22,6 +24,7 @@ use super::{Reason, ToolName, VersionError};
 const MAX_MODULES: usize = 1000;
 
 /// One requirement as it stands in a file.
+#[derive(Debug, PartialEq, Eq)]
 struct Declaration {
     kind: Kind,
     text: String,
@@ -30,8 +33,8 @@ struct Declaration {
 }
 
 /// What is of interest in one file.
-#[derive(Default)]
-struct Contents {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
     declarations: Vec<Declaration>,
     /// The sources of modules, by the modules' names.
     modules: BTreeMap<String, String>,
@@ -39,7 +42,7 @@ struct Contents {
     unknown: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     RequiredVersion,
     CompatibleWith,
@@ -167,7 +170,7 @@ fn scan_module(
         modules.extend(contents.modules.clone());
         let found = Rules::of_file(&path, contents, &mut scan.why)?;
         if overrides {
-            rules.replace(found);
+            rules.override_with(found);
         } else {
             rules.add(found);
         }
@@ -222,14 +225,11 @@ impl Rules {
         self.needs_1_12 |= other.needs_1_12;
     }
 
-    /// As an override file does: what it requires stands instead of what was required before.
-    fn replace(&mut self, other: Self) {
-        for (mine, others) in
-            [(&mut self.classic, &other.classic), (&mut self.tofu_1_12, &other.tofu_1_12)]
-        {
-            if !others.is_empty() {
-                *mine = Constraint::default();
-            }
+    /// The rules with those of an override file: it replaces what was required before. For OpenTofu
+    /// 1.12 and newer it adds to that.
+    fn override_with(&mut self, other: Self) {
+        if !other.classic.is_empty() {
+            self.classic = Constraint::default();
         }
         self.add(other);
     }
@@ -260,11 +260,11 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Result<Contents, 
     if !requires && !local_modules {
         return Ok(Contents::default());
     }
-    let text = syntax::text(path, bytes)?;
+    let text = syntax::lossy(bytes);
     let mut contents = if path.extension().is_some_and(|extension| extension == "json") {
         in_json(&syntax::json(path, &text)?)
     } else {
-        in_hcl(path, &text)?
+        in_hcl(path, &text)
     };
     if tool != ToolName::Tofu {
         contents.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
@@ -284,13 +284,31 @@ impl Contents {
             Literal::Unknown => self.unknown = true,
         }
     }
+
+    /// With the declarations in the order of their lines.
+    #[cfg(test)]
+    pub(super) fn sorted(mut self) -> Self {
+        self.declarations.sort_by_key(|declaration| declaration.line);
+        self
+    }
 }
 
-fn in_hcl(path: &Path, text: &str) -> Result<Contents, VersionError> {
-    let body = syntax::hcl(path, text)?;
+/// The parser refuses some files that the tools accept, and the tools report what is really wrong: so a
+/// refused file is read by its outline.
+fn in_hcl(path: &Path, text: &str) -> Contents {
+    match syntax::hcl(path, text) {
+        Ok(body) => in_body(text, &body),
+        Err(error) => {
+            tracing::warn!("{error}: only its version requirements and modules are looked for");
+            in_outline(text)
+        }
+    }
+}
+
+pub(super) fn in_body(text: &str, body: &Body) -> Contents {
     let mut contents = Contents::default();
-    let terraform = syntax::blocks(&body, "terraform");
-    let language = syntax::blocks(&body, "language");
+    let terraform = syntax::blocks(body, "terraform");
+    let language = syntax::blocks(body, "language");
     let compatible = language.flat_map(|block| syntax::blocks(&block.body, "compatible_with"));
     let declaring = terraform
         .map(|block| (block, "required_version", Kind::RequiredVersion))
@@ -301,7 +319,7 @@ fn in_hcl(path: &Path, text: &str) -> Result<Contents, VersionError> {
             contents.declare(kind, syntax::literal(&attribute.value), line);
         }
     }
-    for module in syntax::blocks(&body, "module") {
+    for module in syntax::blocks(body, "module") {
         let Some(name) = module.labels.first() else { continue };
         for source in syntax::attributes(&module.body, "source") {
             if let Literal::Text(source) = syntax::literal(&source.value) {
@@ -309,25 +327,57 @@ fn in_hcl(path: &Path, text: &str) -> Result<Contents, VersionError> {
             }
         }
     }
-    Ok(contents)
+    contents
 }
 
-fn in_json(root: &Value) -> Contents {
+/// The same, of a file that does not parse.
+pub(super) fn in_outline(text: &str) -> Contents {
+    const NAMES: [&str; 7] = [
+        "terraform",
+        "required_version",
+        "language",
+        "compatible_with",
+        "opentofu",
+        "module",
+        "source",
+    ];
+    let outline = Outline::read(text, &NAMES);
     let mut contents = Contents::default();
-    let terraform = syntax::members(vec![root], "terraform");
-    for value in syntax::members(terraform, "required_version") {
-        contents.declare(Kind::RequiredVersion, syntax::json_literal(value), 0);
-    }
-    let language = syntax::members(syntax::members(vec![root], "language"), "compatible_with");
-    for value in syntax::members(language, "opentofu") {
-        contents.declare(Kind::CompatibleWith, syntax::json_literal(value), 0);
-    }
-    for modules in syntax::objects(syntax::members(vec![root], "module")) {
-        for (name, module) in modules.as_object().into_iter().flatten() {
-            for source in syntax::members(vec![module], "source") {
-                if let Literal::Text(source) = syntax::json_literal(source) {
-                    contents.modules.insert(name.clone(), source);
+    for attribute in &outline.attributes {
+        let literal = || syntax::literal_of(attribute.value);
+        match (outline.path(attribute).as_slice(), attribute.name) {
+            ([block], "required_version") if block.kind == "terraform" => {
+                contents.declare(Kind::RequiredVersion, literal(), attribute.line);
+            }
+            ([outer, inner], "opentofu")
+                if outer.kind == "language" && inner.kind == "compatible_with" =>
+            {
+                contents.declare(Kind::CompatibleWith, literal(), attribute.line);
+            }
+            ([block], "source") if block.kind == "module" => {
+                if let (Some(name), Literal::Text(source)) = (block.label, literal()) {
+                    contents.modules.insert(name.to_owned(), source);
                 }
+            }
+            _ => {}
+        }
+    }
+    contents
+}
+
+fn in_json(root: &Json) -> Contents {
+    let mut contents = Contents::default();
+    for value in root.members("terraform").flat_map(|block| block.members("required_version")) {
+        contents.declare(Kind::RequiredVersion, value.literal(), 0);
+    }
+    let compatible = root.members("language").flat_map(|block| block.members("compatible_with"));
+    for value in compatible.flat_map(|block| block.members("opentofu")) {
+        contents.declare(Kind::CompatibleWith, value.literal(), 0);
+    }
+    for (name, module) in root.members("module").flat_map(Json::entries) {
+        for source in module.members("source") {
+            if let Literal::Text(source) = source.literal() {
+                contents.modules.insert(name.to_owned(), source);
             }
         }
     }
@@ -339,6 +389,7 @@ fn in_json(root: &Value) -> Contents {
 pub(super) fn fuzz(bytes: &[u8]) {
     for name in ["a.tf", "a.tofu", "a.tf.json"] {
         let path = Path::new(name);
+        drop(in_outline(&syntax::lossy(bytes.to_vec())));
         for tool in [ToolName::Terraform, ToolName::Tofu] {
             if let Ok(contents) = contents_of(path, bytes.to_vec(), tool) {
                 drop(Rules::of_file(path, contents, &mut Vec::new()));

@@ -10,12 +10,15 @@ use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Attribute, Block, Body};
 use hcl_edit::template::Element;
-use serde_json::Value;
 
 use super::VersionError;
+use super::json::Json;
 
 /// No configuration file that a person or a generator writes is larger.
 pub(super) const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;
+
+/// No version constraint and no source of a module is longer.
+const MAX_LITERAL: usize = 64 * 1024;
 
 /// A literal, or what would have to be evaluated to know it.
 pub(super) enum Literal {
@@ -33,6 +36,15 @@ pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, VersionError> 
     Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }
 
+/// The text of a configuration file. The tools accept comments in other encodings than UTF-8.
+pub(super) fn lossy(bytes: Vec<u8>) -> String {
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)
+}
+
 pub(super) fn hcl(path: &Path, text: &str) -> Result<Body, VersionError> {
     hcl_edit::parser::parse_body(text).map_err(|error| VersionError::Syntax {
         path: path.to_owned(),
@@ -43,8 +55,8 @@ pub(super) fn hcl(path: &Path, text: &str) -> Result<Body, VersionError> {
     })
 }
 
-pub(super) fn json(path: &Path, text: &str) -> Result<Value, VersionError> {
-    serde_json::from_str(text).map_err(|error| VersionError::Syntax {
+pub(super) fn json(path: &Path, text: &str) -> Result<Json, VersionError> {
+    Json::parse(text).map_err(|error| VersionError::Syntax {
         path: path.to_owned(),
         line: error.line(),
         column: error.column(),
@@ -82,6 +94,17 @@ pub(super) fn line_of(text: &str, attribute: &Attribute) -> usize {
     text.get(..start).map_or(1, |before| before.matches('\n').count() + 1)
 }
 
+/// The literal that a text is, if it is an expression of a sensible size.
+pub(super) fn literal_of(text: &str) -> Literal {
+    if text.len() > MAX_LITERAL {
+        return Literal::Unknown;
+    }
+    // As an attribute: a heredoc needs the end of its line.
+    let body = hcl_edit::parser::parse_body(&format!("value = {text}\n")).ok();
+    let attribute = body.as_ref().and_then(|body| attributes(body, "value").next());
+    attribute.map_or(Literal::Unknown, |attribute| literal(&attribute.value))
+}
+
 pub(super) fn literal(expression: &Expression) -> Literal {
     match expression {
         Expression::Null(_) => Literal::Null,
@@ -104,30 +127,6 @@ fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Literal {
         Element::Directive(_) => None,
     };
     elements.map(part).collect::<Option<_>>().map_or(Literal::Unknown, Literal::Text)
-}
-
-pub(super) fn json_literal(value: &Value) -> Literal {
-    match value {
-        Value::Null => Literal::Null,
-        Value::String(text) if !text.contains("${") && !text.contains("%{") => {
-            Literal::Text(text.clone())
-        }
-        Value::Number(number) => Literal::Text(number.to_string()),
-        _ => Literal::Unknown,
-    }
-}
-
-/// The members of this name in objects, or in lists of them: a block of JSON may be either.
-pub(super) fn members<'a>(values: Vec<&'a Value>, name: &str) -> Vec<&'a Value> {
-    objects(values).filter_map(|object| object.get(name)).collect()
-}
-
-/// Objects, and those in lists.
-pub(super) fn objects(values: Vec<&Value>) -> impl Iterator<Item = &Value> {
-    values.into_iter().flat_map(|value| match value {
-        Value::Array(list) => list.iter().collect(),
-        other => vec![other],
-    })
 }
 
 /// The whole file; `None` if it is not there.

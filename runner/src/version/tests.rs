@@ -167,12 +167,40 @@ fn what_must_be_evaluated_is_passed_over() {
 
 #[test]
 fn a_broken_file_is_named_with_its_line_and_column() {
-    let broken = "terraform {\n  required_version = \"1.5\" }\n  x = \n}";
-    insta::assert_snapshot!(refusal(&[("main.tf", broken)]), @r#"DIR/main.tf:2:28: expected newline or eof: `required_version = "1.5" }`"#);
     insta::assert_snapshot!(refusal(&[("a.tf.json", "{\n \"required_version\": ]")]), @r#"DIR/a.tf.json:2:22: not JSON: `"required_version": ]`"#);
     insta::assert_snapshot!(refusal(&[("main.tf", &terraform("\"^1.5\""))]), @"DIR/main.tf:2: not a version request: `^1.5` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
     insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is no exact version, constraint or keyword");
     insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^(1")]), @"DIR/.opentofu-version: not a version request: `^(1` is no regular expression (RE2)");
+}
+
+/// The tool reports what is really wrong: the parser also refuses files that the tools accept.
+#[test]
+fn a_file_that_the_parser_refuses_is_read_all_the_same() {
+    let broken = "terraform {\n  required_version = \"1.5\" }\n  x = \n}";
+    assert_eq!(asked(&[("main.tf", broken)]), "terraform 1.5");
+    let odd = "x = { a = 1, a = 2 }\n";
+    let main = odd.to_owned() + &terraform("\"< 2\"") + "module \"m\" {\n source = \"./m\"\n}\n";
+    let child = odd.to_owned() + &terraform("<<E\n> 1\nE");
+    let files = [("main.tf", main.as_str()), ("m/main.tf", &child)];
+    assert_eq!(asked(&files), "terraform < 2, > 1");
+    let dir = tree(&files);
+    let why = look(dir.path()).why.into_iter().map(|reason| reason.place).collect::<Vec<_>>();
+    assert!(why[0].ends_with("main.tf:3") && why[1].ends_with("m/main.tf:3"), "{why:?}");
+    let terragrunt = odd.to_owned() + "terraform_version_constraint = \"~> 1.5\"\n";
+    assert_eq!(asked(&[("terragrunt.hcl", &terragrunt)]), "terraform ~> 1.5");
+    let json =
+        r#"{"terraform": {"required_version": "< 2"}, "terraform": {"required_version": "> 1"}}"#;
+    assert_eq!(asked(&[("main.tf.json", json)]), "terraform < 2, > 1");
+    let language =
+        odd.to_owned() + "language {\n compatible_with {\n  opentofu = \"> 1.12.0\"\n }\n}\n";
+    assert_eq!(allowed(&[("main.tofu", &language)]), ["1.12.6"]);
+    let dir = tree(&[]);
+    std::fs::write(
+        dir.path().join("main.tf"),
+        [b"# caf\xe9\n", terraform("\"1.5\"").as_bytes()].concat(),
+    )
+    .unwrap();
+    assert_eq!(look(dir.path()).request.to_string(), "1.5");
 }
 
 #[test]
@@ -204,7 +232,9 @@ fn what_is_no_file_is_passed_over() {
 #[test]
 fn a_nest_of_brackets_does_not_overflow_the_stack() {
     let nest = format!("required_version = {}", "[".repeat(1 << 20));
-    assert!(refusal(&[("main.tf", &nest)]).starts_with("DIR/main.tf:1:"));
+    assert_eq!(asked(&[("main.tf", &nest)]), "terraform any stable version");
+    let deep = format!("x = {}1{}\n", "(".repeat(1 << 10), ")".repeat(1 << 10));
+    assert_eq!(asked(&[("main.tf", &(deep + &terraform("\"1.5\"")))]), "terraform 1.5");
     let nest = format!("{{\"required_version\": {}", "[".repeat(1 << 20));
     assert!(refusal(&[("main.tf.json", &nest)]).starts_with("DIR/main.tf.json:1:"));
 }
@@ -235,6 +265,19 @@ fn opentofu_passes_over_a_pin_of_terraform_from_1_12_on() {
     let json = r#"{"language": {"compatible_with": {"opentofu": "> 1.12.0"}}}"#;
     assert_eq!(allowed(&[("main.tf.json", json)]), ["1.12.6"]);
     assert_eq!(asked(&[("main.tf", language)]), "terraform any stable version");
+}
+
+#[test]
+fn an_override_file_of_opentofu_1_12_adds_constraints() {
+    let (main, over) = (terraform("\"< 1.12.6\""), terraform("\">= 1.11\""));
+    let files = [("main.tofu", main.as_str()), ("override.tofu", over.as_str())];
+    assert_eq!(allowed(&files), ["1.11.0", "1.12.0"]);
+    assert_eq!(allowed(&[("main.tofu", &terraform("\"1.6.0\"")), files[1]]), ["1.11.0"]);
+    let language = |text: &str| {
+        format!("language {{\n  compatible_with {{\n    opentofu = \"{text}\"\n  }}\n}}\n")
+    };
+    let (main, over) = (language("< 1.12.6"), language("> 1.0"));
+    assert_eq!(allowed(&[("main.tf", &main), ("main_override.tf", &over)]), ["1.12.0"]);
 }
 
 #[test]
@@ -367,7 +410,8 @@ fn what_terragrunt_would_have_to_evaluate_is_passed_over_and_a_broken_file_is_no
     assert_eq!(asked(&[("terragrunt.hcl", nested)]), "terraform any stable version");
     // A file that cannot say anything is not even read as HCL.
     assert_eq!(asked(&[("terragrunt.hcl", "}{")]), "terraform any stable version");
-    insta::assert_snapshot!(refusal(&[("terragrunt.hcl", "a = 1\nterraform_version_constraint = \"1\n")]), @r#"DIR/terragrunt.hcl:2:1: unexpected token: `terraform_version_constraint = "1`"#);
+    let broken = "a = 1\nterraform_version_constraint = \"1\n";
+    assert_eq!(asked(&[("terragrunt.hcl", broken)]), "terraform any stable version");
     let dir = tree(&[(".tgswitch.toml", "bin = 1\nversion = 0.50\" \n")]);
     let error = wanted(Some(ToolName::Terragrunt), None, dir.path(), &Surroundings::default());
     let error = error.unwrap_err().to_string();
