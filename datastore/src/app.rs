@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRef, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
@@ -19,7 +19,7 @@ use crate::metrics::{self, Metrics};
 use crate::openapi::Api;
 use crate::seal::AtRest;
 use crate::store::Store;
-use crate::{artifacts, bundles, encrypt, logs, plans, runs, telemetry};
+use crate::{applied, artifacts, bundles, encrypt, logs, plans, runs, telemetry};
 
 /// What every request may use.
 #[derive(Clone, Debug, FromRef)]
@@ -57,6 +57,9 @@ fn api() -> Api {
         )
         .put("/artifacts", artifacts::put, "Store another file of an attempt")
         .get("/attempts", runs::attempts, "The attempts of a run and their files, oldest first")
+        .post("/attempts", runs::claim, "Claim an attempt, before its first file is stored")
+        .get("/applied", applied::get, "The record that a plan of a layer has been applied")
+        .put("/applied", applied::put, "Record that a plan has been applied, once")
         .get("/runs", runs::runs, "The runs of a layer, newest first, page by page")
         .post("/encrypt", encrypt::encrypt, "Encrypt what lies there in plain; not built yet")
 }
@@ -83,7 +86,11 @@ impl Service {
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Response {
-        telemetry::observe(&self.0.metrics, request, |request| self.observed(request)).await
+        let answer = telemetry::observe(&self.0.metrics, request, |request| self.observed(request));
+        let mut response = answer.await;
+        // Clients tell by it that no proxy in between has answered.
+        response.headers_mut().insert(SERVER, HeaderValue::from_static("plancha"));
+        response
     }
 
     async fn observed(&self, request: Request) -> Response {

@@ -133,6 +133,7 @@ impl ApiError {
             Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
             Cause::Store(StoreError::KeyTooLong(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
+            Cause::Store(StoreError::Claimed) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
                 StatusCode::PAYLOAD_TOO_LARGE

@@ -6,7 +6,7 @@ use datastore_api::{RunKey, Sha256};
 use crate::auth::Access;
 use crate::params::{FromParams, Params};
 use crate::store::Key;
-use crate::{artifacts, bundles, plans, runs, transfer};
+use crate::{applied, artifacts, bundles, plans, runs, transfer};
 
 /// A query, to every route: what is accepted names one place, and that place names it; and it lies in the
 /// namespace that the caller is asked about.
@@ -26,6 +26,12 @@ pub fn query(text: &str) {
     }
     if let Ok(get) = bundles::Get::from_params(&params) {
         place(&Key::Bundle(get.0.clone()), get.access());
+    }
+    drop(runs::TakeAttempt::from_params(&params));
+    if let Ok(put) = applied::Put::from_params(&params) {
+        let path = Key::Applied(put.0.clone()).place().unwrap_or_default();
+        assert_eq!(path.split('/').nth(2), Some(put.access().namespace.as_ref()));
+        assert_eq!(Key::at(&path), Some(Key::Applied(put.0.clone())));
     }
 }
 

@@ -88,6 +88,7 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
         match &item.key {
             Key::File(run, ..) => runs.entry(run).or_default().push(item),
             Key::Bundle(_) => groups.push(Group { is_run: false, items: vec![item] }),
+            Key::Applied(_) => {}
         }
     }
     groups.extend(runs.into_values().map(|items| Group { is_run: true, items }));
@@ -106,7 +107,7 @@ fn kept(items: &[Item]) -> Vec<&Key> {
             Key::File(_, _, File::Plan(PlanFormat::Bin)) => {
                 plan = plan.filter(|plan| !newer(plan)).or(Some(item));
             }
-            Key::File(..) => {}
+            Key::File(..) | Key::Applied(_) => {}
             Key::Bundle(key) => {
                 let newest = bundles.entry(&key.git_ref).or_insert(item);
                 if newer(newest) {

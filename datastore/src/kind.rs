@@ -50,6 +50,7 @@ impl From<&Key> for Kind {
         match key {
             Key::File(_, _, file) => file.into(),
             Key::Bundle(_) => Self::Bundle,
+            Key::Applied(_) => Self::Artifact,
         }
     }
 }

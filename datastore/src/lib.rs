@@ -2,6 +2,7 @@
 
 mod admission;
 mod app;
+mod applied;
 mod artifacts;
 mod auth;
 mod bundles;

@@ -66,12 +66,13 @@ struct Series {
 const BUCKETS: [u64; 12] = [1, 2, 5, 10, 25, 100, 250, 1000, 5000, 15_000, 60_000, 300_000];
 
 /// Every route; a path that is none of these is not told apart from others.
-const ROUTES: [&str; 11] = [
+const ROUTES: [&str; 12] = [
     "/api/plans",
     "/api/logs",
     "/api/repository/revision/bundle",
     "/api/artifacts",
     "/api/attempts",
+    "/api/applied",
     "/api/runs",
     "/api/encrypt",
     "/api/openapi.json",

@@ -22,6 +22,7 @@ use crate::app::{API, App};
 use crate::encrypt::Administrator;
 use crate::error::{ApiError, Route};
 use crate::params::{Asked, FromParams, Params, Query};
+use crate::runs::Taken;
 use crate::transfer::{Upload, Wanted};
 
 /// Routes, and what there is to say of them.
@@ -255,6 +256,13 @@ impl Gives for Response {
     }
 }
 
+impl Gives for Taken {
+    fn describe(operation: &mut Operation) {
+        operation.answer("200", "The attempt is this claim's, perhaps since an earlier try.");
+        operation.answer("409", "Another claim has taken it.");
+    }
+}
+
 impl<T: Example> Gives for Json<T> {
     fn describe(operation: &mut Operation) {
         let examples = T::examples().map(|example| json!(example));
@@ -342,6 +350,8 @@ fn schema(type_name: &str) -> Value {
             json!({ "type": "string", "enum": PlanFormat::ALL.map(PlanFormat::as_str), "default": "json" })
         }
         Some("Name") => json!({ "type": "string", "minLength": 1, "maxLength": 253 }),
+        Some("ClaimId") => json!({ "type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$" }),
+        Some("Sha256") => json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
         Some("Revision") => json!({ "type": "string", "minLength": 1, "maxLength": 240 }),
         Some("ArtifactName") => {
             json!({ "type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$" })

@@ -48,7 +48,8 @@ pub(crate) struct Asked {
 }
 
 /// Some of these is a value of every type that parses a parameter.
-const EXAMPLES: [&str; 2] = ["1", "json"];
+const EXAMPLES: [&str; 3] =
+    ["1", "json", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"];
 
 impl<'a> Params<'a> {
     pub(crate) fn parse(query: &'a str) -> Self {

@@ -4,11 +4,14 @@ use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use datastore_api::key::{Attempts, Runs};
-use datastore_api::{Attempt, File, Name, RunKey};
+use datastore_api::{Attempt, ClaimId, File, Name, RunKey};
 
 use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
+use crate::kind::Kind;
 use crate::params::{FromParams, Params, Query};
 use crate::store::{Key, Store, StoreError};
 
@@ -28,6 +31,21 @@ pub(crate) async fn runs(
 ) -> Result<Json<Runs>, ApiError> {
     let runs = store.runs(&namespace, &layer, limit.0, cursor.as_deref()).await;
     runs.map(Json).map_err(Route::Own.error())
+}
+
+/// Takes one attempt of a run.
+pub(crate) struct TakeAttempt {
+    run: RunKey,
+    attempt: Attempt,
+    claim: ClaimId,
+}
+
+pub(crate) async fn claim(
+    State(store): State<Store>,
+    Query(TakeAttempt { run, attempt, claim }): Query<TakeAttempt>,
+) -> Result<Taken, ApiError> {
+    store.claim(&run, attempt, &claim).await.map_err(Route::Own.error())?;
+    Ok(Taken)
 }
 
 pub(crate) async fn attempts(
@@ -58,6 +76,28 @@ impl Params<'_> {
             layer: self.required("layer")?,
             run: self.required("run")?,
         })
+    }
+}
+
+/// The attempt is the caller's.
+pub(crate) struct Taken;
+
+impl IntoResponse for Taken {
+    fn into_response(self) -> Response {
+        StatusCode::OK.into_response()
+    }
+}
+
+impl FromParams for TakeAttempt {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.required("attempt")?);
+        Ok(Self { run, attempt, claim: params.required("claim")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Write)
     }
 }
 

@@ -8,6 +8,7 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
+mod claims;
 mod cloud;
 mod get;
 mod index;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
-use datastore_api::{Attempt, BundleKey, File, RunKey, Sha256};
+use datastore_api::{AppliedKey, Attempt, BundleKey, File, RunKey, Sha256};
 use futures::StreamExt as _;
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
@@ -48,6 +49,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::task::TaskTracker;
 
+pub use self::claims::{CLAIMS, Claim};
 pub use self::cloud::{Cloud, Provider, Variables};
 pub use self::get::{ByteStream, Meta};
 pub use self::metered::Calls;
@@ -84,6 +86,8 @@ pub enum Key {
     File(RunKey, Attempt, File),
     /// The git bundle of a commit.
     Bundle(BundleKey),
+    /// The record that a plan has been applied.
+    Applied(AppliedKey),
 }
 
 /// A place to keep artifacts. Clones share it: each request makes some.
@@ -145,6 +149,9 @@ pub enum StoreError {
     /// It was replaced between two looks at it.
     #[error("it was replaced meanwhile")]
     Replaced,
+    /// The attempt's number belongs to another run of the runner.
+    #[error("another run has claimed this attempt")]
+    Claimed,
     /// The caller's upload broke off.
     #[error("the upload broke off")]
     Upload(#[source] BoxError),
@@ -192,6 +199,9 @@ impl Key {
             Self::Bundle(BundleKey { namespace, name, git_ref, revision }) => {
                 format!("repositories/{namespace}/{name}/{git_ref}/{revision}.gitbundle")
             }
+            Self::Applied(AppliedKey { namespace, layer, plan }) => {
+                format!("{APPLIED}{namespace}/{layer}/{plan}")
+            }
         };
         if text.len() > MAX_KEY {
             return Err(StoreError::KeyTooLong(text));
@@ -199,6 +209,9 @@ impl Key {
         parse(&text)
     }
 }
+
+/// Prefix of the records of applied plans. It is outside of `layers/`, so that no record counts as an attempt.
+pub const APPLIED: &str = ".plancha/applied/";
 
 fn run_prefix(run: &RunKey) -> String {
     format!("layers/{run}")
@@ -264,10 +277,12 @@ impl Store {
         if self.traits.provider.is_some() { ranged::MEMORY } else { get::MEMORY }
     }
 
-    /// Every attempt of a run that has files, oldest first.
+    /// Every attempt of a run that has files or is claimed, oldest first.
     pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, StoreError> {
         let mut attempts = BTreeMap::<Attempt, Vec<FileInfo>>::new();
-        for (attempt, name, meta) in self.files(run).await? {
+        let (files, claimed) = tokio::try_join!(self.files(run), self.claimed(run))?;
+        attempts.extend(claimed.into_iter().map(|attempt| (attempt, Vec::new())));
+        for (attempt, name, meta) in files {
             let files = attempts.entry(attempt).or_default();
             files.push(FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() });
         }

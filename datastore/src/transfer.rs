@@ -99,6 +99,12 @@ impl Wanted {
 }
 
 impl Upload {
+    /// The same, but never replacing what is there.
+    pub(crate) fn once(mut self) -> Self {
+        self.headers.entry(IF_NONE_MATCH).or_insert(HeaderValue::from_static("*"));
+        self
+    }
+
     /// Stores the body at `key`.
     pub(crate) async fn keep(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let terms = terms(&self.headers)?;

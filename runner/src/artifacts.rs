@@ -88,17 +88,19 @@ impl Artifacts {
         attempt: Option<Attempt>,
         ordered: bool,
     ) -> Result<Self, ClientError> {
-        let (stored, upstream) = match client.attempts(&run).await {
-            Ok(stored) => (stored.attempts, false),
-            Err(error) if ordered && error.status() == Some(StatusCode::NOT_FOUND) => {
-                tracing::warn!(
-                    "the datastore is not Plancha's: without run.json a retry cannot know of an \
-                     earlier apply"
-                );
-                (Vec::new(), true)
-            }
-            Err(error) => return Err(error),
+        let stored = if ordered {
+            client.attempts_unless_burritos(&run).await?
+        } else {
+            Some(client.attempts(&run).await?)
         };
+        let upstream = stored.is_none();
+        if upstream {
+            tracing::warn!(
+                "the datastore is not Plancha's: without run.json a retry cannot know of an \
+                 earlier apply"
+            );
+        }
+        let stored = stored.unwrap_or_default().attempts;
         let attempt = attempt.unwrap_or_else(|| next(&stored));
         let report = report_file();
         let has_report =

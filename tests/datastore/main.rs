@@ -6,6 +6,7 @@ mod artifacts;
 mod auth;
 mod bundles;
 mod burrito;
+mod claims;
 mod client;
 mod clouds;
 mod cluster;

@@ -75,7 +75,8 @@ fn namespaces() -> impl Strategy<Value = (Option<&'static str>, Vec<String>)> {
 fn rest() -> impl Strategy<Value = Vec<String>> {
     let odd = (
         prop::sample::select(vec![
-            "layer", "run", "attempt", "name", "ref", "revision", "format", "cursor",
+            "layer", "run", "attempt", "name", "ref", "revision", "format", "cursor", "claim",
+            "plan",
         ]),
         prop::sample::select(vec![
             "..",
@@ -99,7 +100,8 @@ fn rest() -> impl Strategy<Value = Vec<String>> {
         ]),
     );
     prop::collection::vec(odd, 0..3).prop_map(|odd| {
-        let plain = "layer=network&run=plan-1&attempt=0&name=infra&ref=main&revision=abc";
+        let plain = "layer=network&run=plan-1&attempt=0&name=infra&ref=main&revision=abc&claim=c&\
+                     plan=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let odd = odd.into_iter().map(|(name, value)| format!("{name}={value}"));
         odd.chain(plain.split('&').map(str::to_owned)).collect()
     })
@@ -164,6 +166,9 @@ fn ds27_the_namespace_that_is_authorised_is_the_one_that_the_storage_is_asked_fo
                 "layers",
                 "repositories",
                 ".plancha/runs",
+                ".plancha/claims",
+                ".plancha/applied",
+                ".plancha/sha256/.plancha/applied",
                 ".plancha/sha256/layers",
                 ".plancha/sha256/repositories",
             ];

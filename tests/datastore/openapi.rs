@@ -36,7 +36,7 @@ async fn every_route_that_is_described_is_served_and_has_its_own_label() {
     let datastore = TestDatastore::memory().await;
     let document = document(&datastore).await;
     let operations = operations(&document);
-    assert_eq!(operations.len(), 15);
+    assert_eq!(operations.len(), 18);
     for (method, path, _) in &operations {
         let url = datastore.url.join(path.trim_start_matches('/')).unwrap();
         let answer = send(CLIENT.request(method.clone(), url)).await;

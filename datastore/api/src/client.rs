@@ -5,6 +5,9 @@
 //! an error on either side. Memory does not grow with the size of an artifact. The token is read
 //! again for every request, since kubelets and CI systems rotate it.
 
+mod call;
+mod records;
+mod sender;
 mod transfer;
 
 use std::path::{Path, PathBuf};
@@ -18,10 +21,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use self::call::{Call, bundle_call, file_call};
+pub use self::records::Claimed;
+use self::sender::NOT_FOUND;
+pub use self::sender::Sender;
 pub use self::transfer::{Download, Upload};
 use self::transfer::{Progress, refusal, within_idle};
 use crate::digest::Sha256;
-use crate::key::{Attempt, Attempts, BundleKey, File, RunKey, Runs};
+use crate::key::{Attempt, BundleKey, File, RunKey, Runs};
 use crate::name::Name;
 
 /// Speaks to one datastore. Cloning is cheap; clones share their connections.
@@ -116,6 +123,8 @@ pub enum ClientError {
         message: String,
         /// For how long it asks to be left alone.
         retry_after: Option<Duration>,
+        /// Who has answered.
+        sender: Sender,
     },
     /// The datastore answered what is no answer to the question.
     #[error("{call}: the answer cannot be read: {reason}")]
@@ -156,10 +165,23 @@ impl ClientError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Transport { .. } | Self::TimedOut { .. } | Self::Digest { .. } => true,
+            // A proxy that has lost its datastore for a moment says "not found", too.
+            Self::Refused { status: StatusCode::NOT_FOUND, sender: Sender::Unknown, .. } => true,
             Self::Refused { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Answer { .. } | Self::Token { .. } | Self::File(_) | Self::Setup(_) => false,
+        }
+    }
+
+    /// Whether the datastore itself says that there is no such object. The answer to a HEAD has no body
+    /// that could tell.
+    fn says_there_is_none(&self, call: &Call) -> bool {
+        match self {
+            Self::Refused { status: StatusCode::NOT_FOUND, sender, .. } => {
+                *sender != Sender::Unknown || call.method == Method::HEAD
+            }
+            _ => false,
         }
     }
 
@@ -170,14 +192,6 @@ impl ClientError {
             _ => None,
         }
     }
-}
-
-/// One call: method, path and query.
-#[derive(Clone, Debug)]
-struct Call {
-    method: Method,
-    path: &'static str,
-    query: Vec<(&'static str, String)>,
 }
 
 impl Client {
@@ -245,12 +259,6 @@ impl Client {
         .await
     }
 
-    /// The attempts of a run and their files; an unknown run has none.
-    pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, ClientError> {
-        let query = run_query(run);
-        self.get_json(&Call { method: Method::GET, path: "/api/attempts", query }).await
-    }
-
     /// One page of a layer's runs, newest first.
     pub async fn runs(
         &self,
@@ -315,7 +323,7 @@ impl Client {
             Ok(response) => {
                 Download::new(self.name(call), response, self.0.settings.idle_timeout).map(Some)
             }
-            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) if error.says_there_is_none(call) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -330,6 +338,7 @@ impl Client {
                 status: StatusCode::NOT_FOUND,
                 message: "is this URL a datastore of Plancha?".to_owned(),
                 retry_after: None,
+                sender: Sender::Plancha,
             }),
         };
         let body = self.retrying(body).await?;
@@ -396,6 +405,7 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
+        let mut sender = Sender::of(&response);
         let retry_after = response
             .headers()
             .get(RETRY_AFTER)
@@ -410,7 +420,11 @@ impl Client {
                 .await
                 .ok_or_else(timed_out)?,
         };
-        Err(ClientError::Refused { call: self.name(call), status, message, retry_after })
+        if NOT_FOUND.contains(&&*message) && sender == Sender::Unknown {
+            sender = Sender::Datastore;
+        }
+        let call = self.name(call);
+        Err(ClientError::Refused { call, status, message, retry_after, sender })
     }
 }
 
@@ -451,39 +465,4 @@ fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, ClientError> {
         Ok(certificates) => Ok(certificates),
         Err(_) => Err(refused("not a certificate in PEM")),
     }
-}
-
-fn run_query(run: &RunKey) -> Vec<(&'static str, String)> {
-    vec![
-        ("namespace", run.namespace.to_string()),
-        ("layer", run.layer.to_string()),
-        ("run", run.run.to_string()),
-    ]
-}
-
-fn file_call(method: Method, run: &RunKey, attempt: Option<Attempt>, file: &File) -> Call {
-    let mut query = run_query(run);
-    query.extend(attempt.map(|attempt| ("attempt", attempt.to_string())));
-    let path = match file {
-        File::Plan(format) => {
-            query.push(("format", format.as_str().to_owned()));
-            "/api/plans"
-        }
-        File::Log => "/api/logs",
-        File::Other(name) => {
-            query.push(("name", name.to_string()));
-            "/api/artifacts"
-        }
-    };
-    Call { method, path, query }
-}
-
-fn bundle_call(method: Method, key: &BundleKey) -> Call {
-    let query = vec![
-        ("namespace", key.namespace.to_string()),
-        ("name", key.name.to_string()),
-        ("ref", key.git_ref.to_string()),
-        ("revision", key.revision.to_string()),
-    ];
-    Call { method, path: "/api/repository/revision/bundle", query }
 }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Sha256;
 use crate::name::{ArtifactName, GitRef, InvalidName, Name, Revision};
 
 /// One run of a layer.
@@ -61,6 +62,17 @@ pub struct BundleKey {
     pub git_ref: GitRef,
     /// The commit at its tip.
     pub revision: Revision,
+}
+
+/// The record that a plan has been applied, whichever run did it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AppliedKey {
+    /// Namespace of the layer.
+    pub namespace: Name,
+    /// The layer whose plan it was.
+    pub layer: Name,
+    /// The SHA-256 digest of its `plan.bin`.
+    pub plan: Sha256,
 }
 
 impl FromStr for Attempt {
@@ -129,7 +141,7 @@ impl fmt::Display for RunKey {
 /// What `GET /api/attempts` answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// Every attempt that has at least one file, oldest first.
+    /// Every attempt that has at least one file or is claimed, oldest first.
     pub attempts: Vec<AttemptFiles>,
 }
 
@@ -138,7 +150,7 @@ pub struct Attempts {
 pub struct AttemptFiles {
     /// Which attempt.
     pub attempt: Attempt,
-    /// Its files, by name.
+    /// Its files, by name; none of an attempt that is only claimed.
     pub artifacts: Vec<FileInfo>,
 }
 

@@ -11,5 +11,5 @@ pub mod name;
 
 pub use client::{Client, ClientError};
 pub use digest::Sha256;
-pub use key::{Attempt, BundleKey, File, PlanFormat, RunKey};
-pub use name::{ArtifactName, GitRef, InvalidName, Name, Revision};
+pub use key::{AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey};
+pub use name::{ArtifactName, ClaimId, GitRef, InvalidName, Name, Revision};

@@ -47,10 +47,15 @@ pub struct Revision(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArtifactName(String);
 
+/// The random id by which one run of the runner claims an attempt: `[A-Za-z0-9-]{1,64}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimId(String);
+
 const MAX_NAME: usize = 253;
 const MAX_GIT_REF: usize = 700;
 const MAX_REVISION: usize = 240;
 const MAX_ARTIFACT_NAME: usize = 128;
+const MAX_CLAIM_ID: usize = 64;
 /// What `/api/plans` and `/api/logs` keep; see [`crate::key::File`].
 pub(crate) const UPSTREAM_FILES: [&str; 5] =
     ["plan.bin", "plan.json", "pretty.plan", "short.diff", "run.log"];
@@ -99,6 +104,14 @@ fn check_artifact_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
+fn check_claim_id(text: &str) -> Result<(), &'static str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if text.is_empty() || text.len() > MAX_CLAIM_ID || !text.chars().all(allowed) {
+        return Err("is not 1 to 64 characters of `A-Z a-z 0-9 -`");
+    }
+    Ok(())
+}
+
 macro_rules! checked_text {
     ($($type:ident by $check:ident;)*) => {$(
         impl FromStr for $type {
@@ -131,6 +144,7 @@ checked_text! {
     GitRef by check_git_ref;
     Revision by check_revision;
     ArtifactName by check_artifact_name;
+    ClaimId by check_claim_id;
 }
 
 #[cfg(test)]
@@ -175,6 +189,16 @@ mod tests {
         }
         for text in ["", ".hidden", "a b", "a/b", "é", "plan.bin", "run.log", &"a".repeat(129)] {
             text.parse::<ArtifactName>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_claim_id_is_a_short_word() {
+        for text in ["1", "0b5c-A", &"a".repeat(64)] {
+            assert_eq!(text.parse::<ClaimId>().unwrap().as_ref(), text);
+        }
+        for text in ["", "a b", "a/b", "a.b", &"a".repeat(65)] {
+            text.parse::<ClaimId>().unwrap_err();
         }
     }
 

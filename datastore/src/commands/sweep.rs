@@ -4,7 +4,9 @@
 //! changed since makes its run stay. An upload that begins in that moment writes an object of its own,
 //! and its run's entry in the index is younger than any that goes.
 
-use std::collections::{BTreeMap, HashMap};
+mod claims;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ struct Sweep<'a> {
     gone: usize,
     bytes: u64,
     failed: usize,
+    /// The layers that had artifacts: `<namespace>/<layer>`.
+    layers: HashSet<String>,
 }
 
 /// What is chosen below one directory: of one run, or of one ref.
@@ -42,7 +46,8 @@ pub(super) async fn sweep(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let now = store.now().await.map_err(failed("ask the storage for the time"))?;
-    let mut sweep = Sweep { store, rules, now, seen: 0, gone: 0, bytes: 0, failed: 0 };
+    let layers = HashSet::new();
+    let mut sweep = Sweep { store, rules, now, seen: 0, gone: 0, bytes: 0, failed: 0, layers };
     for root in ["layers/", "repositories/"] {
         let mut objects = store.list(root).map_err(failed("list"))?;
         let mut items = Vec::<Item>::new();
@@ -55,6 +60,7 @@ pub(super) async fn sweep(
         }
         sweep.owned(&items, out).await?;
     }
+    sweep.of_layers_without_artifacts(out).await?;
     let verb = if rules.dry_run { "would be deleted" } else { "deleted" };
     let Sweep { seen, gone, bytes, failed, .. } = sweep;
     writeln!(out, "{gone} of {seen} artifacts {verb}, {}", Size(bytes))?;
@@ -73,6 +79,7 @@ impl Sweep<'_> {
         let known =
             items.iter().map(|item| (&*item.path, item.modified)).collect::<HashMap<_, _>>();
         let (mut left, mut emptied) = (KnownRuns::default(), KnownRuns::default());
+        let mut emptied_runs = HashSet::new();
         let mut runs = items.iter().map(|item| (group(item), &item.key)).collect::<HashMap<_, _>>();
         for (directory, chosen) in doomed {
             let there = self.look_again(directory, &known).await?;
@@ -85,6 +92,7 @@ impl Sweep<'_> {
                 && let Some(Key::File(run, ..)) = runs.remove(directory)
             {
                 emptied.insert(run);
+                emptied_runs.insert(run.to_string());
             }
         }
         for key in runs.into_values() {
@@ -92,10 +100,11 @@ impl Sweep<'_> {
                 left.insert(run);
             }
         }
-        match owner(&first.path).strip_prefix("layers/") {
-            Some(layer) => self.entries(layer, &left, &emptied, out).await,
-            None => Ok(()),
-        }
+        let Some(layer) = owner(&first.path).strip_prefix("layers/") else { return Ok(()) };
+        self.layers.insert(layer.to_owned());
+        self.entries(layer, &left, &emptied, out).await?;
+        self.claims(layer, items, &emptied_runs, out).await?;
+        self.applied(layer, items, out).await
     }
 
     /// How many objects there are in a directory; `None` if one of them was not there before.
@@ -191,7 +200,7 @@ fn owner(path: &str) -> &str {
 fn group(item: &Item) -> &str {
     let end = match item.key {
         Key::File(..) => item.path.match_indices('/').nth(3),
-        Key::Bundle(_) => item.path.rmatch_indices('/').next(),
+        Key::Bundle(_) | Key::Applied(_) => item.path.rmatch_indices('/').next(),
     };
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
 }

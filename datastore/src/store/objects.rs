@@ -7,7 +7,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use super::get::{ByteStream, Meta};
-use super::{Store, StoreError, parse, record_path, timestamp};
+use super::{APPLIED, Store, StoreError, parse, record_path, timestamp};
 
 /// An object as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ impl Store {
 
     async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
         self.remove(path).await?;
-        if path.as_ref().starts_with(".plancha/") {
+        // Of all that lies there, only records of applied plans have a digest.
+        if path.as_ref().starts_with(".plancha/") && !path.as_ref().starts_with(APPLIED) {
             return Ok(());
         }
         // Another process may have put it anew, and its record.

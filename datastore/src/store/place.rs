@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use datastore_api::{BundleKey, File, PlanFormat, RunKey, Sha256};
+use datastore_api::{AppliedKey, BundleKey, File, PlanFormat, RunKey, Sha256};
 
 use super::index::parse_entry;
 use super::{Key, Object};
@@ -35,6 +35,11 @@ impl Key {
                     git_ref: git_ref.parse().ok()?,
                     revision,
                 })
+            }
+            ".plancha" if namespace == "applied" => {
+                let (layer, plan) = rest.split_once('/')?;
+                let (namespace, layer) = (name.parse().ok()?, layer.parse().ok()?);
+                Self::Applied(AppliedKey { namespace, layer, plan: plan.parse().ok()? })
             }
             _ => return None,
         };
@@ -100,6 +105,7 @@ mod tests {
             "layers/a/b/c/0/run.json",
             "repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle",
             "repositories/a/b/main/0123abc.gitbundle",
+            &format!(".plancha/applied/team-a/network/{}", Sha256::of(b"")),
         ] {
             assert_eq!(Key::at(path).unwrap().path().unwrap().as_ref(), path);
         }
@@ -121,6 +127,8 @@ mod tests {
             "repositories/a/b/0123abc.gitbundle",
             "repositories/a/b/main/0123abc",
             ".plancha/sha256/layers/a/b/c/0/plan.bin",
+            ".plancha/applied/a/b/0123abc",
+            ".plancha/claims/a/b/c/0",
         ] {
             assert_eq!(Key::at(path), None, "{path}");
         }

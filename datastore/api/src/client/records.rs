@@ -1,0 +1,147 @@
+//! Attempts and their claims, the records of applied plans, and how Burrito's own datastore, which has
+//! none of these, is recognized.
+
+use reqwest::{Method, StatusCode};
+
+use super::call::{Call, run_query};
+use super::transfer::{Progress, Upload};
+use super::{Client, ClientError, Condition, Sender};
+use crate::key::{AppliedKey, Attempt, Attempts, RunKey};
+use crate::name::ClaimId;
+
+/// An answer of more bytes is refused.
+const LIMIT: usize = 16 << 20;
+/// Burrito's answer on a route that it does not have.
+const NO_ROUTE: &str = "Not Found";
+/// Burrito's answer to a request for a plan that names none.
+const NO_PARAMETERS: &str = "missing query parameters";
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The attempt is ours.
+    Ours,
+    /// Another run has claimed it.
+    Another,
+    /// This datastore knows no claims: it is an older one.
+    Unsupported,
+}
+
+impl Client {
+    /// The attempts of a run and their files; an unknown run has none.
+    pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, ClientError> {
+        let attempts = self.attempts_unless_burritos(run).await?;
+        attempts.ok_or_else(|| ClientError::Refused {
+            call: self.name(&attempts_call(Method::GET, run)),
+            status: StatusCode::NOT_FOUND,
+            message: "this is Burrito's own datastore, and not Plancha's".to_owned(),
+            retry_after: None,
+            sender: Sender::Datastore,
+        })
+    }
+
+    /// The attempts of a run; `None` where the datastore is Burrito's own.
+    pub async fn attempts_unless_burritos(
+        &self,
+        run: &RunKey,
+    ) -> Result<Option<Attempts>, ClientError> {
+        let call = attempts_call(Method::GET, run);
+        let body = self
+            .retrying(async || match self.open(&call).await {
+                Ok(Some(download)) => download.bytes(LIMIT).await.map(Some),
+                Err(error) if error.is_of_no_route() && self.is_without_records().await? => {
+                    Ok(None)
+                }
+                Ok(None) => Err(ClientError::Answer {
+                    call: self.name(&call),
+                    reason: "404 for a listing".to_owned(),
+                }),
+                Err(error) => Err(error),
+            })
+            .await?;
+        let Some(body) = body else { return Ok(None) };
+        let attempts = serde_json::from_slice(&body);
+        attempts.map(Some).map_err(|error| ClientError::Answer {
+            call: self.name(&call),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Takes an attempt. The same claim succeeds again, so a lost answer does no harm.
+    pub async fn claim(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        claim: &ClaimId,
+    ) -> Result<Claimed, ClientError> {
+        let mut call = attempts_call(Method::POST, run);
+        call.query.push(("attempt", attempt.to_string()));
+        call.query.push(("claim", claim.to_string()));
+        self.retrying(async || {
+            match self.send(&call, self.request(&call)?, &Progress::default()).await {
+                Ok(_) => Ok(Claimed::Ours),
+                Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Claimed::Another),
+                Err(error) if error.is_of_no_route() && self.is_without_records().await? => {
+                    Ok(Claimed::Unsupported)
+                }
+                Err(error) => Err(error),
+            }
+        })
+        .await
+    }
+
+    /// Records that a plan has been applied. A record that is there already is never replaced: 412,
+    /// unless it is the same.
+    pub async fn put_applied(&self, key: &AppliedKey, record: &Upload) -> Result<(), ClientError> {
+        self.put(&applied_call(Method::PUT, key), record, Condition::Create).await
+    }
+
+    /// The record that a plan has been applied. `None`: it has not.
+    pub async fn get_applied(&self, key: &AppliedKey) -> Result<Option<Vec<u8>>, ClientError> {
+        let call = applied_call(Method::GET, key);
+        self.retrying(async || match self.open(&call).await? {
+            Some(download) => Ok(Some(download.bytes(LIMIT).await?.into())),
+            None => Ok(None),
+        })
+        .await
+    }
+
+    /// Whether a datastore that does not know a route of ours is Burrito's, or an older one of Plancha's:
+    /// any other program, a proxy mostly, would answer this request otherwise.
+    async fn is_without_records(&self) -> Result<bool, ClientError> {
+        let call = Call { method: Method::GET, path: "/api/plans", query: Vec::new() };
+        match self.send(&call, self.request(&call)?, &Progress::default()).await {
+            Err(ClientError::Refused {
+                status: StatusCode::BAD_REQUEST, message, sender, ..
+            }) => Ok(sender != Sender::Plancha && message == NO_PARAMETERS),
+            Err(error) if error.is_transient() => Err(error),
+            _ => Ok(false),
+        }
+    }
+}
+
+impl ClientError {
+    /// Whether the answer is that of Burrito's framework on a route that it does not have.
+    fn is_of_no_route(&self) -> bool {
+        match self {
+            Self::Refused { status: StatusCode::NOT_FOUND, sender, message, .. } => {
+                *sender == Sender::Unknown && message == NO_ROUTE
+            }
+            _ => false,
+        }
+    }
+}
+
+fn attempts_call(method: Method, run: &RunKey) -> Call {
+    Call { method, path: "/api/attempts", query: run_query(run) }
+}
+
+fn applied_call(method: Method, key: &AppliedKey) -> Call {
+    let AppliedKey { namespace, layer, plan } = key;
+    let query = vec![
+        ("namespace", namespace.to_string()),
+        ("layer", layer.to_string()),
+        ("plan", plan.to_string()),
+    ];
+    Call { method, path: "/api/applied", query }
+}

@@ -1,0 +1,94 @@
+//! Claims of attempt numbers: small objects outside of `layers/`, created conditionally.
+//!
+//! A claim lies where no listing of a run's files shows it, so an attempt that is only claimed is
+//! never the latest, neither on Burrito's routes nor for Burrito's datastore over the same bucket.
+//! Its content is the random id of the claim: a retry of the same claim succeeds.
+
+use bytes::Bytes;
+use datastore_api::{Attempt, ClaimId, RunKey};
+use futures::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
+use tokio::time::timeout;
+
+use super::metered::patience;
+use super::{Object, Store, StoreError, backend, parse};
+
+/// Prefix of all claims.
+pub const CLAIMS: &str = ".plancha/claims/";
+
+/// Who holds an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The run, as its files' keys have it: `<namespace>/<layer>/<run>`.
+    pub run: String,
+    /// Its attempt.
+    pub attempt: Attempt,
+}
+
+impl Claim {
+    /// The claim that an object is; `None` if it is none.
+    pub fn of(object: &Object) -> Option<Self> {
+        let (run, attempt) = object.key.strip_prefix(CLAIMS)?.rsplit_once('/')?;
+        Some(Self { run: run.to_owned(), attempt: attempt.parse().ok()? })
+    }
+}
+
+impl Store {
+    /// Takes an attempt for `claim`; [`StoreError::Claimed`] if it is another's.
+    ///
+    /// Where the backend cannot create conditionally, only claims through this process exclude each
+    /// other.
+    pub async fn claim(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        claim: &ClaimId,
+    ) -> Result<(), StoreError> {
+        let path = parse(&format!("{CLAIMS}{run}/{attempt}"))?;
+        let _turn = self.turn(&path).await;
+        let creates = self.creates();
+        if !creates && let Some(holder) = self.holder(&path).await? {
+            return is_held_by(&holder, claim);
+        }
+        let mode = if creates { PutMode::Create } else { PutMode::Overwrite };
+        let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let put = self.objects.put_opts(&path, bytes.into(), options);
+        let error = match timeout(patience(0), put).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => backend(error),
+            Err(late) => backend(late),
+        };
+        // A put that failed may have been done all the same: what is there decides.
+        match self.holder(&path).await? {
+            Some(holder) => is_held_by(&holder, claim),
+            None => Err(error),
+        }
+    }
+
+    async fn holder(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
+        let read = async {
+            match self.objects.get(path).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                found => Ok(Some(found?.bytes().await?)),
+            }
+        };
+        timeout(patience(0), read).await.map_err(backend)?
+    }
+
+    /// The attempts of a run that are claimed, in no order.
+    pub(super) async fn claimed(&self, run: &RunKey) -> Result<Vec<Attempt>, StoreError> {
+        let claims = self.list(&format!("{CLAIMS}{run}/"))?;
+        let run = run.to_string();
+        let attempts = claims.try_filter_map(|object| {
+            let claim = Claim::of(&object).filter(|claim| claim.run == run);
+            std::future::ready(Ok(claim.map(|claim| claim.attempt)))
+        });
+        attempts.try_collect().await
+    }
+}
+
+fn is_held_by(holder: &[u8], claim: &ClaimId) -> Result<(), StoreError> {
+    if holder == claim.as_ref().as_bytes() { Ok(()) } else { Err(StoreError::Claimed) }
+}
