@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use crate::artifacts::{Artifacts, Entry, Note};
 use crate::checkout::{self, CheckoutError, Site, Source, Workspace};
 use crate::config::Environment;
+use crate::failure::Failure;
 use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError};
 use crate::plan::{PlanError, Summary};
@@ -47,6 +48,13 @@ pub(crate) enum RunError {
     Datastore(#[from] ClientError),
     #[error("the annotations could not be written")]
     Annotate(#[source] LayerError),
+    #[error("what {tool} {step} prints could not be kept")]
+    Incomplete {
+        tool: String,
+        step: &'static str,
+        #[source]
+        cause: std::io::Error,
+    },
     #[error("{0}")]
     Io(#[from] std::io::Error),
     #[error("stopped by {}", match .0 { Stop::Interrupt => "SIGINT", Stop::Terminate => "SIGTERM" })]
@@ -417,7 +425,7 @@ impl Run<'_> {
         program: &Program,
         to: &Path,
     ) -> Result<(), RunError> {
-        self.run_step(name, program, Sink::Kept(private_file(to)?, self.log)).await
+        self.run_step(name, program, Sink::Kept(to, self.log)).await
     }
 
     async fn run_step(
@@ -432,7 +440,19 @@ impl Run<'_> {
         let before = fs::metadata(self.log.path())?.len();
         let ended = process::run(program, sink, self.signals, self.job.grace).await?;
         self.report.step(step, &ended);
-        self.judge(step, &ended, &self.log.since(before)?)
+        let judged = self.judge(step, &ended, &self.log.since(before)?);
+        let Some(cause) = ended.incomplete else { return judged };
+        // A rendering of which a write failed has ended its tool.
+        let is_cause = judged.is_ok() || matches!(sink, Sink::Kept(..));
+        let incomplete = RunError::Incomplete { tool: self.tool_name(), step, cause };
+        match judged {
+            Ok(()) if step == "apply" => {
+                tracing::warn!("the log is incomplete: {}", Failure::from(&incomplete).message());
+                Ok(())
+            }
+            _ if is_cause => Err(incomplete),
+            judged => judged,
+        }
     }
 
     fn judge(&mut self, step: &'static str, ended: &Ended, output: &str) -> Result<(), RunError> {
@@ -451,8 +471,12 @@ impl Run<'_> {
         if let Some(stop) = ended.stop {
             return Err(RunError::Stopped(stop));
         }
-        let tool = self.report.tool.as_ref().map(|tool| tool.name.clone()).unwrap_or_default();
-        Err(RunError::Tool { tool, step, code: ended.code(), said: first_error(output) })
+        let (tool, code) = (self.tool_name(), ended.code());
+        Err(RunError::Tool { tool, step, code, said: first_error(output) })
+    }
+
+    fn tool_name(&self) -> String {
+        self.report.tool.as_ref().map(|tool| tool.name.clone()).unwrap_or_default()
     }
 }
 

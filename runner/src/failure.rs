@@ -113,7 +113,14 @@ impl From<&RunError> for Failure {
             RunError::Datastore(cause) => Self::of_datastore(cause, error),
             RunError::Tool { .. } => Self::new(Kind::Unclassified, error)
                 .next_step("what the tool said stands above, and in the stored log"),
-            RunError::Plan(_) | RunError::Io(_) => Self::new(Kind::Unclassified, error),
+            RunError::Incomplete { cause, .. } if is_full(cause) => {
+                Self::new(Kind::Unclassified, error).next_step(
+                    "free some space there, or set TMPDIR to a directory with more, and run again",
+                )
+            }
+            RunError::Plan(_) | RunError::Incomplete { .. } | RunError::Io(_) => {
+                Self::new(Kind::Unclassified, error)
+            }
             RunError::Annotate(_) => Self::new(Kind::Unclassified, error)
                 .next_step("all else was done and stored; the annotations can be written by hand"),
             RunError::Planned(cause) => cause.into(),
@@ -242,6 +249,10 @@ impl From<Stop> for Failure {
     fn from(stop: Stop) -> Self {
         (&RunError::Stopped(stop)).into()
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 fn datastore_kind(error: &ClientError) -> Kind {

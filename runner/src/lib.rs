@@ -20,6 +20,8 @@ mod telemetry;
 mod tool;
 pub mod version;
 
+pub use process::guard;
+
 /// What fuzz targets call.
 #[cfg(fuzzing)]
 pub mod fuzz {
@@ -123,7 +125,7 @@ async fn execute(
     let set_up = || -> Result<_, std::io::Error> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
-        let log = Log::create(scratch.join("run.log"))?;
+        let log = Log::create(scratch.join(scratch::LOG))?;
         Ok((scratch, log))
     };
     let (scratch, log) = match set_up() {

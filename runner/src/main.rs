@@ -3,15 +3,24 @@
 use std::process::ExitCode;
 
 use runner::config::{Cli, Environment};
+use runner::guard;
 
 fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == guard::NAME) {
+        return guard::main();
+    }
     let cli = match Cli::from_arguments(std::env::args_os()) {
         Ok(cli) => cli,
         Err(exit) => return exit,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(runner::run(cli, Environment::read())),
+        Ok(runtime) => {
+            let code = runtime.block_on(runner::run(cli, Environment::read()));
+            // What still waits for a disk that does not answer must not hold up the end.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             tracing::error!("the runner cannot start: {error}");
             ExitCode::FAILURE

@@ -12,8 +12,12 @@ use std::time::{Duration, SystemTime};
 use fs_err as fs;
 use tempfile::TempDir;
 
+use crate::process::Log;
+
 const PREFIX: &str = "plancha-";
 const LOCK: &str = ".lock";
+/// The run's log.
+pub(crate) const LOG: &str = "run.log";
 /// A younger one may be in the making, not yet locked.
 const MIN_AGE: Duration = Duration::from_mins(1);
 
@@ -34,7 +38,10 @@ impl Scratch {
             .permissions(PermissionsExt::from_mode(0o700))
             .tempdir_in(&parent)?;
         let lock = crate::process::private_file(&dir.path().join(LOCK))?;
-        lock.lock()?;
+        if let Err(TryLockError::Error(error)) = lock.try_lock() {
+            // Without locks no directory is ever taken for an abandoned one.
+            tracing::debug!("{} has no locks: {error}", parent.display());
+        }
         if let Err(error) = sweep(&parent) {
             tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
         }
@@ -63,15 +70,22 @@ fn sweep(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether neither a runner nor the tool of a killed one uses a directory.
 fn is_abandoned(dir: &Path) -> io::Result<bool> {
-    let lock = match fs::File::open(dir.join(LOCK)) {
+    let output = Log::output_of(&dir.join(LOG));
+    Ok(is_held(&dir.join(LOCK))? == Some(false) && is_held(&output)? != Some(true))
+}
+
+/// Whether a process holds a lock on a file; `None`: there is no such file.
+fn is_held(path: &Path) -> io::Result<Option<bool>> {
+    let file = match fs::File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    match lock.file().try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
+    match file.file().try_lock() {
+        Ok(()) => Ok(Some(false)),
+        Err(TryLockError::WouldBlock) => Ok(Some(true)),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }

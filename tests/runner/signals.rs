@@ -66,6 +66,36 @@ async fn a_signal_during_an_apply_saves_the_state_and_frees_its_lock() {
     }
 }
 
+#[test]
+fn a_second_signal_warns_and_is_not_passed_on() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, heard, go) = (sandbox.path("started"), sandbox.path("heard"), sandbox.path("go"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = apply ]; then trap 'echo INT >> {heard}' INT; touch {started}
+           while [ ! -e {go} ]; do sleep 0.05; done; fi",
+        heard = heard.display(),
+        started = started.display(),
+        go = go.display()
+    ));
+    let warnings = sandbox.path("warnings");
+    let mut command = sandbox.command(&["apply", "--no-plan"]);
+    command.stderr(std::fs::File::create(&warnings).unwrap());
+    let runner = support::Started::spawn(command);
+    eventually("apply runs", || started.exists());
+    runner.signal("INT");
+    eventually("the tool has heard", || heard.exists());
+    let warning = "still stopping; killing now can lose state";
+    for (number, signal) in [(1, "INT"), (2, "TERM")] {
+        runner.signal(signal);
+        eventually("the runner warns", || {
+            std::fs::read_to_string(&warnings).unwrap().matches(warning).count() == number
+        });
+    }
+    std::fs::write(go, "").unwrap();
+    assert_eq!(runner.wait().code, 0);
+    assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_does_not_end_is_killed_with_all_its_children_when_the_grace_is_over() {
     let datastore = TestDatastore::memory().await;

@@ -1,0 +1,367 @@
+//! What programs print: the file that a program writes, and the log that is made of it.
+//!
+//! A program of ours never writes into a pipe that ends with the runner: a killed runner would end the tool by
+//! SIGPIPE before it has saved its state. It appends to a private file, which two threads follow: one copies it
+//! to the log, the other to our stdout. The disk under that file may be full, and tools ignore that; so some room
+//! is reserved ahead of what is written, and output that may be lost is an error.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use fs_err as fs;
+use nix::errno::Errno;
+use tokio::sync::oneshot;
+
+/// How much room on the disk is reserved for what a program will print next, in bytes.
+const RESERVE: u64 = 1 << 20;
+/// How often a file is read that grows, and one that does not: what is printed appears within 100 ms.
+const BUSY: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_millis(60);
+
+/// The log of a run: a file of mode 0600 without escape codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    path: PathBuf,
+    /// Held by the thread that shows a program's output, so that the next one's comes after it.
+    showing: Arc<Mutex<()>>,
+}
+
+/// Where a program's output appears besides the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Screen {
+    Stdout,
+    Stderr,
+    Nowhere,
+}
+
+impl Log {
+    /// Begins a log.
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+        drop(private_file(&path)?);
+        Ok(Self { path, showing: Arc::default() })
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file beside a log to which a program of the run writes. It is locked while one does, even if the
+    /// runner was killed meanwhile.
+    pub(crate) fn output_of(log: &Path) -> PathBuf {
+        log.with_extension("output")
+    }
+
+    /// Adds a line of the runner's own.
+    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
+        let written =
+            self.append().and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
+        written.map_err(|error| named(&self.path, &error))
+    }
+
+    /// What was added since it had `offset` bytes; the end of it where that is more than 64 KiB.
+    pub(crate) fn since(&self, offset: u64) -> io::Result<String> {
+        let file = fs::File::open(&self.path)?;
+        let len = file.metadata()?.len();
+        let start = offset.max(len.saturating_sub(64 << 10)).min(len);
+        let mut bytes = vec![0; usize::try_from(len - start).unwrap_or_default()];
+        file.file().read_exact_at(&mut bytes, start)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn append(&self) -> io::Result<File> {
+        Ok(fs::OpenOptions::new().append(true).open(&self.path)?.into())
+    }
+
+    /// Begins to follow a program's output.
+    pub(super) fn follow(&self, output: &Output, screen: Screen) -> io::Result<Following> {
+        let shared = Arc::new(Shared::default());
+        let copy = Copy { log: self.clone(), room: output.room, source: output.source(&shared)? };
+        let (kept, keep) = spawn(move || copy.run())?;
+        let mut following = Following { shared, threads: vec![keep], kept, shown: None };
+        if !matches!(screen, Screen::Nowhere) {
+            let source = output.source(&following.shared)?;
+            let showing = Arc::clone(&self.showing);
+            let (shown, show) = spawn(move || {
+                let _turn = showing.lock().unwrap_or_else(PoisonError::into_inner);
+                show_all(source, screen);
+            })?;
+            following.threads.push(show);
+            following.shown = Some(shown);
+        }
+        Ok(following)
+    }
+}
+
+/// Makes a file of mode 0600, or empties the one that is there.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    use fs_err::os::unix::fs::OpenOptionsExt as _;
+    let mut options = fs::OpenOptions::new();
+    Ok(options.write(true).create(true).truncate(true).mode(0o600).open(path)?.into())
+}
+
+/// The private file that one program writes; it goes away with this value.
+#[derive(Debug)]
+pub(super) struct Output {
+    file: File,
+    path: PathBuf,
+    room: Room,
+}
+
+impl Output {
+    /// A new one beside a log, with some room reserved.
+    pub(super) fn create(log: &Log) -> io::Result<Self> {
+        use fs_err::os::unix::fs::OpenOptionsExt as _;
+        let path = Log::output_of(&log.path);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = fs::OpenOptions::new();
+        let file = options.create_new(true).read(true).append(true).mode(0o600).open(&path)?;
+        let mut output = Self { file: file.into(), path, room: Room::default() };
+        // The program inherits the lock: as long as it runs, the directory is not an abandoned one. A file system
+        // without locks has no abandoned directories either.
+        if let Err(TryLockError::Error(error)) = output.file.try_lock() {
+            tracing::debug!("{}: {error}", output.path.display());
+        }
+        output.room.extend(&output.file, 0).map_err(|error| named(&output.path, &error))?;
+        Ok(output)
+    }
+
+    /// What a program writes to it with.
+    pub(super) fn stdio(&self) -> io::Result<Stdio> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    fn source(&self, shared: &Arc<Shared>) -> io::Result<Source> {
+        let file = self.file.try_clone()?;
+        Ok(Source { file, offset: 0, shared: Arc::clone(shared), buffer: vec![0; 64 << 10] })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!("{error}");
+        }
+    }
+}
+
+/// The room that is reserved on the disk for a file that grows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// What lies below this has a place on the disk.
+    until: u64,
+    /// Why no more could be reserved when it was last tried.
+    refused: Option<Errno>,
+    /// The file system cannot reserve.
+    unsupported: bool,
+}
+
+impl Room {
+    /// Reserves more where `len`, the length of the file, comes near the end of what is reserved. An error: what
+    /// was written beyond that end may be lost.
+    fn extend(&mut self, file: &File, len: u64) -> io::Result<()> {
+        if self.unsupported || len + RESERVE / 2 < self.until {
+            return Ok(());
+        }
+        if let Some(refused) = self.refused.take()
+            && len >= self.until
+        {
+            return Err(refused.into());
+        }
+        let from = self.until.max(len);
+        match reserve(file, from, RESERVE) {
+            Ok(()) => self.until = from + RESERVE,
+            Err(full @ (Errno::ENOSPC | Errno::EDQUOT)) if len >= self.until => {
+                return Err(full.into());
+            }
+            Err(full @ (Errno::ENOSPC | Errno::EDQUOT)) => self.refused = Some(full),
+            Err(Errno::EINTR) => {}
+            Err(_) => self.unsupported = true,
+        }
+        Ok(())
+    }
+}
+
+/// Reserves room for what is written to a file later. Its length stays.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, from: u64, len: u64) -> Result<(), Errno> {
+    use nix::fcntl::{FallocateFlags, fallocate};
+    let (from, len) = (from.cast_signed(), len.cast_signed());
+    fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, len)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(_file: &File, _from: u64, _len: u64) -> Result<(), Errno> {
+    Err(Errno::EOPNOTSUPP)
+}
+
+/// What those who follow one output share.
+#[derive(Debug, Default)]
+struct Shared {
+    ended: AtomicBool,
+    /// How many bytes were shown.
+    shown: AtomicU64,
+}
+
+/// An output file, read as it grows.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    offset: u64,
+    shared: Arc<Shared>,
+    buffer: Vec<u8>,
+}
+
+impl Source {
+    /// Hands on what is new, and calls `tick` with the length after each round, until the program has ended and
+    /// everything was handed on.
+    fn follow(
+        &mut self,
+        mut piece: impl FnMut(&[u8]) -> io::Result<()>,
+        mut tick: impl FnMut(&File, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut pause = BUSY;
+        loop {
+            // In this order: all that the program wrote is there once it has ended. A daemon that it left behind
+            // may go on writing for ever.
+            let ended = self.shared.ended.load(Ordering::Acquire);
+            let len = self.file.metadata()?.len();
+            pause = if self.offset < len { BUSY } else { IDLE.min(pause * 2) };
+            while self.offset < len {
+                match self.file.read_at(&mut self.buffer, self.offset) {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        self.offset += count as u64;
+                        piece(&self.buffer[..count])?;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            tick(&self.file, len)?;
+            if ended {
+                return Ok(());
+            }
+            thread::park_timeout(pause);
+        }
+    }
+}
+
+/// Copies an output to the log.
+struct Copy {
+    log: Log,
+    room: Room,
+    source: Source,
+}
+
+impl Copy {
+    fn run(mut self) -> io::Result<()> {
+        let mut log = anstream::StripStream::new(self.log.append()?);
+        let mut room = self.room;
+        let copied =
+            self.source.follow(|piece| log.write_all(piece), |file, len| room.extend(file, len));
+        copied.map_err(|error| {
+            let error = named(&self.log.path, &error);
+            if let Err(second) = mark_incomplete(&self.log.path, &error) {
+                tracing::warn!("the log cannot be marked as incomplete: {second}");
+            }
+            error
+        })
+    }
+}
+
+/// Says at the end of a log that it is not whole. On a full disk there is room only where something is already:
+/// the last bytes give way.
+fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
+    let mark = format!("\n[the log is incomplete from here on: {error}]\n");
+    let mut file = fs::OpenOptions::new().write(true).open(log)?;
+    let len = file.metadata()?.len();
+    file.seek(io::SeekFrom::Start(len.saturating_sub(mark.len() as u64)))?;
+    file.write_all(mark.as_bytes())
+}
+
+/// Shows an output, as far as our stream takes it: a reader that went away must not end anything.
+fn show_all(mut source: Source, screen: Screen) {
+    let shared = Arc::clone(&source.shared);
+    let show = |piece: &[u8]| {
+        write_to(screen, piece)?;
+        shared.shown.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        Ok(())
+    };
+    if let Err(error) = source.follow(show, |_, _| Ok(())) {
+        tracing::debug!("the output is not shown: {error}");
+    }
+}
+
+fn write_to(screen: Screen, piece: &[u8]) -> io::Result<()> {
+    match screen {
+        Screen::Stdout => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(piece)?;
+            stdout.flush()
+        }
+        Screen::Stderr => io::stderr().lock().write_all(piece),
+        Screen::Nowhere => Ok(()),
+    }
+}
+
+/// Threads that follow one output.
+#[derive(Debug)]
+pub(super) struct Following {
+    shared: Arc<Shared>,
+    threads: Vec<Thread>,
+    kept: oneshot::Receiver<io::Result<()>>,
+    shown: Option<oneshot::Receiver<()>>,
+}
+
+impl Following {
+    /// Waits until all that the program wrote is in the log, and shown: but no longer than `unread` for a reader of
+    /// ours who takes nothing. An error: the log is incomplete.
+    pub(super) async fn finish(mut self, unread: Duration) -> io::Result<()> {
+        self.end();
+        let kept = (&mut self.kept).await;
+        while let Some(shown) = &mut self.shown {
+            let before = self.shared.shown.load(Ordering::Relaxed);
+            let shown = tokio::time::timeout(unread, shown).await;
+            if shown.is_ok() || self.shared.shown.load(Ordering::Relaxed) == before {
+                break;
+            }
+        }
+        kept.unwrap_or_else(|_| Err(io::Error::other("the thread that writes the log ended early")))
+    }
+
+    fn end(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+        self.threads.iter().for_each(Thread::unpark);
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Starts a thread, not a task: the runtime waits for its tasks when it ends, and our stdout may block for ever.
+fn spawn<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(oneshot::Receiver<T>, Thread)> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().spawn(move || drop(sender.send(work())))?;
+    Ok((receiver, thread.thread().clone()))
+}
+
+/// An error of the system's, with the file that it is about.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

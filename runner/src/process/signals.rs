@@ -1,0 +1,123 @@
+//! The signals that ask the runner to stop, and how long what is left to do may take after one.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::guard::Guard;
+
+/// The signal that asked the runner to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// SIGINT: a person pressed Ctrl-C.
+    Interrupt,
+    /// SIGTERM: whatever started the runner wants it gone. SIGHUP: its terminal is gone.
+    Terminate,
+}
+
+/// Whether the runner was asked to stop. Only the first signal counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals {
+    stop: watch::Receiver<Option<Stop>>,
+    /// When all that is left to do must have ended; set when a stop first limits something.
+    deadline: Arc<OnceLock<Instant>>,
+    pub(super) guard: Option<Arc<Guard>>,
+}
+
+impl Signals {
+    /// From now on SIGINT, SIGTERM and SIGHUP no longer end the runner by themselves. A SIGHUP that is
+    /// ignored (nohup) stays so.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        let (sender, stop) = watch::channel(None);
+        tokio::spawn(async move {
+            loop {
+                let hung_up = async {
+                    match &mut hangup {
+                        Some(hangup) => hangup.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let stop = tokio::select! {
+                    biased;
+                    _ = terminate.recv() => Stop::Terminate,
+                    _ = hung_up => Stop::Terminate,
+                    _ = interrupt.recv() => Stop::Interrupt,
+                };
+                let first = sender.send_if_modified(|known| {
+                    let first = known.is_none();
+                    known.get_or_insert(stop);
+                    first
+                });
+                if !first {
+                    tracing::warn!("still stopping; killing now can lose state");
+                }
+            }
+        });
+        let guard = Guard::start().inspect_err(|error| {
+            tracing::warn!(
+                "no guard could be started ({error}): if the runner is killed, the tool goes on without it"
+            );
+        });
+        Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
+    }
+
+    /// The signal that came, if one did.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        *self.stop.borrow()
+    }
+
+    /// Waits for it.
+    pub(crate) async fn wait(&self) -> Stop {
+        match self.stop.clone().wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(stop)) => *stop,
+            // The sender never goes away before the runtime does.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// The future's output, or the signal that came, when there is none in time after that. All that is done
+    /// after a signal shares one `limit`, counted from the first call that the signal bounds. Each takes three
+    /// quarters of what is left of it at most: a failure of one must be stored by the next.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
+        let late = async {
+            let stop = self.wait().await;
+            let now = Instant::now();
+            let left = self.deadline.get_or_init(|| now + limit).saturating_duration_since(now);
+            tokio::time::sleep(left * 3 / 4).await;
+            stop
+        };
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            stop = late => Err(stop),
+        }
+    }
+
+    /// The future's output, or the signal that came first.
+    pub(crate) async fn or<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            stop = self.wait() => Err(stop),
+            output = future => Ok(output),
+        }
+    }
+}
+
+/// Whether SIGHUP is ignored, as nohup leaves it (proc(5), `SigIgn`; the lowest bit is signal 1).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
+}

@@ -1,0 +1,77 @@
+//! A disk without room for what the tool prints: nothing of it is stored as if it were whole.
+
+use std::path::Path;
+
+use support::{Ended, Sandbox, TestDatastore};
+
+use crate::stored::Stored;
+use crate::{RUNNER, json};
+
+/// Eight megabytes of lines, whatever becomes of them.
+const LINES: &str = "yes 'a line of the tool' | head -c 8000000; exit 0";
+
+/// Runs the runner with 3 MiB for temporary files. `None`: no file system can be mounted here.
+fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Option<Ended> {
+    let mount = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
+    let words = [&["-rm", "sh", "-c", mount, RUNNER], args].concat();
+    let mut command = sandbox.program(Path::new("unshare"), &words);
+    let output = command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).output();
+    let ended = output.map(Ended::from).ok().filter(|ended| ended.code != 99);
+    let can = ended.as_ref().is_some_and(|ended| !ended.stderr.starts_with("unshare:"));
+    crate::can("a full disk", can).then_some(ended?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rendering_that_finds_no_room_is_not_stored() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox =
+        sandbox.fake_terraform(&format!("case \"$*\" in *-json*) ;; show*) {LINES};; esac"));
+    let Some(ended) = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]) else {
+        return;
+    };
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["what terraform show prints could not be kept", "No space left", "set TMPDIR"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let names = Stored::new(&datastore, "default", "x", "r").names(0).await;
+    assert!(!names.iter().any(|name| name == "pretty.plan"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_finds_no_room_says_so_and_fails_a_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox = sandbox
+        .fake_terraform(&format!("if [ $STEP = plan ]; then echo plan > \"$OUT\"; {LINES}; fi"));
+    let Some(ended) = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]) else {
+        return;
+    };
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["what terraform plan prints could not be kept", "No space left", "set TMPDIR"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let log = Stored::new(&datastore, "default", "x", "r").log(0).await;
+    assert!(log.contains("a line of the tool"));
+    assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_is_applied_even_where_its_log_finds_no_room() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox = sandbox.fake_terraform(&format!("if [ $STEP = apply ]; then {LINES}; fi"));
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let Some(ended) = run(&sandbox, &datastore, &args) else { return };
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the log is incomplete"), "{}", ended.stderr);
+    let stored = Stored::new(&datastore, "default", "x", "r");
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!(report["applied"], "unplanned");
+    let log = stored.log(0).await;
+    assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
+}
+
+fn tail(log: &str) -> &str {
+    &log[log.floor_char_boundary(log.len().saturating_sub(1000))..]
+}
