@@ -344,14 +344,18 @@ impl Run<'_> {
 
     /// How long what is left to be stored may take once the runner was asked to stop.
     pub(crate) fn last_words(&self) -> Duration {
-        self.job.grace.min(Duration::from_secs(15))
+        // Kubernetes kills a pod 30 s after the signal, and the tool has 20 s of them.
+        if self.job.pod {
+            Duration::from_secs(8)
+        } else {
+            self.job.grace.min(Duration::from_secs(15))
+        }
     }
 
     async fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
-        match &self.job.layer {
-            Some(layer) => layer.annotate(annotations).await.map_err(RunError::Annotate),
-            None => Ok(()),
-        }
+        let Some(layer) = &self.job.layer else { return Ok(()) };
+        let written = self.signals.within(self.last_words(), layer.annotate(annotations)).await;
+        written.map_err(RunError::Stopped)?.map_err(RunError::Annotate)
     }
 
     async fn apply(

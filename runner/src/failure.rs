@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use crate::action::RunError;
 use crate::checkout::CheckoutError;
 use crate::job::JobError;
+use crate::layer::LayerError;
 use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
@@ -174,7 +175,8 @@ impl From<&JobError> for Failure {
             },
         };
         let failure = Self::new(kind, error);
-        match next {
+        let no_locks = matches!(error, JobError::Layer(LayerError::NoLocks { .. }));
+        match next.or(no_locks.then_some("put the manifest on a file system that has locks")) {
             Some(next) => failure.next_step(next),
             None => failure,
         }

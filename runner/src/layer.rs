@@ -104,7 +104,7 @@ impl Origin {
     /// Sets the annotations; those without a value go.
     pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
         match self {
-            Self::File(file) => file.annotate(annotations),
+            Self::File(file) => file.annotate(annotations).await,
             Self::Cluster { cluster, namespace, name, .. } => {
                 Ok(cluster.annotate(namespace, name, annotations).await?)
             }

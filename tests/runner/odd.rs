@@ -9,6 +9,7 @@ use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -155,4 +156,27 @@ fn under_the_name_burrito_version_and_codes_are_upstreams() {
         assert!(!ended.stderr.contains("unexpected argument '--r"), "{}", ended.stderr);
     }
     assert!(run(&["runner", "start"]).stderr.contains("BURRITO_RUNNER_LAYER_NAME is not set"));
+}
+
+/// strace(1) lets the kernel refuse locks, as some network file systems do.
+#[test]
+fn a_file_system_without_locks_is_refused_before_any_work_where_locks_matter() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let run = |args: &[&str]| {
+        let inject = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=flock:error=ENOLCK", RUNNER];
+        let mut command = sandbox.program(Path::new("strace"), &[&inject, args].concat());
+        Ended::from(command.output().unwrap_or_else(|_| sandbox.command(args).output().unwrap()))
+    };
+    let ended = run(&["apply", "--no-plan", "--layer", "layer.yaml"]);
+    if ended.code == 0 || ended.stderr.starts_with("strace:") {
+        return eprintln!("not seen here: strace(1) cannot be used");
+    }
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    for text in ["layer.yaml cannot be locked", "No locks available", "next: put the manifest on"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    assert_eq!(sandbox.calls(), Vec::<String>::new());
+    // Where nothing is shared, locks are not needed.
+    assert_eq!(run(&["plan"]).code, 0);
+    assert!(sandbox.is_clean());
 }

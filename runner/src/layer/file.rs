@@ -3,10 +3,12 @@
 //! Annotations are written back into it atomically; comments, order, and all that we do not know stay
 //! as they are. The result is read again before it takes the old file's place.
 
+use std::fs::TryLockError;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use serde_json::Value;
@@ -17,6 +19,10 @@ use super::{Annotations, Layer};
 /// A manifest of more than this is none.
 const MAX_SIZE: u64 = 16 << 20;
 const KIND: &str = "TerraformLayer";
+/// How often the lock of a manifest is tried, how often a wait for it is reported, and when it is given up.
+const LOCK_POLL: Duration = Duration::from_millis(20);
+const LOCK_NOTICE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A manifest on disk, and the layer in it.
 #[derive(Clone, Debug)]
@@ -40,6 +46,14 @@ pub(crate) enum LayerError {
     Cluster(#[from] super::ClusterError),
     #[error("annotations cannot be written into {}: {reason}", .path.display())]
     Edit { path: PathBuf, reason: String },
+    #[error("{} cannot be locked, so that annotations could be lost", .path.display())]
+    NoLocks {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("{} is locked by another process for {} s", .path.display(), LOCK_TIMEOUT.as_secs())]
+    Locked { path: PathBuf },
 }
 
 fn named(name: Option<&str>) -> String {
@@ -72,15 +86,29 @@ impl LayerFile {
         let path = fs::canonicalize(&self.path)?;
         fs::OpenOptions::new().write(true).open(&path)?;
         drop(beside(&path)?);
-        Ok(())
+        // Whether it is locked now does not matter; whether it can be does.
+        try_lock(&path).map(drop)
     }
 
     /// Sets the annotations in the file as it is by now: another runner may have written others.
-    pub(crate) fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
+    pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
         // A link stays a link; what it points to is replaced.
         let path = fs::canonicalize(&self.path)?;
-        let held = lock(&path)?;
-        let text = read(&path)?;
+        let held = lock(&path).await?;
+        let (file, annotations) = (self.clone(), annotations.clone());
+        // On a file system that does not answer, the runner must still hear signals.
+        let edited = tokio::task::spawn_blocking(move || file.edit(&path, &held, &annotations));
+        edited.await.map_err(io::Error::other)?
+    }
+
+    /// Edits the file while `held` is locked.
+    fn edit(
+        &self,
+        path: &Path,
+        held: &std::fs::File,
+        annotations: &Annotations,
+    ) -> Result<(), LayerError> {
+        let text = read(path)?;
         let name = self.layer.metadata.name.as_deref();
         let edited = match serde_json::from_str::<Value>(&text) {
             Ok(document) => edit_json(document, annotations),
@@ -89,7 +117,7 @@ impl LayerFile {
         let refused = |reason| LayerError::Edit { path: self.path.clone(), reason };
         let edited = edited.map_err(refused)?;
         check(&text, &edited, name, annotations).map_err(refused)?;
-        Ok(replace(&path, &held.metadata()?, &edited)?)
+        Ok(replace(path, &held.metadata()?, &edited)?)
     }
 }
 
@@ -119,14 +147,38 @@ fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
         .collect()
 }
 
-/// Holds the file against other runners. Whoever waited here may find that the file was replaced
-/// meanwhile: then the new one is taken.
-fn lock(path: &Path) -> io::Result<std::fs::File> {
+/// Locks the file against other runners, and waits for those that have locked it.
+async fn lock(path: &Path) -> Result<std::fs::File, LayerError> {
+    let (started, mut notices) = (Instant::now(), 1);
     loop {
-        let file = fs::File::open(path)?;
-        file.file().lock()?;
-        if file.metadata()?.ino() == fs::metadata(path)?.ino() {
-            return Ok(file.into());
+        if let Some(file) = try_lock(path)? {
+            return Ok(file);
+        }
+        if started.elapsed() >= LOCK_TIMEOUT {
+            return Err(LayerError::Locked { path: path.to_owned() });
+        }
+        if started.elapsed() >= LOCK_NOTICE * notices {
+            notices += 1;
+            tracing::warn!(
+                "waiting for the lock of {}, which another process holds",
+                path.display()
+            );
+        }
+        tokio::time::sleep(LOCK_POLL).await;
+    }
+}
+
+/// The locked file; `None` where another process holds the lock, or has replaced the file in this moment.
+fn try_lock(path: &Path) -> Result<Option<std::fs::File>, LayerError> {
+    let file = fs::File::open(path)?;
+    match file.file().try_lock() {
+        Ok(()) => {
+            let current = file.metadata()?.ino() == fs::metadata(path)?.ino();
+            Ok(current.then(|| file.into()))
+        }
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(cause)) => {
+            Err(LayerError::NoLocks { path: path.to_owned(), cause })
         }
     }
 }
@@ -234,6 +286,12 @@ fn parent(path: &Path) -> &Path {
 mod tests {
     use super::*;
 
+    /// As a runner does it.
+    fn annotate(file: &LayerFile, annotations: &Annotations) -> Result<(), LayerError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.unwrap().block_on(file.annotate(annotations))
+    }
+
     fn annotated(text: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("layer");
@@ -244,7 +302,7 @@ mod tests {
             ("runner.terraform.padok.cloud/plan-sum".to_owned(), Some("47DE+/=".to_owned())),
             ("runner.terraform.padok.cloud/plan-commit".to_owned(), None),
         ];
-        file.annotate(&annotations).unwrap();
+        annotate(&file, &annotations).unwrap();
         let again = LayerFile::load(&path, None).unwrap();
         assert_eq!(again.layer().annotation("plan-run"), Some("r/0"));
         assert_eq!(again.layer().annotation("plan-sum"), Some("47DE+/="));
@@ -321,7 +379,7 @@ metadata:
         let error = LayerFile::load(&path, None).unwrap_err().to_string();
         assert!(error.ends_with("holds 2 TerraformLayers: --name says which one is meant"));
         let file = LayerFile::load(&path, Some("b")).unwrap();
-        file.annotate(&vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
+        annotate(&file, &vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
         let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(values[0]["metadata"], serde_json::json!({"name": "a"}));
         assert_eq!(values[1]["metadata"]["annotations"]["k"], "v");
@@ -346,7 +404,7 @@ metadata:
         fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         fs::os::unix::fs::symlink(&path, &link).unwrap();
         let file = LayerFile::load(&link, None).unwrap();
-        file.annotate(&vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
+        annotate(&file, &vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
@@ -361,7 +419,7 @@ metadata:
             for i in 0..8 {
                 let file = &file;
                 scope.spawn(move || {
-                    file.annotate(&vec![(format!("k{i}"), Some(i.to_string()))]).unwrap();
+                    annotate(file, &vec![(format!("k{i}"), Some(i.to_string()))]).unwrap();
                 });
             }
         });

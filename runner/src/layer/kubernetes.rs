@@ -258,7 +258,10 @@ async fn retried<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T,
         kube::Error::HyperError(_) | kube::Error::Service(_) => true,
         _ => false,
     };
-    (async || call().await).retry(pauses).when(is_transient).await
+    let notify = |error: &kube::Error, pause: Duration| {
+        tracing::warn!("the Kubernetes API: {error}; trying again in {:.1} s", pause.as_secs_f64());
+    };
+    (async || call().await).retry(pauses).when(is_transient).notify(notify).await
 }
 
 #[cfg(test)]

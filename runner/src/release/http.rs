@@ -344,7 +344,10 @@ async fn retried<T>(
         }
         _ => wait,
     };
-    bounded.retry(waits).when(is_transient).adjust(as_asked).await
+    let notify = |error: &ReleaseError, pause: Duration| {
+        tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+    };
+    bounded.retry(waits).when(is_transient).adjust(as_asked).notify(notify).await
 }
 
 fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {

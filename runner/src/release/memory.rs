@@ -5,9 +5,11 @@
 //! broken or unwritable costs time, never an error.
 
 use std::collections::BTreeMap;
+use std::fs::TryLockError;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
@@ -104,7 +106,7 @@ impl Memory {
         let write = || {
             private_dir(dir)?;
             let lock = private_file().open(dir.join("binaries.lock"))?;
-            lock.file().lock()?;
+            lock_soon(lock.file())?;
             let mut contents = self.contents();
             contents.binaries.retain(|path, _| Path::new(path).exists());
             let known = Known { stamp: Stamp::of(path)?, version: version.clone(), sha256 };
@@ -115,6 +117,18 @@ impl Memory {
             tracing::debug!("not remembering {}: {error}", path.display());
         }
     }
+}
+
+/// Locks a file that others hold for a moment only. Not longer: a runner that waits here hears no signal.
+fn lock_soon(file: &std::fs::File) -> std::io::Result<()> {
+    for _ in 0..100 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(std::io::ErrorKind::ResourceBusy.into())
 }
 
 /// The digest of a file. Blocks.
