@@ -297,6 +297,9 @@ pub struct DatastoreArgs {
     /// A file that holds the token; read again for every request
     #[arg(long, env = "PLANCHA_TOKEN_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Give a datastore up that neither answers nor moves a byte for this long, over all retries (90s, 5m)
+    #[arg(long, env = "PLANCHA_DATASTORE_TIMEOUT", help_heading = "Datastore", value_name = "DURATION", default_value = "60s", value_parser = time_limit)]
+    pub datastore_timeout: Duration,
 }
 
 /// The run, and perhaps the attempt, that holds a plan.
@@ -335,6 +338,14 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
         Ok(ToolName::Terragrunt) | Err(_) => {
             Err(format!("`{text}` plans nothing: terraform or tofu"))
         }
+    }
+}
+
+/// A duration that leaves time for something.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a limit of 0 leaves time for nothing".to_owned()),
+        limit => Ok(limit),
     }
 }
 

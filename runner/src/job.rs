@@ -10,13 +10,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::client::{Settings, Token};
+use datastore_api::client::{Notify, Settings, Token};
 use datastore_api::{Attempt, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use crate::checkout::Source;
-use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
+use crate::config::{ApplyArgs, DatastoreArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
 use crate::layer::{ClusterError, Layer, LayerError, LayerFile, Merged, Origin, Spec, ToolSpec};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
@@ -350,7 +350,7 @@ fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>
     if !matches!(url.scheme(), "http" | "https") {
         return Err(JobError::Usage(format!("--datastore `{url}` is no http or https URL")));
     }
-    let mut settings = Settings::new(url);
+    let mut settings = settings(url, &args.datastore);
     settings.ca_files.extend(args.tools.ca_file.clone());
     settings.token = match (&args.datastore.token_file, &environment.token) {
         (Some(file), _) => Token::File(file.clone()),
@@ -359,6 +359,12 @@ fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>
     };
     let client = Client::new(settings);
     client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
+}
+
+/// How a datastore is waited for: no longer than was allowed, and never without a word.
+fn settings(url: Url, args: &DatastoreArgs) -> Settings {
+    let notify: Notify = |notice| tracing::warn!("{notice}");
+    Settings { timeout: args.datastore_timeout, notify: Some(notify), ..Settings::new(url) }
 }
 
 /// What the run writes, and git must not take for the user's changes.

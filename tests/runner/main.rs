@@ -20,6 +20,7 @@ mod refusals;
 mod remote;
 mod resolve;
 mod signals;
+mod silence;
 mod stored;
 mod stress;
 

@@ -4,10 +4,15 @@
 //! upload is announced by its digest and a download is checked against its own, so a wrong byte is
 //! an error on either side. Memory does not grow with the size of an artifact. The token is read
 //! again for every request, since kubelets and CI systems rotate it.
+//!
+//! A transfer that moves has no time limit. A datastore that is silent is given up after
+//! [`Settings::timeout`], counted over all tries.
 
 mod call;
 mod records;
 mod sender;
+mod silence;
+mod token;
 mod transfer;
 
 use std::path::{Path, PathBuf};
@@ -15,9 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
-use reqwest::header::{AUTHORIZATION, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -25,8 +29,11 @@ use self::call::{Call, bundle_call, file_call};
 pub use self::records::Claimed;
 use self::sender::NOT_FOUND;
 pub use self::sender::Sender;
+pub use self::silence::{Notice, Notify};
+use self::silence::{Silence, seconds};
+pub use self::token::Token;
 pub use self::transfer::{Download, Upload};
-use self::transfer::{Progress, refusal, within_idle};
+use self::transfer::{Progress, refusal};
 use crate::digest::Sha256;
 use crate::key::{Attempt, BundleKey, File, RunKey, Runs};
 use crate::name::Name;
@@ -39,6 +46,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     http: reqwest::Client,
     settings: Settings,
+    silence: Silence,
 }
 
 /// How a [`Client`] reaches its datastore.
@@ -50,37 +58,30 @@ pub struct Settings {
     pub token: Token,
     /// Certificates to trust besides the system's, each file PEM.
     pub ca_files: Vec<PathBuf>,
-    /// For how long nothing may move, in either direction. A transfer that moves has no limit.
-    pub idle_timeout: Duration,
+    /// For how long nothing may move, in either direction, and no answer come: counted over all tries
+    /// of a call, half of it for each. Calls after one that gave up wait for a twelfth of it.
+    pub timeout: Duration,
     /// How often a failed call is tried again.
     pub retries: usize,
     /// The first pause between tries; each further one is twice as long, at most 10 s, jittered.
     pub first_pause: Duration,
+    /// Is given what a person who waits may want to know.
+    pub notify: Option<Notify>,
 }
 
 impl Settings {
-    /// The defaults for the datastore at `url`: no token, 30 s, 4 retries from 250 ms on.
+    /// The defaults for the datastore at `url`: no token, 60 s, 4 retries from 250 ms on.
     pub fn new(url: Url) -> Self {
         Self {
             url,
             token: Token::None,
             ca_files: Vec::new(),
-            idle_timeout: Duration::from_secs(30),
+            timeout: Duration::from_mins(1),
             retries: 4,
             first_pause: Duration::from_millis(250),
+            notify: None,
         }
     }
-}
-
-/// Who calls. Sent as the whole `Authorization` header, without a scheme, as Burrito does.
-#[derive(Clone, Debug)]
-pub enum Token {
-    /// Nobody in particular.
-    None,
-    /// The bearer of this token.
-    Text(SecretString),
-    /// The bearer of the token in this file, read for every request.
-    File(PathBuf),
 }
 
 /// When an upload may take its place.
@@ -104,13 +105,22 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
-    /// Nothing moved for the idle timeout.
-    #[error("{call}: nothing moved for {} s", .idle.as_secs())]
+    /// Nothing moved during one try.
+    #[error("{call}: nothing moved for {}", seconds(*.idle))]
     TimedOut {
         /// Method and URL.
         call: String,
-        /// The limit.
+        /// For how long.
         idle: Duration,
+    },
+    /// The datastore was given up: nothing moved for
+    /// [`Settings::timeout`], over all tries.
+    #[error("{call}: no answer came and no byte moved for {}", seconds(*.limit))]
+    Silent {
+        /// Method and URL.
+        call: String,
+        /// The limit.
+        limit: Duration,
     },
     /// The datastore answered, and refused.
     #[error("{call}: {status}{}{message}", if .message.is_empty() { "" } else { ": " })]
@@ -167,10 +177,12 @@ impl ClientError {
             Self::Transport { .. } | Self::TimedOut { .. } | Self::Digest { .. } => true,
             // A proxy that has lost its datastore for a moment says "not found", too.
             Self::Refused { status: StatusCode::NOT_FOUND, sender: Sender::Unknown, .. } => true,
-            Self::Refused { status, .. } => {
-                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
-            }
-            Self::Answer { .. } | Self::Token { .. } | Self::File(_) | Self::Setup(_) => false,
+            Self::Refused { status, .. } => is_transient(*status),
+            Self::Silent { .. }
+            | Self::Answer { .. }
+            | Self::Token { .. }
+            | Self::File(_)
+            | Self::Setup(_) => false,
         }
     }
 
@@ -213,7 +225,8 @@ impl Client {
             http = http.tls_certs_only([]);
         }
         let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
-        Ok(Self(Arc::new(Inner { http, settings })))
+        let silence = Silence::new(settings.timeout, settings.notify);
+        Ok(Self(Arc::new(Inner { http, settings, silence })))
     }
 
     /// Stores one file of an attempt.
@@ -252,7 +265,8 @@ impl Client {
     }
 
     async fn save(&self, call: &Call, to: &Path) -> Result<Option<Sha256>, ClientError> {
-        self.retrying(async || match self.open(call).await? {
+        let progress = Progress::default();
+        self.retrying(async || match self.open_try(call, &progress).await? {
             Some(download) => Ok(Some(download.save(to).await?)),
             None => Ok(None),
         })
@@ -301,8 +315,9 @@ impl Client {
         upload: &Upload,
         condition: Condition,
     ) -> Result<(), ClientError> {
+        let progress = Progress::default();
         let attempt = async || {
-            let progress = Progress::default();
+            let progress = progress.another_try();
             let mut request = self.request(call)?;
             request = upload.attach(request, &progress).await?;
             if condition == Condition::Create {
@@ -314,14 +329,25 @@ impl Client {
     }
 
     async fn get(&self, call: &Call) -> Result<Option<Download>, ClientError> {
-        self.retrying(async || self.open(call).await).await
+        let progress = Progress::default();
+        self.retrying(async || self.open_try(call, &progress).await).await
     }
 
-    /// One try of a GET or HEAD.
+    /// A GET or HEAD that is tried once.
     async fn open(&self, call: &Call) -> Result<Option<Download>, ClientError> {
-        match self.send(call, self.request(call)?, &Progress::default()).await {
+        self.open_try(call, &Progress::default()).await
+    }
+
+    /// One try of a GET or HEAD that has come as far as `progress` says in its other tries.
+    async fn open_try(
+        &self,
+        call: &Call,
+        progress: &Progress,
+    ) -> Result<Option<Download>, ClientError> {
+        let progress = progress.another_try();
+        match self.send(call, self.request(call)?, &progress).await {
             Ok(response) => {
-                Download::new(self.name(call), response, self.0.settings.idle_timeout).map(Some)
+                Download::new(self.clone(), self.name(call), response, progress).map(Some)
             }
             Err(error) if error.says_there_is_none(call) => Ok(None),
             Err(error) => Err(error),
@@ -361,6 +387,7 @@ impl Client {
         (async || attempt().await)
             .retry(pauses)
             .when(ClientError::is_transient)
+            .notify(|error, pause| self.0.silence.notify(&Notice::Retry { error, pause }))
             .adjust(|error, pause| match error {
                 ClientError::Refused { retry_after: Some(asked), .. } => {
                     pause.map(|pause| pause.max(*asked))
@@ -377,7 +404,7 @@ impl Client {
     }
 
     fn request(&self, call: &Call) -> Result<reqwest::RequestBuilder, ClientError> {
-        let Inner { http, settings } = &*self.0;
+        let Inner { http, settings, .. } = &*self.0;
         let mut url = settings.url.clone();
         url.set_path(&format!("{}{}", url.path().trim_end_matches('/'), call.path));
         let request = http.request(call.method.clone(), url).query(&call.query);
@@ -394,14 +421,16 @@ impl Client {
         request: reqwest::RequestBuilder,
         progress: &Progress,
     ) -> Result<Response, ClientError> {
-        let idle = self.0.settings.idle_timeout;
-        let timed_out = || ClientError::TimedOut { call: self.name(call), idle };
-        let response = within_idle(idle, progress, request.send()).await.ok_or_else(timed_out)?;
+        let silence = &self.0.silence;
+        let response = silence.limit(&self.name(call), progress, request.send()).await?;
         let response = response.map_err(|error| ClientError::Transport {
             call: self.name(call),
             source: error.without_url(),
         })?;
         let status = response.status();
+        if !is_transient(status) {
+            silence.broken();
+        }
         if status.is_success() {
             return Ok(response);
         }
@@ -416,9 +445,7 @@ impl Client {
         let message = match moved {
             // Without the query, as calls are named.
             Some(to) => format!("it points to {}, and redirects are not followed", origin(&to)),
-            None => within_idle(idle, &Progress::default(), refusal(response))
-                .await
-                .ok_or_else(timed_out)?,
+            None => silence.limit(&self.name(call), progress, refusal(response)).await?,
         };
         if NOT_FOUND.contains(&&*message) && sender == Sender::Unknown {
             sender = Sender::Datastore;
@@ -428,29 +455,8 @@ impl Client {
     }
 }
 
-impl Token {
-    fn header(&self) -> Result<Option<HeaderValue>, ClientError> {
-        let refused = |path: &Path, reason: &str| ClientError::Token {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let (path, text) = match self {
-            Self::None => return Ok(None),
-            Self::Text(text) => (Path::new("PLANCHA_TOKEN"), text.clone()),
-            Self::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => (path.as_path(), SecretString::from(text)),
-                Err(error) => return Err(refused(path, &error.to_string())),
-            },
-        };
-        let text = text.expose_secret().trim();
-        if text.is_empty() {
-            return Err(refused(path, "it is empty"));
-        }
-        let mut header = HeaderValue::from_str(text)
-            .map_err(|_| refused(path, "it holds characters that no header may have"))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
-    }
+fn is_transient(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 fn origin(url: &Url) -> String {

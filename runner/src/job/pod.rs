@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::client::{Settings, Token};
+use datastore_api::client::Token;
 use datastore_api::{Attempt, BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::{Action, Apply, Job, JobError, Place, Refused, inside};
+use super::{Action, Apply, Job, JobError, Place, Refused, inside, settings};
 use crate::checkout::Source;
 use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::layer::{Cluster, Merged, Order, Origin, Repository};
@@ -174,7 +174,7 @@ fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<
     let url = Url::parse(&url).map_err(|error| {
         JobError::Config(format!("the datastore's address (BURRITO_DATASTORE_HOSTNAME): {error}"))
     })?;
-    let mut settings = Settings::new(url);
+    let mut settings = settings(url, args);
     settings.token = Token::File(args.token_file.clone().unwrap_or_else(|| TOKEN.into()));
     settings.ca_files.extend(ca_file.map(Path::to_owned));
     // Whatever SSL_CERT_FILE says, the datastore's own certificate is trusted where it is mounted.

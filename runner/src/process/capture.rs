@@ -43,7 +43,7 @@ impl Capture {
         let mut copy = std::pin::pin!(copy);
         let mut ended = std::pin::pin!(ended);
         tokio::select! {
-            copied = &mut copy => return (ended.await, copied),
+            copied = &mut copy => (ended.await, copied),
             ended = &mut ended => {
                 loop {
                     let before = pieces.get();

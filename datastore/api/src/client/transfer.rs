@@ -1,9 +1,6 @@
 //! The bytes of one call: up, down, and whether they still move.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fs_err::tokio as fs;
@@ -13,7 +10,8 @@ use reqwest::{Body, Response};
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::ClientError;
+pub(super) use super::silence::Progress;
+use super::{Client, ClientError};
 use crate::digest::{Hasher, Sha256};
 
 /// Bytes are read from files in pieces of this size.
@@ -82,18 +80,20 @@ impl Upload {
 /// What is being read. Nothing of it may be trusted before its end was reached without an error.
 #[derive(Debug)]
 pub struct Download {
+    client: Client,
     call: String,
     response: Response,
-    idle: Duration,
+    progress: Progress,
     expected: Option<Sha256>,
     hasher: Hasher,
 }
 
 impl Download {
     pub(super) fn new(
+        client: Client,
         call: String,
         response: Response,
-        idle: Duration,
+        progress: Progress,
     ) -> Result<Self, ClientError> {
         let header = response.headers().get("repr-digest");
         let expected = header
@@ -101,7 +101,7 @@ impl Download {
             .transpose()
             .map_err(|error| ClientError::Answer { call: call.clone(), reason: error.to_string() })?
             .flatten();
-        Ok(Self { call, response, idle, expected, hasher: Hasher::default() })
+        Ok(Self { client, call, response, progress, expected, hasher: Hasher::default() })
     }
 
     /// Its length in bytes, where it was announced.
@@ -112,15 +112,18 @@ impl Download {
     /// The next piece; `None` is the end, and says that the digest agreed (where one is known: what
     /// Burrito's own datastore wrote has none).
     pub async fn piece(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let next = tokio::time::timeout(self.idle, self.response.chunk()).await;
-        let next =
-            next.map_err(|_| ClientError::TimedOut { call: self.call.clone(), idle: self.idle })?;
+        let silence = &self.client.0.silence;
+        let next = silence.limit(&self.call, &self.progress, self.response.chunk()).await?;
         let next = next.map_err(|error| ClientError::Transport {
             call: self.call.clone(),
             source: error.without_url(),
         })?;
         match &next {
-            Some(piece) => self.hasher.update(piece),
+            Some(piece) => {
+                self.hasher.update(piece);
+                self.progress.moved(piece.len());
+                silence.moved(&self.progress);
+            }
             None => self.check()?,
         }
         Ok(next)
@@ -168,35 +171,6 @@ impl Download {
         }
         file.flush().await?;
         Ok(())
-    }
-}
-
-/// Counts what moved, so that a stalled call can be told from a long one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
-
-impl Progress {
-    fn moved(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-/// The call's result, or `None` when nothing moved for `idle` (at most twice that).
-///
-/// reqwest's own read timeout also runs while an upload is on its way, so it would end every long one.
-pub(super) async fn within_idle<T>(
-    idle: Duration,
-    progress: &Progress,
-    call: impl Future<Output = T>,
-) -> Option<T> {
-    let mut call = std::pin::pin!(call);
-    loop {
-        let before = progress.0.load(Ordering::Relaxed);
-        match tokio::time::timeout(idle, &mut call).await {
-            Ok(result) => return Some(result),
-            Err(_) if progress.0.load(Ordering::Relaxed) == before => return None,
-            Err(_) => {}
-        }
     }
 }
 

@@ -1,0 +1,52 @@
+//! A datastore that accepts and never answers: it is given up after `--datastore-timeout`, over all retries and all
+//! that comes after, and whoever waits reads what for.
+
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore};
+
+use crate::RUNNER;
+
+/// One that never answers requests of this method whose path and query have this part.
+async fn silent(method: &'static str, part: &'static str) -> (TestDatastore, FaultyDatastore) {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method, part, status: 0, times: usize::MAX };
+    let silent = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    (datastore, silent)
+}
+
+fn given_up(ended: &Ended, call: &str) {
+    assert_eq!(ended.code, 10, "{call}: {}", ended.stderr);
+    for text in [
+        &format!("WARN waiting for {call}: no answer for "),
+        "giving up after 1 s",
+        &format!("{call}: nothing moved for "),
+        "; trying again in ",
+        &format!("{call}: no answer came and no byte moved for 1 s"),
+    ] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_datastore_is_given_up_at_every_step_of_a_plan() {
+    for (method, part, path) in [
+        ("GET", "/api/attempts", "/api/attempts"),
+        ("PUT", "format=bin", "/api/plans"),
+        ("PUT", "format=pretty", "/api/plans"),
+        ("PUT", "/api/logs", "/api/logs"),
+    ] {
+        let (_datastore, silent) = silent(method, part).await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let args = ["plan", "--name", "x", "--run", "r", "--datastore-timeout", "1s"];
+        let ended = sandbox.run_with(&silent.url, &args);
+        given_up(&ended, &format!("{method} {}{path}", silent.url.as_str().trim_end_matches('/')));
+        let asked = silent.seen().iter().filter(|seen| seen.contains(part)).count();
+        assert!(asked <= 3, "{part}: asked {asked} times: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_limit_of_no_time_is_refused() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--datastore-timeout", "0s"]);
+    assert_eq!(ended.code, 64, "{}", ended.stderr);
+}
