@@ -17,6 +17,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError};
+use crate::local_state::Initialized;
 use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
@@ -42,7 +43,7 @@ pub(crate) enum RunError {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Planned(#[from] PlannedError),
-    #[error("the state would be lost: the backend is local, and {} is removed when the run ends", .0.display())]
+    #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
@@ -364,8 +365,10 @@ impl Run<'_> {
         workspace: &Workspace,
         sum: Option<String>,
     ) -> Result<(), RunError> {
-        if !workspace.kept && is_local(&workspace.dir, self.environment)? {
-            let lost = RunError::LocalState(workspace.dir.clone());
+        if !workspace.kept
+            && let Some(state) = self.lost_state(workspace)?
+        {
+            let lost = RunError::LocalState(state);
             // Where terragrunt keeps its data is its own matter.
             if !self.job.burrito && tool.terragrunt.is_none() {
                 return Err(lost);
@@ -381,6 +384,14 @@ impl Run<'_> {
         self.report.applied =
             Some(plan.map_or_else(|| UNPLANNED.to_owned(), |plan| plan.sha256.to_string()));
         self.applied(sum).await
+    }
+
+    /// The state file, if it is removed with the run's own directory.
+    fn lost_state(&self, workspace: &Workspace) -> std::io::Result<Option<PathBuf>> {
+        let Some(removed) = &workspace.own else { return Ok(None) };
+        let Environment { tf_data_dir, tf_workspace, .. } = self.environment;
+        let (data, workspace_name) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
+        Initialized { dir: &workspace.dir, data, workspace: workspace_name }.lost_with(removed)
     }
 
     /// The apply has succeeded, and nothing may cause a second one: the word of it goes out first,
@@ -549,19 +560,6 @@ fn first_error(output: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-/// Whether init has found the state to be a file in the working directory (or none): nothing noted in
-/// the data directory, or the backend `local`.
-fn is_local(dir: &Path, environment: &Environment) -> Result<bool, RunError> {
-    let data = environment.tf_data_dir.as_deref().unwrap_or(Path::new(".terraform"));
-    let noted = match fs::read(dir.join(data).join("terraform.tfstate")) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error.into()),
-    };
-    let noted: serde_json::Value = serde_json::from_slice(&noted).map_err(std::io::Error::from)?;
-    Ok(noted["backend"]["type"].as_str().unwrap_or("local") == "local")
-}
-
 /// Puts the plan where the caller wants it: 0600, whole or not at all.
 fn hand_out(plan: &Path, to: &Path) -> std::io::Result<()> {
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -583,22 +581,5 @@ mod tests {
         assert_eq!(first_error(boxed).as_deref(), Some("Invalid reference"));
         assert_eq!(first_error("\nError: A\nError: B\n").as_deref(), Some("A"));
         assert_eq!(first_error("all is well"), None);
-    }
-
-    #[test]
-    fn the_backend_is_read_where_init_noted_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let environment = Environment::default();
-        assert!(is_local(dir.path(), &environment).unwrap());
-        fs::create_dir(dir.path().join(".terraform")).unwrap();
-        for (text, local) in [
-            (r#"{"backend": {"type": "local"}}"#, true),
-            (r#"{"backend": {"type": "s3"}}"#, false),
-            (r#"{"backend": {"type": "cloud"}}"#, false),
-            ("{}", true),
-        ] {
-            fs::write(dir.path().join(".terraform/terraform.tfstate"), text).unwrap();
-            assert_eq!(is_local(dir.path(), &environment).unwrap(), local, "{text}");
-        }
     }
 }

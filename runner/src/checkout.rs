@@ -127,7 +127,8 @@ pub(crate) async fn checkout(
     let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
-            let revision = git::revision(dir, ours).await;
+            let revision = site.signals.or(git::revision(dir, ours)).await;
+            let revision = revision.map_err(CheckoutError::Stopped)?;
             match access {
                 Access::Writable => (dir.clone(), revision, true, None),
                 Access::ReadOnly => {

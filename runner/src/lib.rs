@@ -9,6 +9,7 @@ pub mod config;
 mod failure;
 mod job;
 mod layer;
+mod local_state;
 mod plan;
 mod planned;
 mod process;

@@ -11,7 +11,6 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use support::{Ended, Sandbox, TestDatastore};
 
@@ -59,7 +58,7 @@ async fn an_unreadable_run_json_beside_a_plan_sum_is_no_obstacle() {
 
 /// On a tree of a million files over a network, say.
 #[test]
-fn a_git_status_that_takes_too_long_leaves_the_commit_out() {
+fn a_slow_git_status_does_not_remove_the_commit() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     git(&sandbox.work(), &["init", "--quiet"]);
     git(&sandbox.work(), &["add", "."]);
@@ -68,12 +67,12 @@ fn a_git_status_that_takes_too_long_leaves_the_commit_out() {
     std::fs::write(sandbox.path("bin/git"), slow).unwrap();
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(sandbox.path("bin/git"), executable).unwrap();
-    let started = Instant::now();
     let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the code's commit is not known"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("\"revision\": null"), "{}", ended.stderr);
-    assert!(started.elapsed() < Duration::from_secs(40));
+    let head = git(&sandbox.work(), &["rev-parse", "HEAD"]);
+    let warning = format!("whether the code differs from commit {head} is not known");
+    assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("\"revision\": \"{head}\"")), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

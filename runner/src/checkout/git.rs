@@ -1,13 +1,15 @@
 //! Git, by the `git` program: it knows the user's configuration, keys and helpers.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fs_err as fs;
+use memchr::memmem;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
@@ -295,8 +297,8 @@ fn program(dir: &Path, args: &[&str], env: Vec<(String, OsString)>) -> Program {
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
 /// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
 pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
-    let ask = async |args: &[&str]| {
-        // Looking must not wait for, or take, the index's lock.
+    let query = async |args: &[&str]| {
+        // Reading must not wait for, or take, the index's lock.
         let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
         let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
         match process::output(&program(dir, args, env)).await {
@@ -305,22 +307,29 @@ pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
             Err(error) => Err(error.to_string()),
         }
     };
-    let found = async {
-        let names = ask(&["rev-parse", "--show-toplevel", "HEAD"]).await?;
-        let names = String::from_utf8_lossy(&names).into_owned();
-        let (top, head) = names.trim_end().rsplit_once('\n').ok_or("no commit")?;
-        let status = ["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
-        let status = ask(&status).await?;
-        let top = Path::new(top);
-        let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
-        Ok::<_, String>(if dirty { format!("{head}-dirty") } else { head.to_owned() })
-    };
-    match found.await {
-        Ok(revision) => Some(revision),
-        Err(why) if why.contains("not a git repository") => None,
+    let names = match query(&["rev-parse", "--show-toplevel", "HEAD"]).await {
+        Ok(names) => String::from_utf8_lossy(&names).into_owned(),
+        Err(why) if why.contains("not a git repository") => return None,
         Err(why) => {
             tracing::warn!("the code's commit is not known: {why}");
-            None
+            return None;
+        }
+    };
+    let Some((top, head)) = names.trim_end().rsplit_once('\n') else {
+        tracing::warn!("the code's commit is not known: git names no work tree");
+        return None;
+    };
+    let status = ["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
+    match query(&status).await {
+        Ok(status) => {
+            let top = Path::new(top);
+            let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
+            Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
+        }
+        // The commit is known all the same; a large work tree on a slow disk takes its time.
+        Err(why) => {
+            tracing::warn!("whether the code differs from commit {head} is not known: {why}");
+            Some(head.to_owned())
         }
     }
 }
@@ -328,18 +337,33 @@ pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
 /// Whether an entry of git's status, `XY path`, is a change of the user's.
 fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
     let Some((status, path)) = entry.split_at_checked(3) else { return false };
-    let path = Path::new(OsStr::from_bytes(path));
-    !is_own(path, status == b"?? ") && !ours.iter().any(|own| top.join(path).starts_with(own))
+    let (path, untracked) = (Path::new(OsStr::from_bytes(path)), status == b"?? ");
+    let file = top.join(path);
+    !is_own(path, untracked)
+        && !(untracked && is_generated(&file))
+        && !ours.iter().any(|own| file.starts_with(own))
 }
 
 /// Whether the tool writes this file itself. A lock file that is tracked is code.
 fn is_own(path: &Path, untracked: bool) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_data = |part: Component<'_>| {
+        let part = part.as_os_str();
+        part == ".terraform" || part == ".terragrunt-cache"
+    };
     name.ends_with(".tfstate")
         || name.ends_with(".tfstate.backup")
         || name.ends_with(".tfstate.lock.info")
         || (untracked && name == ".terraform.lock.hcl")
-        || (untracked && path.components().any(|part| part.as_os_str() == ".terraform"))
+        || (untracked && path.components().any(is_data))
+}
+
+/// Whether terragrunt's `generate` wrote this file: it signs the first line.
+fn is_generated(file: &Path) -> bool {
+    const SIGNATURE: &[u8] = b"Generated by Terragrunt. Sig: nIlQXj57tbuaRZEa";
+    let mut head = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.is_ok() && memmem::find(&head, SIGNATURE).is_some()
 }
 
 #[cfg(test)]
@@ -384,6 +408,7 @@ mod tests {
         for path in [".terraform.lock.hcl", "a/.terraform/providers/x"] {
             assert!(is_own(Path::new(path), true) && !is_own(Path::new(path), false), "{path}");
         }
+        assert!(is_own(Path::new("a/.terragrunt-cache/x/y/main.tf"), true));
         assert!(!is_own(Path::new("main.tf"), true));
     }
 }

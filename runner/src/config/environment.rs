@@ -21,6 +21,8 @@ pub struct Environment {
     pub cache_home: Option<PathBuf>,
     /// The tool's data directory (`TF_DATA_DIR`).
     pub tf_data_dir: Option<PathBuf>,
+    /// The tool's workspace (`TF_WORKSPACE`).
+    pub tf_workspace: Option<String>,
     /// What stands around a directory and may ask for a version.
     pub surroundings: Surroundings,
     /// tenv's other variables.
@@ -59,6 +61,7 @@ impl Environment {
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
             home,
             tf_data_dir: directory("TF_DATA_DIR"),
+            tf_workspace: env::var("TF_WORKSPACE").ok().filter(|name| !name.is_empty()),
             pod: Pod::read(),
             tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
