@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use crate::artifacts::{Artifacts, Entry, Note};
 use crate::checkout::{self, CheckoutError, Site, Source, Workspace};
 use crate::config::Environment;
+use crate::diagnostics::Diagnostics;
 use crate::failure::Failure;
 use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError};
@@ -37,8 +38,8 @@ pub(crate) enum RunError {
     Version(#[from] VersionError),
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    #[error("{tool} {step} failed with exit code {code}{}", .said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
-    Tool { tool: String, step: &'static str, code: i32, said: Option<String> },
+    #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
+    Tool { tool: String, step: &'static str, code: i32, errors: Diagnostics },
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
@@ -69,6 +70,8 @@ struct Ready {
     terragrunt: Option<Installed>,
     /// Variables for the tool, on top of our own.
     env: Vec<(String, OsString)>,
+    /// Whether they name a mirror of providers, from which no init has installed any yet.
+    mirrored: bool,
 }
 
 impl Ready {
@@ -105,8 +108,7 @@ impl Run<'_> {
                 let (artifacts, ready) = tokio::join!(signals.or(open(job)), self.prepare());
                 // The datastore first: with it, whatever else failed can be stored.
                 self.artifacts = artifacts.map_err(RunError::Stopped)??;
-                let ready = ready?;
-                self.plan(&ready.tool()).await
+                self.plan(&mut ready?).await
             }
             Action::Apply(from) => {
                 let opened = async {
@@ -147,8 +149,7 @@ impl Run<'_> {
             return self.applied_before(from, note).await;
         }
         self.report.plan = plan;
-        let ready = ready?;
-        self.apply(&ready.tool(), &ready.workspace, sum).await
+        self.apply(&mut ready?, sum).await
     }
 
     /// An attempt did it, and could not say so: that takes neither code nor tool.
@@ -185,6 +186,7 @@ impl Run<'_> {
             scratch: self.scratch,
             signals: self.signals,
             datastore: job.datastore.as_ref(),
+            submodules: job.submodules,
         };
         let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
@@ -199,25 +201,46 @@ impl Run<'_> {
             self.log.line(&line)?;
         }
         let (env, mirrored) = self.tool_env(installed.tool)?;
-        let mut ready = Ready { workspace, installed, terragrunt, env };
-        let before = fs::metadata(self.log.path())?.len();
-        match self.step("init", &ready.tool().init()).await {
-            Err(RunError::Tool { .. }) if mirrored && no_provider(&self.log.since(before)?) => {
-                // The tool asks all ways that its configuration names, and fails where one of them does:
-                // so each is a try of its own.
-                let line = "the mirror of providers did not do: trying without it";
-                tracing::warn!("{line}");
-                self.log.line(line)?;
-                ready.env.retain(|(name, _)| name != CLI_CONFIG);
-                self.step("init", &ready.tool().init()).await?;
-            }
-            init => init?,
+        let mut ready = Ready { workspace, installed, terragrunt, env, mirrored };
+        // Terragrunt initializes by itself: an init of ours would do without mock outputs, say.
+        if ready.terragrunt.is_none() {
+            self.step_past_mirror(&mut ready, "init", init).await?;
+            ready.mirrored = false;
+            self.record_lock_file(&ready).await?;
         }
+        Ok(ready)
+    }
+
+    async fn record_lock_file(&mut self, ready: &Ready) -> Result<(), RunError> {
         let lock_file = ready.workspace.dir.join(".terraform.lock.hcl");
         if fs::exists(&lock_file)? {
             self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
         }
-        Ok(ready)
+        Ok(())
+    }
+
+    /// Runs a step that may install providers, and once more without the mirror if that does not serve.
+    ///
+    /// The tool asks all ways that its configuration names, and fails where one of them does: so each
+    /// is a try of its own.
+    async fn step_past_mirror(
+        &mut self,
+        ready: &mut Ready,
+        name: &'static str,
+        program: impl Fn(&Tool<'_>) -> Program,
+    ) -> Result<(), RunError> {
+        let before = fs::metadata(self.log.path())?.len();
+        let result = self.step(name, &program(&ready.tool())).await;
+        let Err(RunError::Tool { .. }) = result else { return result };
+        if !ready.mirrored || !no_provider(&self.log.since(before)?) {
+            return result;
+        }
+        let line = "the mirror of providers did not serve: trying without it";
+        tracing::warn!("{line}");
+        self.log.line(line)?;
+        ready.mirrored = false;
+        ready.env.retain(|(name, _)| name != CLI_CONFIG);
+        self.step(name, &program(&ready.tool())).await
     }
 
     /// The tool, and terragrunt if that is to run it.
@@ -264,11 +287,14 @@ impl Run<'_> {
         }
     }
 
-    async fn plan(&mut self, tool: &Tool<'_>) -> Result<(), RunError> {
+    async fn plan(&mut self, ready: &mut Ready) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, "plan.json", "plan.txt"].map(|name| self.scratch.join(name));
         drop(private_file(&bin)?);
-        self.step("plan", &tool.plan(&bin, &self.job.options)).await?;
+        let options = &self.job.options;
+        self.step_past_mirror(ready, "plan", |tool| tool.plan(&bin, options)).await?;
+        self.record_lock_file(ready).await?;
+        let tool = &ready.tool();
 
         let bin_file = (File::Plan(PlanFormat::Bin), Upload::file(&bin).await?);
         let sha256 = bin_file.1.sha256();
@@ -308,7 +334,20 @@ impl Run<'_> {
         json: &Path,
         pretty: &Path,
     ) -> Result<Summary, RunError> {
-        self.step_into("show json", &tool.show_json(bin), json).await?;
+        let mut tool = *tool;
+        let ran_in = tool.terragrunt.and_then(|_| terragrunt_directory(tool.dir));
+        match self.step_into("show json", &tool.show_json(bin), json).await {
+            Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
+                // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
+                let line = "terragrunt cannot show its plan: the tool shows it by itself";
+                tracing::warn!("{line}");
+                self.log.line(line)?;
+                tool.dir = ran_in.as_deref().unwrap_or(tool.dir);
+                tool.terragrunt = None;
+                self.step_into("show json", &tool.show_json(bin), json).await?;
+            }
+            shown => shown?,
+        }
         self.step_into("show", &tool.show(bin), pretty).await?;
         let json = fs::File::open(json)?;
         let summary = tokio::task::spawn_blocking(move || Summary::from_json(json));
@@ -359,27 +398,24 @@ impl Run<'_> {
         written.map_err(RunError::Stopped)?.map_err(RunError::Annotate)
     }
 
-    async fn apply(
-        &mut self,
-        tool: &Tool<'_>,
-        workspace: &Workspace,
-        sum: Option<String>,
-    ) -> Result<(), RunError> {
+    async fn apply(&mut self, ready: &mut Ready, sum: Option<String>) -> Result<(), RunError> {
+        let (workspace, terragrunt) = (&ready.workspace, ready.terragrunt.is_some());
         if !workspace.kept
             && let Some(state) = self.lost_state(workspace)?
         {
             let lost = RunError::LocalState(state);
             // Where terragrunt keeps its data is its own matter.
-            if !self.job.burrito && tool.terragrunt.is_none() {
+            if !self.job.burrito && !terragrunt {
                 return Err(lost);
             }
             tracing::warn!("{lost}");
         }
-        let program = match &self.report.plan {
-            Some(_) => tool.apply(&self.scratch.join(PLAN_FILE)),
-            None => tool.apply_unplanned(&self.job.options),
+        let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
+        let planned = self.report.plan.is_some();
+        let program = |tool: &Tool<'_>| {
+            if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
-        self.step("apply", &program).await?;
+        self.step_past_mirror(ready, "apply", program).await?;
         let plan = self.report.plan.as_ref();
         self.report.applied =
             Some(plan.map_or_else(|| UNPLANNED.to_owned(), |plan| plan.sha256.to_string()));
@@ -455,7 +491,7 @@ impl Run<'_> {
         let before = fs::metadata(self.log.path())?.len();
         let ended = process::run(program, sink, self.signals, self.job.grace).await?;
         self.report.step(step, &ended);
-        let judged = self.judge(step, &ended, &self.log.since(before)?);
+        let judged = self.judge(step, &ended, before);
         let Some(cause) = ended.incomplete else { return judged };
         // A rendering of which a write failed has ended its tool.
         let is_cause = judged.is_ok() || matches!(sink, Sink::Kept(..));
@@ -470,13 +506,15 @@ impl Run<'_> {
         }
     }
 
-    fn judge(&mut self, step: &'static str, ended: &Ended, output: &str) -> Result<(), RunError> {
+    /// `before` is the length of the log before the step.
+    fn judge(&mut self, step: &'static str, ended: &Ended, before: u64) -> Result<(), RunError> {
         // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
         let done = ended.status.success() || (step == "plan" && ended.status.code() == Some(2));
         // An apply that came to its end before the signal did is an apply.
         if done && (ended.stop.is_none() || step == "apply") {
             return Ok(());
         }
+        let output = self.log.since(before)?;
         let killed = ended.killed || ended.status.signal().is_some();
         if killed || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
@@ -487,7 +525,8 @@ impl Run<'_> {
             return Err(RunError::Stopped(stop));
         }
         let (tool, code) = (self.tool_name(), ended.code());
-        Err(RunError::Tool { tool, step, code, said: first_error(output) })
+        let errors = Diagnostics::read(self.log.reader(before)?)?;
+        Err(RunError::Tool { tool, step, code, errors })
     }
 
     fn tool_name(&self) -> String {
@@ -545,19 +584,41 @@ fn annotated_sum(job: &Job) -> Option<String> {
     job.layer.as_ref()?.layer().annotation("plan-sum").map(str::to_owned)
 }
 
-/// Whether init failed for want of a provider, in the words of terraform and tofu.
-fn no_provider(output: &str) -> bool {
-    ["Failed to query available provider packages", "Failed to install provider"]
-        .iter()
-        .any(|text| output.contains(text))
+/// For any tool, as a closure over the method would not be.
+fn init(tool: &Tool<'_>) -> Program {
+    tool.init()
 }
 
-/// The first error that the tool reports, in its own words: `Error: ...`, alone or in a box.
-fn first_error(output: &str) -> Option<String> {
-    let line = output
-        .lines()
-        .find_map(|line| line.trim_start_matches(['│', '╷', ' ']).strip_prefix("Error: "))?;
-    Some(line.trim().to_owned())
+/// Whether an init failed for want of a provider, in the words of terraform and tofu. An apply that has
+/// begun is not repeated: only a program that it started can have said this.
+fn no_provider(output: &str) -> bool {
+    let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
+    contains(&["Failed to query available provider packages", "Failed to install provider"])
+        && !contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"])
+}
+
+/// Where terragrunt has just run the tool, if that is in its cache: it writes its list of copied files
+/// anew each time.
+fn terragrunt_directory(dir: &Path) -> Option<PathBuf> {
+    let mut newest = None;
+    // The cache has a directory for each working directory, and in it one for each source.
+    let mut to_do = vec![(dir.join(".terragrunt-cache"), 8)];
+    while let Some((dir, depth)) = to_do.pop() {
+        let manifest = fs::metadata(dir.join(".terragrunt-module-manifest"));
+        if let Ok(time) = manifest.and_then(|manifest| manifest.modified()) {
+            newest = newest.max(Some((time, dir.clone())));
+        }
+        let is_kept = |name: &std::ffi::OsStr| name != ".terraform" && name != ".git";
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_dir && depth > 0 && is_kept(&entry.file_name()) {
+                to_do.push((entry.path(), depth - 1));
+            }
+        }
+    }
+    // One of an earlier run is not where this one was.
+    let (time, dir) = newest?;
+    (time.elapsed().unwrap_or_default() < Duration::from_mins(10)).then_some(dir)
 }
 
 /// Puts the plan where the caller wants it: 0600, whole or not at all.
@@ -569,17 +630,4 @@ fn hand_out(plan: &Path, to: &Path) -> std::io::Result<()> {
     std::io::copy(&mut fs::File::open(plan)?, &mut file)?;
     file.persist(to)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_error_is_told_in_the_tools_own_words() {
-        let boxed = "x\n╷\n│ Error: Invalid reference\n│ \n│   on main.tf line 1\n╵\n";
-        assert_eq!(first_error(boxed).as_deref(), Some("Invalid reference"));
-        assert_eq!(first_error("\nError: A\nError: B\n").as_deref(), Some("A"));
-        assert_eq!(first_error("all is well"), None);
-    }
 }

@@ -5,15 +5,18 @@
 
 mod copy;
 mod git;
+mod references;
+mod submodules;
 
 use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use datastore_api::{BundleKey, Client, ClientError};
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
 pub(crate) use self::git::GitSource;
+use self::submodules::Origin;
 use crate::config::Environment;
 use crate::process::{Signals, Stop};
 use crate::scratch::Scratch;
@@ -51,6 +54,8 @@ pub(crate) struct Site<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) signals: &'a Signals,
     pub(crate) datastore: Option<&'a Client>,
+    /// Whether submodules and LFS files are fetched, and missed.
+    pub(crate) submodules: bool,
 }
 
 /// The code could not be had.
@@ -80,6 +85,16 @@ pub(crate) enum CheckoutError {
     NoBundle(String),
     #[error("the bundle of {bundle} does not hold its revision {revision}")]
     NotInBundle { bundle: String, revision: String },
+    #[error("{place} needs `{path}`, but the submodule `{submodule}` is empty{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    EmptySubmodule {
+        path: String,
+        place: String,
+        submodule: String,
+        reason: Option<String>,
+        next: String,
+    },
+    #[error("{place} reads `{file}`, but that is a git LFS pointer and not the file itself{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    LfsPointer { file: String, place: String, reason: Option<String>, next: String },
     #[error("the bundle")]
     Datastore(#[from] ClientError),
     #[error("the code could not be put in place")]
@@ -154,8 +169,32 @@ pub(crate) async fn checkout(
         }
     };
     let in_place = matches!(source, Source::Directory(dir) if *dir == root);
+    if site.submodules {
+        missing_parts(source, &root, path, site).await?;
+    }
     let dir = inside(&root, path)?;
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
+}
+
+/// Fetches the submodules of a git URL, and refuses code of which a part that it needs is missing.
+async fn missing_parts(
+    source: &Source,
+    root: &Path,
+    path: &Path,
+    site: Site<'_>,
+) -> Result<(), CheckoutError> {
+    // A copy has no `.git`: the directory itself is looked at.
+    let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
+    let dir = resolve(&root.join(path))?;
+    match source {
+        Source::Directory(_) => submodules::check(&dir, None, Origin::Directory).await,
+        Source::Git(git) => {
+            let git = git.fetched(&root, site).await?;
+            let unfetched = submodules::fetch(&git, &root).await?;
+            submodules::check(&dir, Some(&root), Origin::Git(git, unfetched)).await
+        }
+        Source::Bundle(_) => submodules::check(&dir, Some(&root), Origin::Bundle).await,
+    }
 }
 
 /// Fetches the bundle and checks out the very commit that it is named by.
@@ -223,6 +262,35 @@ fn make(dir: &Path) -> std::io::Result<()> {
     made.map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
 }
 
+/// The absolute path without links and `..`, also of what does not exist.
+pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
+    let reversed = |path: &Path| {
+        path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect::<Vec<_>>()
+    };
+    // As many as the kernel follows.
+    let mut links = 40;
+    let mut resolved = PathBuf::new();
+    let mut rest = reversed(path);
+    while let Some(part) = rest.pop() {
+        match part.components().next() {
+            Some(Component::ParentDir) => {
+                resolved.pop();
+                continue;
+            }
+            Some(Component::CurDir) | None => continue,
+            Some(_) => resolved.push(part),
+        }
+        let is_link = std::fs::symlink_metadata(&resolved).is_ok_and(|file| file.is_symlink());
+        if is_link && links > 0 {
+            links -= 1;
+            let target = fs::read_link(&resolved)?;
+            resolved.pop();
+            rest.extend(reversed(&target));
+        }
+    }
+    Ok(resolved)
+}
+
 /// The working directory: `path` below `root`, and really there.
 fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
     let root = fs::canonicalize(root)?;
@@ -273,6 +341,20 @@ mod tests {
             ("", None),
         ] {
             Source::parse(text, revision).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_path_is_resolved_also_where_nothing_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir(root.join("a")).unwrap();
+        fs::os::unix::fs::symlink("../b/missing", root.join("a/link")).unwrap();
+        fs::os::unix::fs::symlink(root.join("round"), root.join("round")).unwrap();
+        for (path, resolved) in
+            [("a/link/x", "b/missing/x"), ("a/../c/./d", "c/d"), ("a", "a"), ("round", "round")]
+        {
+            assert_eq!(resolve(&root.join(path)).unwrap(), root.join(resolved), "{path}");
         }
     }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::Resettable;
+use clap::builder::{BoolishValueParser, Resettable};
 use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use datastore_api::{Attempt, Name};
@@ -165,6 +165,10 @@ pub struct StartArgs {
         default_value = "/runner/repository"
     )]
     pub repository_path: PathBuf,
+    /// Plan even if a module or a file that the code names is an empty submodule or is a git LFS
+    /// pointer
+    #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
+    pub no_submodules: bool,
     /// Where artifacts are stored; the controllers say it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -211,6 +215,10 @@ pub struct RunArgs {
     /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
     pub revision: Option<String>,
+    /// Do not fetch submodules of a git URL, and plan even if a module or a file that the code names is
+    /// in an empty submodule or is a git LFS pointer
+    #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
+    pub no_submodules: bool,
     /// Working directory inside the source [default: the layer's spec.path, else its root]
     #[arg(long, env = "PLANCHA_PATH", value_name = "PATH")]
     pub path: Option<PathBuf>,

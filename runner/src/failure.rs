@@ -8,6 +8,7 @@ use reqwest::StatusCode;
 
 use crate::action::RunError;
 use crate::checkout::CheckoutError;
+use crate::diagnostics::Diagnostic;
 use crate::job::JobError;
 use crate::layer::LayerError;
 use crate::planned::PlannedError;
@@ -22,7 +23,12 @@ pub(crate) struct Failure {
     kind: Kind,
     message: String,
     next: Option<String>,
+    /// What the tool reported, where it is the tool that failed.
+    errors: Vec<Diagnostic>,
 }
+
+/// More errors than this are not repeated in a message: they are in the log and in `run.json`.
+const SHOWN_ERRORS: usize = 20;
 
 /// The kinds that an exit code tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub(crate) enum Kind {
 
 impl Failure {
     fn new(kind: Kind, error: &dyn Error) -> Self {
-        Self { kind, message: chain(error), next: None }
+        Self { kind, message: chain(error), next: None, errors: Vec::new() }
     }
 
     fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
@@ -99,6 +105,24 @@ impl Failure {
         &self.message
     }
 
+    /// The message, and on further lines the other errors that the tool reported.
+    pub(crate) fn reason(&self) -> String {
+        let mut text = self.message.clone();
+        for error in self.errors.iter().skip(1).take(SHOWN_ERRORS) {
+            text = format!("{text}\n  also: {error}");
+        }
+        let more = self.errors.len().saturating_sub(1 + SHOWN_ERRORS);
+        if more > 0 {
+            text = format!("{text}\n  and {more} more");
+        }
+        text
+    }
+
+    /// What the tool reported, the most specific error first.
+    pub(crate) fn errors(&self) -> &[Diagnostic] {
+        &self.errors
+    }
+
     /// What to do about it.
     pub(crate) fn next(&self) -> Option<&str> {
         self.next.as_deref()
@@ -112,8 +136,11 @@ impl From<&RunError> for Failure {
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
             RunError::Datastore(cause) => Self::of_datastore(cause, error),
-            RunError::Tool { .. } => Self::new(Kind::Unclassified, error)
-                .next_step("what the tool said stands above, and in the stored log"),
+            RunError::Tool { errors, .. } => Self {
+                errors: errors.iter().cloned().collect(),
+                ..Self::new(Kind::Unclassified, error)
+                    .next_step("the tool's output is above, and in the stored log")
+            },
             RunError::Incomplete { cause, .. } if is_full(cause) => {
                 Self::new(Kind::Unclassified, error).next_step(
                     "free some space there, or set TMPDIR to a directory with more, and run again",
@@ -192,7 +219,9 @@ impl From<&CheckoutError> for Failure {
             | CheckoutError::NoSuchPath { .. }
             | CheckoutError::Outside { .. }
             | CheckoutError::NoSuchRevision { .. }
-            | CheckoutError::NoSuchRepository { .. } => Kind::Config,
+            | CheckoutError::NoSuchRepository { .. }
+            | CheckoutError::EmptySubmodule { .. }
+            | CheckoutError::LfsPointer { .. } => Kind::Config,
             CheckoutError::Credentials { .. } => Kind::Credentials,
             CheckoutError::Network { .. } => Kind::Network,
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
@@ -205,6 +234,9 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::Credentials { .. } => failure.next_step(
                 "git uses your own configuration, keys and helpers; try the same fetch by hand",
             ),
+            CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
+                failure.next_step(&format!("{next}; --no-submodules plans without it"))
+            }
             CheckoutError::NoSuchRevision { .. } => {
                 failure.next_step("name a branch, a tag or a commit by --revision")
             }

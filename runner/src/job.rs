@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) path: PathBuf,
     /// Where a source that is not used in place is kept.
     pub(crate) work_dir: Option<PathBuf>,
+    /// Whether submodules and LFS files are fetched, and missed where the code needs them.
+    pub(crate) submodules: bool,
     /// Where annotations go.
     pub(crate) layer: Option<Origin>,
     /// The tool, if something but the code names it.
@@ -221,6 +223,7 @@ impl Job {
             source,
             path,
             work_dir: args.work_dir,
+            submodules: !args.no_submodules,
             layer: layer_file.map(Origin::File),
             tool,
             request,

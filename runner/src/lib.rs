@@ -6,6 +6,7 @@ mod action;
 mod artifacts;
 mod checkout;
 pub mod config;
+mod diagnostics;
 mod failure;
 mod job;
 mod layer;
@@ -166,7 +167,7 @@ async fn last_words(run: &Run<'_>, failure: &Failure) {
     let stored = async {
         let reason = async {
             // Upstream's UI and kubectl show a run's short text as its result.
-            if run.job.pod { artifacts.put_reason(failure.message()).await } else { Ok(()) }
+            if run.job.pod { artifacts.put_reason(&failure.reason()).await } else { Ok(()) }
         };
         let outcome = artifacts.put_outcome(run.log.path(), &run.report);
         let (reason, outcome) = tokio::join!(reason, outcome);
@@ -193,8 +194,8 @@ fn publish(report: &Report, result: Option<&Path>) {
 
 fn tell(failure: &Failure) -> u8 {
     match failure.next() {
-        None => tracing::error!("{}", failure.message()),
-        Some(next) => tracing::error!("{}\n  next: {next}", failure.message()),
+        None => tracing::error!("{}", failure.reason()),
+        Some(next) => tracing::error!("{}\n  next: {next}", failure.reason()),
     }
     failure.exit_code()
 }

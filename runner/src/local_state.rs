@@ -2,10 +2,12 @@
 //! directory. It does not know what the file contains, and reads no other backend's settings.
 
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde_json::Value;
+
+use crate::checkout::resolve;
 
 /// The directory in which the tool works, after its init.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +23,7 @@ impl Initialized<'_> {
     /// The state file, if the backend is `local` or there is none, and the file is inside `removed`.
     pub(crate) fn lost_with(&self, removed: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = self.state_file()? else { return Ok(None) };
-        let file = resolve(&self.dir.join(file))?;
+        let file = resolve(&fs::canonicalize(self.dir)?.join(file))?;
         Ok(file.starts_with(fs::canonicalize(removed)?).then_some(file))
     }
 
@@ -59,26 +61,6 @@ fn read_or_empty(file: &Path) -> io::Result<String> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         other => other,
     }
-}
-
-/// The absolute path without links and `..`, also of a file that does not exist yet.
-fn resolve(path: &Path) -> io::Result<PathBuf> {
-    let mut resolved = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                resolved.pop();
-            }
-            Component::CurDir => {}
-            part => resolved.push(part),
-        }
-        match fs::canonicalize(&resolved) {
-            Ok(real) => resolved = real,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(resolved)
 }
 
 #[cfg(test)]
@@ -156,7 +138,7 @@ mod tests {
     fn a_link_out_of_the_removed_directory_is_followed() {
         let module = Module::new(None);
         let (kept, dir) = (module.0.path().join("kept"), module.0.path().join("removed/module"));
-        fs::write(kept.join("state"), "").unwrap();
+        // Before the first apply there is nothing at its end.
         fs::os::unix::fs::symlink(kept.join("state"), dir.join("terraform.tfstate")).unwrap();
         assert_eq!(module.lost(None), None);
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::Note;
+use crate::diagnostics::Diagnostic;
 use crate::failure::Failure;
 use crate::plan::Counts;
 use crate::process::{Ended, private_file};
@@ -28,6 +29,9 @@ pub(crate) struct Report {
     /// Why it failed, in one word.
     pub(crate) class: Option<String>,
     pub(crate) message: Option<String>,
+    /// What the tool reported, the most specific error first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) errors: Vec<Diagnostic>,
     /// What to do about it.
     pub(crate) next: Option<String>,
     pub(crate) tool: Option<ToolReport>,
@@ -125,6 +129,7 @@ impl Report {
             exit: 1,
             class: None,
             message: None,
+            errors: Vec::new(),
             next: None,
             tool: None,
             revision: None,
@@ -164,6 +169,7 @@ impl Report {
         self.exit = failure.exit_code();
         self.class = Some(failure.class().to_owned());
         self.message = Some(failure.message().to_owned());
+        self.errors = failure.errors().to_vec();
         self.next = failure.next().map(str::to_owned);
     }
 
@@ -185,11 +191,15 @@ impl Report {
         json
     }
 
-    /// The document without steps, and with its message cut to what the termination log takes.
+    /// The document without steps, with as many errors as fit, and with its message cut to what the termination log takes.
     fn to_termination_message(&self) -> String {
         let mut short = Self { steps: Vec::new(), ..self.clone() };
         loop {
             let text = serde_json::to_string(&short).unwrap_or_default();
+            if text.len() > TERMINATION_LIMIT && !short.errors.is_empty() {
+                short.errors.pop();
+                continue;
+            }
             let Some(message) = &mut short.message else { return text };
             if text.len() <= TERMINATION_LIMIT {
                 return text;

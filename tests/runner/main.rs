@@ -23,6 +23,8 @@ mod signals;
 mod silence;
 mod stored;
 mod stress;
+mod submodules;
+mod terragrunt;
 
 const RUNNER: &str = env!("CARGO_BIN_EXE_runner");
 

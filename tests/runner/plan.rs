@@ -108,7 +108,9 @@ async fn a_plan_that_fails_leaves_its_log_and_report_and_no_annotation() {
     assert_eq!((&report["outcome"], &report["class"]), (&"failed".into(), &"unknown".into()));
     assert_eq!(report["exit"], 1);
     let message = report["message"].as_str().unwrap();
-    assert!(message.ends_with("Reference to undeclared local value"), "{message}");
+    let reason = "Reference to undeclared local value (broken.tf:2, in output \"x\"): A local value with the \
+                  name \"missing\" has not been declared.";
+    assert!(message.ends_with(reason), "{message}");
     let log = stored.log(0).await;
     assert!(log.contains("Reference to undeclared local value"), "{log}");
 }
@@ -331,4 +333,45 @@ fn an_empty_variable_is_none_and_a_flag_goes_before_a_variable() {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
+}
+
+/// With the real tool: it begins with a headline that says nothing, wraps its text, and says all twice.
+#[test]
+fn the_reason_of_a_failed_step_is_what_the_tool_reported() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write(
+        "main.tf",
+        "variable \"a\" {\n  type = strin\n}\nresource \"x\" \"y\" {\n  a =\n}\n",
+    );
+    sandbox.write("more.tf", "terraform {\n  required_version = \">= 1.0\"\n  nonsense = 1\n}\n");
+    let ended = sandbox.run(&["plan", "--result", "result.json"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let first = "terraform init failed with exit code 1: Invalid type specification (main.tf:2, in variable \
+                 \"a\"): The keyword \"strin\" is not a valid type specification.";
+    assert!(ended.stderr.contains(first), "{}", ended.stderr);
+    let report = json(sandbox.read("result.json").as_bytes());
+    assert_eq!(report["message"], *first);
+    let errors = report["errors"].as_array().unwrap();
+    let summaries = errors.iter().map(|error| error["summary"].as_str().unwrap());
+    let summaries = summaries.collect::<Vec<_>>();
+    assert!(summaries.last().unwrap().contains("encountered problems"), "{summaries:?}");
+    assert!(summaries.contains(&"Unsupported argument"), "{summaries:?}");
+    assert!(
+        ended.stderr.contains("also: Unsupported argument (more.tf:3, in terraform)"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!((&errors[0]["file"], &errors[0]["line"]), (&"main.tf".into(), &2.into()));
+}
+
+#[test]
+fn every_missing_variable_is_named() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", "variable \"region\" {}\nvariable \"zone\" {}\n");
+    let ended = sandbox.run(&["plan"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for name in ["region", "zone"] {
+        let text = format!("The root module input variable \"{name}\" is not set");
+        assert!(ended.stderr.contains(&text), "{}", ended.stderr);
+    }
 }

@@ -80,6 +80,19 @@ impl GitSource {
         Ok(commit)
     }
 
+    /// Git for a checkout that was fetched into `dir`, whose relative URLs of submodules and of LFS files
+    /// are relative to this URL.
+    pub(super) async fn fetched<'a>(
+        &'a self,
+        dir: &'a Path,
+        site: Site<'a>,
+    ) -> Result<Git<'a>, CheckoutError> {
+        let log = Log::create(site.scratch.join("submodules.log"))?;
+        let git = Git { source: self, dir, site, log };
+        git.run(&["config", "remote.origin.url", &self.url]).await?;
+        Ok(git)
+    }
+
     fn env(&self, site: Site<'_>) -> Vec<(String, OsString)> {
         let mut env = [
             ("LC_ALL", "C"),
@@ -179,7 +192,7 @@ fn is_scp_like(text: &str) -> bool {
 }
 
 /// The program, for one checkout.
-struct Git<'a> {
+pub(super) struct Git<'a> {
     source: &'a GitSource,
     dir: &'a Path,
     site: Site<'a>,
@@ -197,8 +210,13 @@ impl Git<'_> {
     }
 
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
+        self.run_in(self.dir, &args.iter().map(OsStr::new).collect::<Vec<_>>()).await
+    }
+
+    /// Runs it in the checkout, or in a submodule.
+    pub(super) async fn run_in(&self, dir: &Path, args: &[&OsStr]) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
-        let program = program(self.dir, args, self.source.env(self.site));
+        let program = program(dir, args, self.source.env(self.site));
         let sink = Sink::Hidden(&self.log);
         let ended = process::run(&program, sink, self.site.signals, GRACE).await;
         let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
@@ -271,7 +289,22 @@ impl Git<'_> {
 fn reason(stderr: &str) -> String {
     let first = |prefix: &str| stderr.lines().find(|line| line.starts_with(prefix));
     let line = first("fatal:").or_else(|| first("error:")).or_else(|| stderr.lines().next());
-    line.unwrap_or("it said nothing").trim().to_owned()
+    without_password(line.unwrap_or("it said nothing").trim())
+}
+
+/// Git shows the URLs of submodules as they are written.
+fn without_password(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some((before, url)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        let end =
+            url.find(|c: char| c == '/' || c.is_whitespace() || c == '\'').unwrap_or(url.len());
+        let host = url[..end].rfind('@').map_or(0, |at| at + 1);
+        rest = &url[host..];
+    }
+    shown + rest
 }
 
 /// What git sets for the hooks that it runs, one of which may have started us: it would mean another
@@ -289,25 +322,26 @@ const WITHOUT: &[&str] = &[
     "GIT_SHALLOW_FILE",
 ];
 
-fn program(dir: &Path, args: &[&str], env: Vec<(String, OsString)>) -> Program {
-    let args = args.iter().map(OsString::from).collect();
+fn program(dir: &Path, args: &[impl AsRef<OsStr>], env: Vec<(String, OsString)>) -> Program {
+    let args = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
     Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
+}
+
+/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
+pub(super) async fn question(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Vec<u8>, String> {
+    let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
+    let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+    match process::output(&program(dir, args, env)).await {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
 /// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
 pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
-    let query = async |args: &[&str]| {
-        // Reading must not wait for, or take, the index's lock.
-        let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
-        let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
-        match process::output(&program(dir, args, env)).await {
-            Ok(output) if output.status.success() => Ok(output.stdout),
-            Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
-            Err(error) => Err(error.to_string()),
-        }
-    };
-    let names = match query(&["rev-parse", "--show-toplevel", "HEAD"]).await {
+    let names = match question(dir, &["rev-parse", "--show-toplevel", "HEAD"]).await {
         Ok(names) => String::from_utf8_lossy(&names).into_owned(),
         Err(why) if why.contains("not a git repository") => return None,
         Err(why) => {
@@ -320,7 +354,7 @@ pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
         return None;
     };
     let status = ["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
-    match query(&status).await {
+    match question(dir, &status).await {
         Ok(status) => {
             let top = Path::new(top);
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
@@ -339,9 +373,9 @@ fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
     let Some((status, path)) = entry.split_at_checked(3) else { return false };
     let (path, untracked) = (Path::new(OsStr::from_bytes(path)), status == b"?? ");
     let file = top.join(path);
-    !is_own(path, untracked)
-        && !(untracked && is_generated(&file))
-        && !ours.iter().any(|own| file.starts_with(own))
+    let ours = ours.iter().any(|own| file.starts_with(own));
+    let of_tool = is_own(path, untracked) || (untracked && is_generated(&file));
+    !ours && !of_tool
 }
 
 /// Whether the tool writes this file itself. A lock file that is tracked is code.
@@ -385,6 +419,13 @@ mod tests {
         let shown = format!("{source:?}");
         assert!(!shown.contains(&expected) && !shown.contains("p%40ss"), "{shown}");
         assert!(GitSource::parse("ssh://git:pw@host/x", None).is_err());
+    }
+
+    #[test]
+    fn a_reason_shows_no_password() {
+        let said = "fatal: clone of 'https://u:p@x.example/a@b' into 'm' failed; see git://y/z";
+        let shown = "fatal: clone of 'https://x.example/a@b' into 'm' failed; see git://y/z";
+        assert_eq!(reason(said), shown);
     }
 
     #[test]

@@ -102,6 +102,7 @@ impl Job {
             source: Source::Bundle(bundle(&order, &run.namespace)?),
             path: inside(Path::new(path), "the layer's spec.path")?,
             work_dir: Some(args.repository_path.join("content")),
+            submodules: !args.no_submodules,
             tool: Some(tool),
             request: merged.version.map(|version| (version, place)),
             terragrunt: merged.terragrunt.map(|version| (version, "spec.terragrunt.version")),

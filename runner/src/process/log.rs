@@ -76,6 +76,13 @@ impl Log {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// All that was added since it had `offset` bytes.
+    pub(crate) fn reader(&self, offset: u64) -> io::Result<impl io::BufRead + use<>> {
+        let mut file = fs::File::open(&self.path)?;
+        file.seek(io::SeekFrom::Start(offset))?;
+        Ok(io::BufReader::new(file))
+    }
+
     fn append(&self) -> io::Result<File> {
         Ok(fs::OpenOptions::new().append(true).open(&self.path)?.into())
     }

@@ -85,11 +85,10 @@ async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
         };
         let (plan, apply) = (options(0), options(1));
         let expected = [
-            format!("init {plan} -input=false"),
+            // No init: terragrunt initializes by itself, with the mock outputs that a plan may have.
             format!("plan {plan} -input=false -out=/private/plan.bin"),
             format!("show {plan} -json /private/plan.bin"),
             format!("show {plan} /private/plan.bin"),
-            format!("init {apply} -input=false"),
             format!("apply {apply} -input=false -auto-approve /private/plan.bin"),
         ];
         let calls = calls.replace(" /runner-bin", " runner-bin").replace(" /pod-", " pod-");
@@ -215,8 +214,38 @@ async fn rn14_a_mirror_that_is_down_is_no_outage() {
         ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
     ];
     let ended = tenant.start_with("plan", "plan-1", &down);
-    assert!(ended.stderr.contains("the mirror of providers did not do"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the mirror of providers did not serve"), "{}", ended.stderr);
     assert!(ended.stdout.contains("successfully initialized"), "{}", ended.stdout);
+}
+
+/// Terragrunt initializes by itself, so that it is the plan or the apply that fails for want of a provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
+    let tenant = tenant!("gruntdown");
+    let tenant = tenant.fake(
+        "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac
+         case $STEP$TF_CLI_CONFIG_FILE in plan*config.tfrc | apply*config.tfrc)
+             printf '\\nError: Failed to query available provider packages\\n\\n' >&2; exit 1;; esac",
+    );
+    tenant.prebaked("Terragrunt", "1.0.0", "terragrunt");
+    tenant.prebaked("Terraform", "1.9.4", "terraform");
+    let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
+        "terragrunt": {"enabled": true, "version": "1.0.0"}});
+    tenant.ready(layer).await;
+    let down = [
+        ("BURRITO_HERMITCRAB_ENABLED", "true"),
+        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
+    ];
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-1", &down);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the mirror of providers did not serve"), "{}", ended.stderr);
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let ended = tenant.start_with("apply", "apply-1", &down);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let calls = tenant.sandbox.calls();
+    let count = |step: &str| calls.iter().filter(|call| call.starts_with(step)).count();
+    assert_eq!((count("init"), count("plan"), count("apply")), (0, 2, 2), "{calls:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,4 +311,36 @@ async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour(
     assert!(ended.stdout.contains(&lines), "{}", ended.stdout);
     assert!(tenant.stored("plan-1").log(0).await.contains(lines.trim_end()));
     assert!(tenant.sandbox.calls().iter().all(|call| call.contains("-no-color")));
+}
+
+/// A bundle has no submodules: what is needed of one is missing, and a plan without it would destroy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_whose_submodule_is_needed_is_refused() {
+    let tenant = tenant!("submodule");
+    let dir = tenant.repository.dir.clone();
+    let net = tenant.sandbox.path("net");
+    std::fs::create_dir(&net).unwrap();
+    std::fs::write(net.join("main.tf"), "output \"x\" {\n  value = 1\n}\n").unwrap();
+    for args in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "net"]] {
+        crate::checkout::git(&net, args);
+    }
+    let allow = ["-c", "protocol.file.allow=always"];
+    let add = ["submodule", "--quiet", "add", net.to_str().unwrap(), "modules/net"];
+    crate::checkout::git(&dir, &[&allow[..], &add].concat());
+    let call = "module \"net\" {\n  source = \"../../modules/net\"\n}\n";
+    std::fs::write(dir.join("live/vpc/net.tf"), call).unwrap();
+    crate::checkout::git(&dir, &["add", "."]);
+    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a submodule"]);
+    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    tenant.layer(json!({})).await;
+    tenant.bundle_of("main", "main", &revision).await;
+    tenant.run_of("plan-1", json!({}), &revision).await;
+    let ended = tenant.start_with("plan", "plan-1", &[]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let text = "live/vpc/net.tf:2 needs `modules/net`, but the submodule `modules/net` is empty";
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    tenant.run_of("plan-2", json!({}), &revision).await;
+    let off = [("PLANCHA_NO_SUBMODULES", "1")];
+    let ended = tenant.start_with("plan", "plan-2", &off);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
