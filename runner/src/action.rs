@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use datastore_api::client::Upload;
 use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
@@ -335,7 +335,8 @@ impl Run<'_> {
         pretty: &Path,
     ) -> Result<Summary, RunError> {
         let mut tool = *tool;
-        let ran_in = tool.terragrunt.and_then(|_| terragrunt_directory(tool.dir));
+        let since = self.report.started.into();
+        let ran_in = tool.terragrunt.and_then(|_| terragrunt_directory(tool.dir, since));
         match self.step_into("show json", &tool.show_json(bin), json).await {
             Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
                 // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
@@ -598,8 +599,8 @@ fn no_provider(output: &str) -> bool {
 }
 
 /// Where terragrunt has just run the tool, if that is in its cache: it writes its list of copied files
-/// anew each time.
-fn terragrunt_directory(dir: &Path) -> Option<PathBuf> {
+/// anew each time. `since` is when the run started.
+fn terragrunt_directory(dir: &Path, since: SystemTime) -> Option<PathBuf> {
     let mut newest = None;
     // The cache has a directory for each working directory, and in it one for each source.
     let mut to_do = vec![(dir.join(".terragrunt-cache"), 8)];
@@ -616,9 +617,7 @@ fn terragrunt_directory(dir: &Path) -> Option<PathBuf> {
             }
         }
     }
-    // One of an earlier run is not where this one was.
-    let (time, dir) = newest?;
-    (time.elapsed().unwrap_or_default() < Duration::from_mins(10)).then_some(dir)
+    newest.filter(|(time, _)| *time >= since).map(|(_, dir)| dir)
 }
 
 /// Puts the plan where the caller wants it: 0600, whole or not at all.
