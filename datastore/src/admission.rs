@@ -1,8 +1,9 @@
-//! Who is let in at once: memory is what transfers compete for, so it is what is given out.
+//! Admission: each transfer takes the memory that it holds, or waits for it ([`crate::memory`]).
 //!
-//! An upload takes its part before its body is read, an answer before it is sent: as much as the
-//! storage says such a transfer may hold, and never more than it has bytes. Who finds none left waits in
-//! line, since callers of upstream's never try again, and is told to come back only after that.
+//! An upload takes it before its body is read and keeps it until it ends, even if its client has left. A listing
+//! takes it before it is built, another answer before it is sent: as much as the storage says such a transfer may
+//! hold, and never more than it has bytes. A request that finds none left waits in line, since Burrito's callers
+//! never retry, and is answered 503 only after that.
 //!
 //! What the process holds beyond that is up to the allocator, and that is jemalloc: MiB by
 //! `scripts/bench --burst` on two busy cores, at most and two seconds later; mimalloc 2.0 preloaded.
@@ -28,38 +29,47 @@ use axum::extract::Request;
 use axum::http::Method;
 use axum::http::header::{CONTENT_LENGTH, HeaderMap};
 use axum::response::{IntoResponse as _, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
+use crate::auth::Caller;
 use crate::error::{ApiError, Cause, Route};
 use crate::limits::{HEAD, Limits};
+use crate::memory::{Lease, Memory, Tenant};
 use crate::store::Store;
 
-/// Memory is given out in pieces of this many bytes.
-const PIECE: usize = 64 << 10;
+/// What a listing holds while it is built: a thousand entries, as text and as what they are made of.
+const LISTING: usize = 512 << 10;
+/// Answers that are made in memory, of as many entries as there are.
+const LISTINGS: [&str; 2] = ["/api/attempts", "/api/runs"];
 
-/// The memory that transfers may hold, and who has it.
+/// Who is let in. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission(Arc<Gate>);
 
 #[derive(Debug)]
 struct Gate {
-    free: Arc<Semaphore>,
-    all: usize,
+    memory: Memory,
     wait: Duration,
     /// What one upload, and one answer, may hold at most.
     upload: usize,
     answer: usize,
     uploads: AtomicU64,
-    waiting: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The memory that an answer may hold, until all of it is written. Goes with the answer.
+/// The memory of a transfer. It goes with an upload until that ends, with an answer until all of it is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Admitted(
-    #[expect(dead_code, reason = "to be dropped")] Arc<OwnedSemaphorePermit>,
-);
+pub(crate) struct Admitted {
+    _lease: Arc<Lease>,
+    _uploading: Option<Arc<Uploading>>,
+}
+
+/// The bytes of an answer whose length is not known, at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtMost(pub(crate) u64);
+
+/// Counts an upload as long as it lives.
+#[derive(Debug)]
+struct Uploading(Arc<Gate>);
 
 /// The state of a gate at some time.
 #[derive(Clone, Copy, Debug)]
@@ -77,27 +87,25 @@ pub(crate) struct Occupancy {
 }
 
 impl Admission {
-    pub(crate) fn new(limits: &Limits, store: &Store) -> Self {
+    pub(crate) fn new(limits: &Limits, store: &Store, memory: Memory) -> Self {
         Self(Arc::new(Gate {
-            free: Arc::new(Semaphore::new(limits.memory / PIECE)),
-            all: limits.memory / PIECE,
+            memory,
             wait: limits.wait,
             upload: store.upload_memory(),
             answer: store.answer_memory(),
             uploads: AtomicU64::default(),
-            waiting: AtomicU64::default(),
             refused: AtomicU64::default(),
         }))
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {
-        let Gate { free, all, uploads, waiting, refused, .. } = &*self.0;
-        let bytes = |pieces: usize| (pieces * PIECE) as u64;
+        let Gate { memory, uploads, refused, .. } = &*self.0;
+        let usage = memory.usage();
         Occupancy {
-            taken: bytes(all.saturating_sub(free.available_permits())),
-            all: bytes(*all),
+            taken: usage.taken as u64,
+            all: usage.total as u64,
             uploads: uploads.load(Ordering::Relaxed),
-            waiting: waiting.load(Ordering::Relaxed),
+            waiting: usage.waiting as u64,
             refused: refused.load(Ordering::Relaxed),
         }
     }
@@ -109,52 +117,99 @@ impl Admission {
         next: impl FnOnce(Request) -> F,
     ) -> Response {
         let route = Route::of(request.method(), request.uri().path());
+        let tenant = tenant(&request);
         let admitted = if request.method() == Method::PUT {
-            self.upload(request, next).await
+            self.upload(request, &tenant, next).await
+        } else if LISTINGS.contains(&request.uri().path()) {
+            self.listing(request, &tenant, next).await
         } else {
-            self.answer(next(request).await).await
+            self.answer(next(request).await, &tenant).await
         };
         admitted.unwrap_or_else(|cause| ApiError { route, cause }.into_response())
     }
 
     async fn upload<F: Future<Output = Response>>(
         &self,
-        request: Request,
+        mut request: Request,
+        tenant: &Tenant,
         next: impl FnOnce(Request) -> F,
     ) -> Result<Response, Cause> {
-        let Gate { upload, uploads, .. } = &*self.0;
-        let length = content_length(request.headers());
-        let _held = self.take(length.map_or(*upload, |length| length.min(*upload))).await?;
-        let _uploading = Counted::one(uploads);
+        let most = self.0.upload;
+        let length = content_length(request.headers()).map_or(most, |length| length.min(most));
+        let lease = Arc::new(self.take(tenant, length).await?);
+        let uploading = Some(Arc::new(Uploading::of(&self.0)));
+        request.extensions_mut().insert(Admitted { _lease: lease, _uploading: uploading });
         Ok(next(request).await)
     }
 
-    async fn answer(&self, mut response: Response) -> Result<Response, Cause> {
-        let most = self.0.answer;
-        let length = response.body().size_hint().exact().unwrap_or(u64::MAX);
-        let held = usize::try_from(length).map_or(most, |length| length.min(most));
-        if held == 0 {
-            return Ok(response);
-        }
-        let held = Admitted(Arc::new(self.take(held).await?));
-        response.extensions_mut().insert(held);
+    async fn listing<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        tenant: &Tenant,
+        next: impl FnOnce(Request) -> F,
+    ) -> Result<Response, Cause> {
+        let mut lease = self.take(tenant, LISTING).await?;
+        let mut response = next(request).await;
+        lease.shrink_to(self.need(&response));
+        response.extensions_mut().insert(Admitted::answer(lease));
         Ok(response)
     }
 
-    /// Waits for memory, at most as much as there is.
-    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Cause> {
-        let Gate { free, all, wait, waiting, refused, .. } = &*self.0;
-        let pieces = u32::try_from(bytes.div_ceil(PIECE).clamp(1, *all)).unwrap_or(u32::MAX);
-        if let Ok(permit) = Arc::clone(free).try_acquire_many_owned(pieces) {
-            return Ok(permit);
+    async fn answer(&self, mut response: Response, tenant: &Tenant) -> Result<Response, Cause> {
+        let need = self.need(&response);
+        if need > 0 {
+            let lease = self.take(tenant, need).await?;
+            response.extensions_mut().insert(Admitted::answer(lease));
         }
-        let _waiting = Counted::one(waiting);
-        let in_line = timeout(*wait, Arc::clone(free).acquire_many_owned(pieces)).await;
-        in_line.ok().and_then(Result::ok).ok_or_else(|| {
+        Ok(response)
+    }
+
+    /// What an answer may hold at most.
+    fn need(&self, response: &Response) -> usize {
+        let hint = response.body().size_hint();
+        let announced = || content_length(response.headers()).map(|length| length as u64);
+        let at_most = || response.extensions().get().map(|AtMost(bytes)| *bytes);
+        let length = hint.exact().or_else(announced).or_else(at_most).unwrap_or(u64::MAX);
+        usize::try_from(length).unwrap_or(usize::MAX).min(self.0.answer)
+    }
+
+    /// Waits for memory, at most as much as there is.
+    async fn take(&self, tenant: &Tenant, bytes: usize) -> Result<Lease, Cause> {
+        let Gate { memory, wait, refused, .. } = &*self.0;
+        memory.take(tenant, bytes, *wait).await.ok_or_else(|| {
             refused.fetch_add(1, Ordering::Relaxed);
             Cause::Busy
         })
     }
+}
+
+impl Admitted {
+    fn answer(lease: Lease) -> Self {
+        Self { _lease: Arc::new(lease), _uploading: None }
+    }
+}
+
+impl Uploading {
+    fn of(gate: &Arc<Gate>) -> Self {
+        gate.uploads.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(gate))
+    }
+}
+
+impl Drop for Uploading {
+    fn drop(&mut self) {
+        self.0.uploads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whose memory it is: the caller's; where callers are not told apart, the namespace's, as it is written.
+fn tenant(request: &Request) -> Tenant {
+    if let Some(name) = request.extensions().get().and_then(Caller::known_name) {
+        return name.into();
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let namespace = query.split('&').find_map(|part| part.strip_prefix("namespace="));
+    namespace.unwrap_or_default().into()
 }
 
 /// Refuses a request whose line and headers are longer than any of ours.
@@ -171,18 +226,39 @@ fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Counts one more, as long as it lives.
-struct Counted<'a>(&'a AtomicU64);
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use bytes::Bytes;
+    use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
 
-impl<'a> Counted<'a> {
-    fn one(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
+    use super::*;
+    use crate::incoming::watched;
+    use crate::kind::Kind;
+    use crate::store::{BoxError, Key, Storage, Terms};
 
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    #[tokio::test]
+    async fn an_upload_whose_client_has_left_keeps_its_memory_until_it_ends() {
+        let memory = Memory::new(16 << 20);
+        let store = Store::open(&Storage::Memory).unwrap();
+        let limits = Limits::default();
+        let tenant: Tenant = "a".into();
+        let lease = memory.take(&tenant, 1 << 20, limits.wait).await.unwrap();
+        let admitted = Admitted::answer(lease);
+        let (mut sends, pieces) = mpsc::unbounded::<Result<Bytes, BoxError>>();
+        let body = Body::from_stream(pieces);
+        let body = watched(body, None, Kind::Bin, &limits, Some(admitted)).unwrap();
+        let key = Key::at("layers/a/b/c/0/plan.bin").unwrap();
+        let mut put = store.put(&key, Terms::default(), body).boxed();
+        sends.start_send(Ok(Bytes::from_static(b"body"))).unwrap();
+        assert!((&mut put).now_or_never().is_none());
+        drop(put);
+        tokio::task::yield_now().await;
+        assert_eq!(memory.usage().taken, 1 << 20);
+        drop(sends);
+        store.settled().await;
+        assert_eq!(memory.usage().taken, 0);
+        let (_, bytes) = store.open_whole(&key).await.unwrap();
+        assert_eq!(bytes.count().await, 1, "what was whole is stored");
     }
 }

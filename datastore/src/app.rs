@@ -1,6 +1,7 @@
 //! Every route, and what each request passes on its way there, on one page.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRef, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
@@ -8,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -18,7 +20,9 @@ use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
 use crate::openapi::Api;
 use crate::seal::AtRest;
+use crate::server::Connections;
 use crate::store::Store;
+use crate::tls::Tls;
 use crate::{applied, artifacts, bundles, encrypt, logs, plans, runs, telemetry};
 
 /// What every request may use.
@@ -36,6 +40,10 @@ pub(crate) struct App {
     pub(crate) admission: Admission,
     /// What was done so far.
     pub(crate) metrics: Metrics,
+    /// Those that are open.
+    pub(crate) connections: Connections,
+    /// The certificate, if it speaks TLS.
+    pub(crate) tls: Option<Tls>,
     /// Cancelled once the service is to end.
     pub(crate) shutdown: CancellationToken,
 }
@@ -76,19 +84,34 @@ struct Front {
     gate: Gate,
     admission: Admission,
     metrics: Metrics,
+    store: Store,
+    wait: Duration,
 }
 
 impl Service {
     pub(crate) fn new(app: App) -> Self {
         let (gate, admission) = (app.gate.clone(), app.admission.clone());
-        let metrics = app.metrics.clone();
-        Self(Arc::new(Front { router: router(app), gate, admission, metrics }))
+        let (metrics, store, wait) = (app.metrics.clone(), app.store.clone(), app.limits.wait);
+        Self(Arc::new(Front { router: router(app), gate, admission, metrics, store, wait }))
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Response {
-        let answer = telemetry::observe(&self.0.metrics, request, |request| self.observed(request));
-        let mut response = answer.await;
-        // Clients tell by it that no proxy in between has answered.
+        self.named(request, |request| self.observed(request)).await
+    }
+
+    /// Refuses a request that is not even looked at.
+    pub(crate) async fn refuse(&self, request: Request, cause: Cause) -> Response {
+        let route = Route::of(request.method(), request.uri().path());
+        self.named(request, async |_| ApiError { route, cause }.into_response()).await
+    }
+
+    /// An answer with our name on it: clients tell by it that no proxy in between has answered.
+    async fn named<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Response {
+        let mut response = telemetry::observe(&self.0.metrics, request, next).await;
         response.headers_mut().insert(SERVER, HeaderValue::from_static("plancha"));
         response
     }
@@ -99,6 +122,13 @@ impl Service {
         }
         if !needs_caller(request.uri().path()) {
             return self.routed(request).await;
+        }
+        // What it can do decides how things are put there.
+        let Front { store, wait, .. } = &*self.0;
+        if timeout(*wait, store.tried()).await.is_err() {
+            let cause = Cause::NotReady("it is still being tried".to_owned());
+            let route = Route::of(request.method(), request.uri().path());
+            return ApiError { route, cause }.into_response();
         }
         let admitted = |request| self.0.admission.admit(request, |request| self.routed(request));
         for_the_caller_alone(self.0.gate.admit(request, admitted).await)
@@ -115,6 +145,11 @@ fn one_host(request: &Request) -> Result<(), Cause> {
     let hosts = request.headers().get_all(HOST).iter().count();
     let may_be_missing = request.version() < Version::HTTP_11;
     if hosts == 1 || hosts == 0 && may_be_missing { Ok(()) } else { Err(Cause::Host(hosts)) }
+}
+
+/// Whether somebody asks only whether the service is alive.
+pub(crate) fn is_probe(path: &str) -> bool {
+    ["/healthz", "/readyz"].contains(&path)
 }
 
 /// Everything below `/api` but its own description, whether or not it is there.
@@ -176,6 +211,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Auth;
+    use crate::memory::Memory;
     use crate::store::Storage;
 
     /// Who tries every route takes them from the document, so none may be missing there.
@@ -186,9 +222,11 @@ mod tests {
         let whole = router(App {
             at_rest: Arc::default(),
             gate: Gate::open(Auth::None).await.unwrap(),
-            admission: Admission::new(&limits, &store),
+            admission: Admission::new(&limits, &store, Memory::unlimited()),
             limits,
             metrics: Metrics::default(),
+            connections: Connections::new(1),
+            tls: None,
             shutdown: CancellationToken::new(),
             store,
         });

@@ -14,7 +14,9 @@ mod tokens;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::Extension;
 use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -31,6 +33,7 @@ pub(crate) use self::tokens::add_rules;
 use self::accounts::Accounts;
 use self::audit::Audit;
 use self::policy::{Rule, Who};
+use crate::error::Refused;
 use crate::kind::Kind;
 
 /// How callers are told apart, as it was configured.
@@ -81,6 +84,13 @@ enum Rights {
     },
 }
 
+/// The name of every caller where nobody is asked for one.
+const ANYBODY: &str = "anybody";
+
+/// Whether a caller has shown a valid token on a connection; goes with each of its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownCaller(pub(crate) Arc<AtomicBool>);
+
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
@@ -117,6 +127,11 @@ impl Gate {
         let response = match self.caller(request.headers()).await {
             Ok(caller) => {
                 audit.by(&caller.name);
+                if let Some(KnownCaller(known)) = request.extensions_mut().remove()
+                    && caller.known_name().is_some()
+                {
+                    known.store(true, Ordering::Relaxed);
+                }
                 request.extensions_mut().insert(caller);
                 next(request).await
             }
@@ -163,7 +178,12 @@ fn token(headers: &HeaderMap) -> Result<SecretString, Refusal> {
 impl Caller {
     /// Whoever comes where nobody is asked for.
     fn anybody() -> Self {
-        Self { name: "anybody".to_owned(), rights: Rights::Everything }
+        Self { name: ANYBODY.to_owned(), rights: Rights::Everything }
+    }
+
+    /// Its name, where callers are told apart.
+    pub(crate) fn known_name(&self) -> Option<&str> {
+        Some(&*self.name).filter(|name| *name != ANYBODY)
     }
 
     /// Whether it may do this.
@@ -217,7 +237,13 @@ impl IntoResponse for Refusal {
             Self::Unknown => (StatusCode::INTERNAL_SERVER_ERROR, "error validating token"),
         };
         let json = [(CONTENT_TYPE, "application/json")];
-        (status, json, format!("{{\"message\":\"{message}\"}}\n")).into_response()
+        let reason = Extension(Refused(match self {
+            Self::NoToken => "no_token",
+            Self::Invalid => "invalid_token",
+            Self::Unlisted => "unlisted",
+            Self::Unknown => "token_unverified",
+        }));
+        (status, json, reason, format!("{{\"message\":\"{message}\"}}\n")).into_response()
     }
 }
 

@@ -56,6 +56,8 @@ pub(crate) enum Cause {
     Draining,
     #[error("too much is under way; try again")]
     Busy,
+    #[error("too many connections are open; try again")]
+    Crowded,
     #[error("the line and the headers of the request have more than 16 KiB")]
     Head,
     #[error(transparent)]
@@ -126,6 +128,7 @@ impl ApiError {
             Cause::Forbidden(_) => StatusCode::FORBIDDEN,
             Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Host(_) => StatusCode::BAD_REQUEST,
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -203,10 +206,37 @@ impl IntoResponse for ApiError {
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
         }
-        if let Cause::Draining | Cause::Busy = self.cause {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
+        if let Some(reason) = self.cause.refused() {
+            response.extensions_mut().insert(Refused(reason));
+        }
         response
+    }
+}
+
+/// Why a request was refused, as a label; goes with the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) &'static str);
+
+impl Cause {
+    /// The label of a refusal for a limit or for want of a right; errors in a request, and of the storage, are none.
+    fn refused(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Forbidden(_) => "forbidden",
+            Self::Draining => "draining",
+            Self::Busy => "memory",
+            Self::Crowded => "connections",
+            Self::Host(_) => "host",
+            Self::Head => "head_size",
+            Self::NotReady(_) => "storage_not_ready",
+            Self::TooLarge(_) => "size",
+            Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => "size",
+            Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => "too_slow",
+            Self::Store(StoreError::Full(_)) => "storage_full",
+            _ => return None,
+        })
     }
 }
 

@@ -1,13 +1,16 @@
 //! The body of an upload on its way in: how large, how idle and how slow it may be.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio::time::{Instant, timeout};
 
+use crate::admission::Admitted;
 use crate::kind::Kind;
 use crate::limits::{Limits, PACE, PACE_OVER, Size};
 use crate::store::BoxError;
@@ -29,13 +32,28 @@ pub(crate) enum TooSlow {
     Crawls,
 }
 
+/// The pieces of a body, and the memory that its upload holds until they are dropped.
+pub(crate) struct Pieces {
+    pieces: BoxStream<'static, Result<Bytes, BoxError>>,
+    _admitted: Option<Admitted>,
+}
+
+impl Stream for Pieces {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.pieces.poll_next_unpin(cx)
+    }
+}
+
 /// The pieces of a body; an error once there are too many, or none has come for too long.
 pub(crate) fn watched(
     body: Body,
     length: Option<u64>,
     kind: Kind,
     limits: &Limits,
-) -> Result<BoxStream<'static, Result<Bytes, BoxError>>, TooLarge> {
+    admitted: Option<Admitted>,
+) -> Result<Pieces, TooLarge> {
     let too_large = TooLarge { kind, limit: limits.sizes.of(kind) };
     if length.is_some_and(|length| length > too_large.limit) {
         return Err(too_large);
@@ -55,7 +73,7 @@ pub(crate) fn watched(
         }
         Ok(Some((piece, (body, watch))))
     });
-    Ok(pieces.boxed())
+    Ok(Pieces { pieces: pieces.boxed(), _admitted: admitted })
 }
 
 struct Watch {
@@ -95,7 +113,7 @@ mod tests {
     }
 
     async fn read(body: Body, kind: Kind) -> Result<usize, String> {
-        let mut pieces = watched(body, None, kind, &Limits::default()).unwrap();
+        let mut pieces = watched(body, None, kind, &Limits::default(), None).unwrap();
         let mut bytes = 0;
         while let Some(piece) = pieces.try_next().await.map_err(|error| error.to_string())? {
             bytes += piece.len();
@@ -107,7 +125,7 @@ mod tests {
     async fn a_body_that_stops_moving_is_given_up() {
         let first = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"a")) });
         let body = Body::from_stream(first.chain(stream::pending()));
-        let mut body = watched(body, None, Kind::Bin, &Limits::default()).unwrap();
+        let mut body = watched(body, None, Kind::Bin, &Limits::default(), None).unwrap();
         assert_eq!(body.try_next().await.unwrap().unwrap(), "a");
         assert_eq!(body.try_next().await.unwrap_err().to_string(), "nothing came for 30s");
     }
@@ -127,7 +145,7 @@ mod tests {
     async fn the_callers_pace_is_not_ours() {
         static PIECE: [u8; 1 << 10] = [0; 1 << 10];
         let body = body(100, &PIECE, Duration::ZERO);
-        let mut pieces = watched(body, None, Kind::Bin, &Limits::default()).unwrap();
+        let mut pieces = watched(body, None, Kind::Bin, &Limits::default(), None).unwrap();
         while pieces.try_next().await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
@@ -141,9 +159,12 @@ mod tests {
             stream::iter([&PIECE[..], &PIECE, &PIECE, &PIECE, b"a"]).map(Ok::<_, BoxError>),
         );
         insta::assert_snapshot!(read(long, Kind::Short).await.unwrap_err(), @"it is larger than the 1MiB that `--max-size` allows for `short`");
-        assert!(watched(Body::empty(), Some(1 << 20), Kind::Short, &Limits::default()).is_ok());
         assert!(
-            watched(Body::empty(), Some(1 + (1 << 20)), Kind::Short, &Limits::default()).is_err()
+            watched(Body::empty(), Some(1 << 20), Kind::Short, &Limits::default(), None).is_ok()
+        );
+        assert!(
+            watched(Body::empty(), Some(1 + (1 << 20)), Kind::Short, &Limits::default(), None)
+                .is_err()
         );
     }
 }

@@ -18,7 +18,9 @@ pub mod kind;
 mod lasting;
 pub mod limits;
 mod logs;
+mod memory;
 mod metrics;
+pub mod open_files;
 mod openapi;
 mod params;
 mod plans;
@@ -31,10 +33,12 @@ pub mod telemetry;
 pub mod tls;
 mod transfer;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
@@ -44,12 +48,16 @@ pub use crate::auth::{
 };
 use crate::config::Config;
 pub use crate::error::chain;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::server::Service;
+use crate::server::{Connections, Service};
 pub use crate::start::StartError;
 use crate::store::Store;
 use crate::tls::Tls;
 
+/// So long the storage is tried before anybody is answered: what will not get better by itself ends the program
+/// before it listens. A storage that is silent is tried on, while `/healthz` answers and `/readyz` says no.
+const BEFORE_SERVING: Duration = Duration::from_millis(500);
 /// Time to remove what uploads that were broken off have left behind.
 const TIDY: Duration = Duration::from_secs(2);
 
@@ -61,31 +69,58 @@ pub async fn serve(
 ) -> Result<(), StartError> {
     let Config { storage, at_rest, auth, tls, drain, limits } = config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
-    let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest);
-    tokio::select! {
-        started = store.start() => started.map_err(unusable)?,
+    let memory = Memory::new(limits.memory);
+    let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).within(&memory);
+    let starts = store.clone();
+    let mut starting = Box::pin(async move { starts.start().await });
+    let started = tokio::select! {
+        started = &mut starting => Some(started.map_err(unusable)?),
+        () = sleep(BEFORE_SERVING) => None,
         () = shutdown.cancelled() => return Ok(()),
-    }
+    };
     let shown = auth.to_string();
     let gate = Gate::open(auth).await.map_err(StartError::Callers)?;
     let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
     let address = listener.local_addr().map_err(StartError::Process)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %shown, "listening");
-    tokio::spawn(store.clone().watch(shutdown.clone()));
     tokio::spawn(store.clone().tidy(shutdown.clone()));
-
+    if let Some(tls) = tls.clone() {
+        tokio::spawn(tls.watch(shutdown.clone()));
+    }
+    let connections = Connections::new(limits.connections);
     let app = app::App {
         store: store.clone(),
         at_rest: Arc::new(at_rest),
         gate,
         limits: limits.clone(),
-        admission: Admission::new(&limits, &store),
+        admission: Admission::new(&limits, &store, memory),
         metrics: Metrics::default(),
+        connections: connections.clone(),
+        tls: tls.clone(),
         shutdown: shutdown.clone(),
     };
-    let service = Service { app: app::Service::new(app), limits, tls };
-    server::run(listener, service, shutdown, drain).await;
+    let service = Service { app: app::Service::new(app), limits, tls, connections };
+    let stop = shutdown.child_token();
+    let mut serving = pin!(server::run(listener, service, stop.clone(), drain));
+    let refused = async {
+        if started.is_none()
+            && let Err(error) = starting.await
+        {
+            return error;
+        }
+        store.clone().watch(stop.clone()).await;
+        std::future::pending().await
+    };
+    let refused = tokio::select! {
+        () = &mut serving => None,
+        error = refused => Some(error),
+    };
+    if let Some(error) = refused {
+        stop.cancel();
+        serving.await;
+        return Err(unusable(error));
+    }
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
         tracing::warn!("an upload that was broken off may have left a hidden file");
     }

@@ -21,6 +21,11 @@ pub(crate) const PACE: u64 = 16 * KIB;
 /// So long a transfer is waited for, all in all, before its pace is judged.
 pub(crate) const PACE_OVER: Duration = Duration::from_mins(1);
 
+/// Open files that are not for connections within the limit and what they read or write.
+const OTHER_FILES: usize = 192;
+/// Fewer connections serve nobody.
+const FEWEST_CONNECTIONS: usize = 8;
+
 /// How much of anything a caller may have, and for how long.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -58,6 +63,24 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             keep_alive: Duration::from_secs(75),
             idle: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Limits {
+    /// Lowers the limit of connections to what fits into so many open files: each may read or write one beside its
+    /// socket, and some are left for the rest of the process and for the connections that answer probes.
+    pub fn fit(&mut self, open_files: u64) {
+        let fitting =
+            usize::try_from(open_files).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES) / 2;
+        let fitting = fitting.max(FEWEST_CONNECTIONS);
+        if fitting < self.connections {
+            tracing::warn!(
+                open_files,
+                connections = fitting,
+                "fewer connections than usual: raise the limit of open files (RLIMIT_NOFILE)"
+            );
+            self.connections = fitting;
         }
     }
 }

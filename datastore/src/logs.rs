@@ -3,6 +3,7 @@
 //! Stored as it came; read as upstream's server reads it, a JSON array of lines, which is written
 //! while the log streams by.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use datastore_api::{Attempt, File, RunKey};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
+use crate::admission::AtMost;
 use crate::auth::{Access, Verb};
 use crate::error::{ApiError, Cause, Route};
 use crate::params::{FromParams, Params, Query};
@@ -41,7 +43,10 @@ pub(crate) async fn get(
     if known.is_some_and(|tags| names(tags, &tag[0].1, Compare::Weak)) {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
     }
-    Ok((tag, [(CONTENT_TYPE, "application/json")], logged(lines(log))).into_response())
+    // A control character becomes six.
+    let at_most = AtMost(meta.size.saturating_mul(6).saturating_add(64));
+    let json = [(CONTENT_TYPE, "application/json")];
+    Ok((tag, Extension(at_most), json, logged(lines(log))).into_response())
 }
 
 pub(crate) async fn put(

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use datastore::StartError;
 use datastore::commands::{check, ended, run, token};
 use datastore::config::{Command, Serve};
-use datastore::telemetry;
+use datastore::{open_files, telemetry};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,9 @@ async fn serve(settings: Serve) -> Result<(), StartError> {
     served.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
 }
 
-async fn listen_and_serve(settings: Serve) -> Result<(), StartError> {
+async fn listen_and_serve(mut settings: Serve) -> Result<(), StartError> {
+    let open_files = open_files::raise_limit().map_err(StartError::Process)?;
+    settings.config.limits.fit(open_files);
     let listener = TcpListener::bind(&*settings.listen).await;
     let listener = listener.map_err(|error| StartError::Listen(settings.listen[0], error))?;
     let shutdown = CancellationToken::new();

@@ -4,6 +4,8 @@
 //! requests are noted as they end, by [`crate::telemetry`]; all else is asked of whoever knows it.
 //! Written by hand: a map behind a lock is all there is to it, and a service in a test has its own.
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +20,22 @@ use datastore_api::PlanFormat;
 use crate::admission::{Admission, Occupancy};
 use crate::kind::Kind;
 use crate::params::Params;
+use crate::server::Connections;
 use crate::store::Store;
+use crate::tls::Tls;
+
+use self::process::Process;
 
 /// What the service has done so far. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics(Arc<Mutex<BTreeMap<Labels, Series>>>);
+pub(crate) struct Metrics(Arc<Mutex<Counts>>);
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    requests: BTreeMap<Labels, Series>,
+    /// Refusals by their reason.
+    refused: BTreeMap<&'static str, u64>,
+}
 
 /// Requests that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +58,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) is_broken: bool,
     /// Whether what was read is another program's, so that nobody knows its digest.
     pub(crate) is_foreign: bool,
+    /// Why it was refused, if it was.
+    pub(crate) refused: Option<&'static str>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) took: Duration,
@@ -84,8 +99,11 @@ const ROUTES: [&str; 12] = [
 impl Metrics {
     /// Counts a request.
     pub(crate) fn note(&self, ended: &Ended) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let series = all.entry(labels(ended)).or_default();
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = ended.refused {
+            *counts.refused.entry(reason).or_default() += 1;
+        }
+        let series = counts.requests.entry(labels(ended)).or_default();
         series.requests += 1;
         series.broken += u64::from(ended.is_broken);
         series.foreign += u64::from(ended.is_foreign);
@@ -133,10 +151,17 @@ pub(crate) async fn metrics(
     State(metrics): State<Metrics>,
     State(admission): State<Admission>,
     State(store): State<Store>,
+    State(connections): State<Connections>,
+    State(tls): State<Option<Tls>>,
 ) -> Response {
     let mut page = Page::default();
     page.build();
+    // Cheap, but they are files.
+    if let Ok(process) = tokio::task::spawn_blocking(Process::read).await {
+        page.process(&process);
+    }
     page.requests(&metrics);
+    page.connections(&connections, tls.as_ref());
     page.admission(&admission.occupancy());
     page.storage(&store);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.0).into_response()
@@ -174,7 +199,8 @@ impl Page {
     }
 
     fn requests(&mut self, metrics: &Metrics) {
-        let all = metrics.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counts = metrics.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = counts.requests;
         for (name, help, value) in COUNTERS {
             self.family(name, "counter", help);
             for (labels, series) in &all {
@@ -202,6 +228,26 @@ impl Page {
             self.line(&format!("{name}_bucket"), &inf, series.requests);
             self.line(&format!("{name}_sum"), &pairs, series.took.as_secs_f64());
             self.line(&format!("{name}_count"), &pairs, series.requests);
+        }
+        let name = "datastore_refusals_total";
+        self.family(name, "counter", "Requests refused for a limit or for want of a right.");
+        for (reason, refused) in &counts.refused {
+            self.line(name, &[("reason", reason)], refused);
+        }
+    }
+
+    fn connections(&mut self, connections: &Connections, tls: Option<&Tls>) {
+        let gauge = "gauge";
+        self.one("datastore_connections_open", gauge, "Open connections.", connections.open());
+        let help = "Connections that there may be; 64 more answer only /healthz and /readyz.";
+        self.one("datastore_connections_limit", gauge, help, connections.limit());
+        let help = "Idle connections without a valid token that were closed to make room.";
+        let name = "datastore_connections_closed_idle_total";
+        self.one(name, "counter", help, connections.closed_idle());
+        if let Some(expires) = tls.and_then(Tls::expires) {
+            let name = "datastore_certificate_expiry_timestamp_seconds";
+            self.family(name, gauge, "When the certificate that serves now expires.");
+            self.line(name, &[], expires);
         }
     }
 
@@ -233,6 +279,11 @@ impl Page {
         }
         let help = "Tries of the storage that failed since the last one that did not.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
+        if let Some(age) = store.since_success() {
+            let name = "datastore_storage_probe_age_seconds";
+            self.family(name, "gauge", "Time since the storage was last tried with success.");
+            self.line(name, &[], age.as_secs_f64());
+        }
         if let Some(skew) = results.skew {
             let name = "datastore_storage_clock_skew_seconds";
             let help = "How far this machine's clock is ahead of the storage's.";

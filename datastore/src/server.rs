@@ -2,6 +2,7 @@
 //!
 //! Not `axum::serve`, which has no limit on how long a request's head may take, nor on anything else.
 
+mod connections;
 mod socket;
 
 use std::convert::Infallible;
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,15 +21,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::connections::Connection;
+pub(crate) use self::connections::Connections;
 use self::socket::{Answering, Socket, Stage};
 use crate::admission::Admitted;
 use crate::app;
 use crate::config::Drain;
+use crate::error::Cause;
 use crate::lasting::lasting;
 use crate::limits::{HEAD, Limits};
 use crate::tls::Tls;
@@ -43,6 +48,16 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     /// None means in plain.
     pub(crate) tls: Option<Tls>,
+    pub(crate) connections: Connections,
+}
+
+/// What answers the requests of one connection.
+#[derive(Clone)]
+struct Answers {
+    app: app::Service,
+    /// How long a request may wait for a place within the limit of connections.
+    wait: Duration,
+    connection: Arc<Connection>,
 }
 
 /// How far the end has come.
@@ -54,6 +69,17 @@ struct End {
     over: CancellationToken,
 }
 
+impl End {
+    /// Until the service ends, or the connection is to make room for others; how long the head of a request is then
+    /// still waited for.
+    async fn closing_or(&self, evicted: impl Future<Output = ()>) -> Duration {
+        tokio::select! {
+            () = self.closing.cancelled() => HEAD_AT_END,
+            () = evicted => Duration::ZERO,
+        }
+    }
+}
+
 /// Serves until `shutdown` is cancelled, `drain.delay` has passed, and what runs has ended or had
 /// `drain.timeout` to do so.
 pub(crate) async fn run(
@@ -62,20 +88,15 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
     drain: Drain,
 ) {
-    let connections = TaskTracker::new();
+    let tasks = TaskTracker::new();
     let end = End::default();
-    let places = Arc::new(Semaphore::new(service.limits.connections));
     let accepting = async {
         loop {
-            // Never closed, so there is always a place in the end.
-            let place = Arc::clone(&places).acquire_owned().await;
+            let slot = service.connections.slot().await;
             match listener.accept().await {
                 Ok((socket, _)) => {
-                    let served = serve(socket, service.clone(), end.clone());
-                    connections.spawn(async {
-                        served.await;
-                        drop(place);
-                    });
+                    let connection = Arc::new(service.connections.add(slot));
+                    tasks.spawn(serve(socket, service.clone(), connection, end.clone()));
                 }
                 Err(error) => {
                     // Most likely too many open files, which only gets better with time.
@@ -90,42 +111,40 @@ pub(crate) async fn run(
         () = async { shutdown.cancelled().await; sleep(drain.delay).await } => {}
     }
     drop(listener);
-    connections.close();
-    tracing::info!(connections = connections.len(), "finishing what runs");
+    tasks.close();
+    tracing::info!(connections = tasks.len(), "finishing what runs");
     end.closing.cancel();
-    if timeout(drain.timeout, connections.wait()).await.is_err() {
-        tracing::warn!(connections = connections.len(), "breaking off what still runs");
+    if timeout(drain.timeout, tasks.wait()).await.is_err() {
+        tracing::warn!(connections = tasks.len(), "breaking off what still runs");
         end.over.cancel();
-        connections.wait().await;
+        tasks.wait().await;
     }
 }
 
-async fn serve(tcp: TcpStream, service: Service, end: End) {
+async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, end: End) {
     // Else the last bytes of an answer wait 40 ms for the acknowledgement of those before.
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
-    let stage = Arc::new(Stage::default());
-    let Service { app, limits, tls } = service;
+    let Service { app, limits, tls, .. } = service;
+    let stage = Arc::clone(&connection.stage);
     let socket = Socket::new(tcp, Arc::clone(&stage), &limits);
-    let Some(tls) = tls else { return speak(socket, app, stage, end).await };
+    let answers = Answers { app, wait: limits.wait, connection };
+    let Some(tls) = tls else { return speak(socket, answers, end).await };
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
         () = async { end.closing.cancelled().await; sleep(HEAD_AT_END).await } => return,
+        () = stage.evicted() => return,
     };
     match accepted {
-        Ok(socket) => speak(socket, app, stage, end).await,
+        Ok(socket) => speak(socket, answers, end).await,
         Err(error) => tracing::debug!(%error, "no TLS"),
     }
 }
 
-async fn speak(
-    socket: impl AsyncRead + AsyncWrite + Unpin,
-    app: app::Service,
-    stage: Arc<Stage>,
-    end: End,
-) {
-    let service = service_fn(|request| answer(request, app.clone(), Arc::clone(&stage)));
+async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin, answers: Answers, end: End) {
+    let service = service_fn(|request| answer(request, answers.clone()));
+    let stage = &answers.connection.stage;
     let mut http = http1::Builder::new();
     // A caller that has said all it has to say may still want the answer. A head that is too long is
     // refused in our words, unless it is so long that it is not even read.
@@ -133,12 +152,12 @@ async fn speak(
     let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = end.closing.cancelled() => {
+        grace = end.closing_or(stage.evicted()) => {
             stage.close();
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection.as_mut() => served,
-                () = no_request(&stage) => Ok(()),
+                () = no_request(stage, grace) => Ok(()),
                 () = end.over.cancelled() => Ok(()),
             }
         }
@@ -148,14 +167,19 @@ async fn speak(
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    app: app::Service,
-    stage: Arc<Stage>,
-) -> Result<Response, Infallible> {
-    let answering = Answering::begin(stage);
+async fn answer(request: Request<Incoming>, answers: Answers) -> Result<Response, Infallible> {
+    let Answers { app, wait, connection } = answers;
+    let answering = Answering::begin(Arc::clone(&connection.stage));
     let has_body = !request.body().is_end_stream();
-    let mut response = app.answer(request.map(Body::new)).await;
+    let mut request = request.map(Body::new);
+    let mut response = if app::is_probe(request.uri().path()) || connection.has_place(wait).await {
+        request.extensions_mut().insert(connection.stage.known());
+        app.answer(request).await
+    } else {
+        let mut refused = app.refuse(request, Cause::Crowded).await;
+        refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        refused
+    };
     if has_body && !response.status().is_success() {
         answering.linger();
     }
@@ -164,8 +188,8 @@ async fn answer(
 }
 
 /// Ends once the connection has had time to get a request across, and has not.
-async fn no_request(stage: &Stage) {
-    sleep(HEAD_AT_END).await;
+async fn no_request(stage: &Stage, grace: Duration) {
+    sleep(grace).await;
     if stage.is_busy() {
         std::future::pending::<()>().await;
     }

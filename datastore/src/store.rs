@@ -59,6 +59,8 @@ pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
 pub(crate) use self::reason::reason;
 
+use crate::memory::Memory;
+
 use self::cloud::Credentials;
 use self::metered::Metered;
 use self::parts::Pool;
@@ -110,6 +112,7 @@ pub struct Inner {
     uploads: TaskTracker,
     pool: Pool,
     seal: Seal,
+    memory: Memory,
 }
 
 /// In what the backends differ.
@@ -267,12 +270,17 @@ impl Store {
         &self.calls
     }
 
+    /// One that fetches ahead only as much as there is memory for.
+    pub(crate) fn within(&self, memory: &Memory) -> Self {
+        Self(Arc::new(Inner { memory: memory.clone(), ..(*self.0).clone() }))
+    }
+
     /// Bytes that one upload may hold in memory at most.
     pub fn upload_memory(&self) -> usize {
         self.traits.whole.max(self.traits.part * (self.traits.flying + 1))
     }
 
-    /// Bytes that one read may hold in memory at most.
+    /// Bytes that one read may hold in memory at most, without what it fetches ahead.
     pub fn answer_memory(&self) -> usize {
         if self.traits.provider.is_some() { ranged::MEMORY } else { get::MEMORY }
     }
@@ -347,6 +355,7 @@ impl Inner {
             uploads: TaskTracker::new(),
             pool: Pool::default(),
             seal: Seal::default(),
+            memory: Memory::unlimited(),
         }
     }
 }

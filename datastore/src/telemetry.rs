@@ -24,7 +24,7 @@ use http_body::{Frame, SizeHint};
 use tracing::Instrument as _;
 
 use crate::config::LogFormat;
-use crate::error::value;
+use crate::error::{Refused, value};
 use crate::metrics::{Ended, Metrics};
 use crate::params::Params;
 use crate::transfer;
@@ -80,6 +80,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         status: None,
         is_broken: false,
         is_foreign: false,
+        refused: None,
         bytes_out: 0,
     };
     let span = tracing::info_span!("request", id);
@@ -88,6 +89,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     let mut response = next(request).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, value(&id));
     counted.line.status = Some(response.status());
+    counted.line.refused = response.extensions().get().map(|Refused(reason)| *reason);
     counted.line.is_foreign = response.headers().get(ETAG).is_some_and(transfer::is_foreign);
     response.map(|body| {
         counted.body = body;
@@ -123,6 +125,14 @@ impl Noted {
     }
 }
 
+/// The beginning of a text of the caller's, in bytes: no valid name is longer, and nobody else may fill the log.
+const SHORT: usize = 256;
+
+/// The beginning of a text of the caller's.
+pub(crate) fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(SHORT)]
+}
+
 /// The id that the caller, or a proxy before us, has already given to the request.
 fn given_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
@@ -155,6 +165,8 @@ struct Line {
     status: Option<StatusCode>,
     is_broken: bool,
     is_foreign: bool,
+    /// Why it was refused, if it was.
+    refused: Option<&'static str>,
     bytes_out: u64,
 }
 
@@ -199,6 +211,7 @@ impl Drop for Line {
             status: self.status,
             is_broken: self.is_broken,
             is_foreign: self.is_foreign,
+            refused: self.refused,
             bytes_in,
             bytes_out: self.bytes_out,
             took,
@@ -209,10 +222,10 @@ impl Drop for Line {
         tracing::info!(
             id = self.noted.id(),
             method = %self.method,
-            path = self.uri.path(),
-            namespace = params.text("namespace"),
-            layer = params.text("layer"),
-            run = params.text("run"),
+            path = short(self.uri.path()),
+            namespace = params.text("namespace").map(short),
+            layer = params.text("layer").map(short),
+            run = params.text("run").map(short),
             status = self.status.map(|status| status.as_u16()),
             bytes_in,
             bytes_out = self.bytes_out,

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use datastore_api::Sha256;
 use futures::TryStreamExt as _;
 
+use crate::admission::Admitted;
 use crate::error::{Cause, chain, value};
 use crate::incoming;
 use crate::limits::Limits;
@@ -38,6 +39,7 @@ pub(crate) struct Upload {
     headers: HeaderMap,
     body: Body,
     limits: Limits,
+    admitted: Option<Admitted>,
 }
 
 impl Wanted {
@@ -110,7 +112,8 @@ impl Upload {
         let terms = terms(&self.headers)?;
         let length =
             self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
-        let body = incoming::watched(self.body, length, key.into(), &self.limits)?;
+        let Self { body, limits, admitted, .. } = self;
+        let body = incoming::watched(body, length, key.into(), &limits, admitted)?;
         let sha256 = store.put(key, terms, body).await?;
         Ok([(ETAG, value(&sha256_tag(sha256)))].into_response())
     }
@@ -247,8 +250,9 @@ where
     type Rejection = Infallible;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
-        let (parts, body) = request.into_parts();
-        Ok(Self { headers: parts.headers, body, limits: Limits::from_ref(state) })
+        let (mut parts, body) = request.into_parts();
+        let admitted = parts.extensions.remove();
+        Ok(Self { headers: parts.headers, body, limits: Limits::from_ref(state), admitted })
     }
 }
 

@@ -176,7 +176,8 @@ fn of_200_uploads_of_1_gib_at_once_it_takes_what_it_has_memory_for_and_sends_the
         .iter()
         .filter(|answer| answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: "));
     let (busy, let_in) = (busy.count(), answers.iter().filter(|answer| answer.is_empty()).count());
-    assert_eq!((busy, let_in), (197, 3));
+    // An eighth is in reserve for small requests, and a quarter of the rest for other callers.
+    assert_eq!((busy, let_in), (198, 2));
     let memory = datastore.memory();
     assert!(memory < 64 + 64, "{memory} MiB");
 }

@@ -350,8 +350,35 @@ async fn a_storage_that_says_nothing_at_all_is_500_within_20_s() {
     let delay = Duration::from_mins(1);
     double.fault(CloudFault { delay, times: FOR_EVER, ..CloudFault::default() });
     let since = Instant::now();
-    assert_eq!(put(&datastore, URL, "body").await.status, 500);
+    let latest = format!("plans?{RUN}");
+    let [attempts, runs] = [format!("attempts?{RUN}"), "runs?namespace=a&layer=b".to_owned()];
+    let answers = tokio::join!(
+        put(&datastore, URL, "body"),
+        get(&datastore, URL),
+        get(&datastore, &latest),
+        get(&datastore, &attempts),
+        get(&datastore, &runs),
+    );
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    let (put, get, latest, attempts, runs) = answers;
+    for answer in [put, get, latest, attempts, runs] {
+        assert_eq!(answer.status, 500, "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_falls_silent_in_the_middle_ends_the_answer_within_20_s() {
+    let [s3, gcs] = TestDatastore::doubles().await;
+    let silent = async |datastore: &TestDatastore, size: usize| {
+        stored(datastore, URL, noise(size, 1)).await;
+        datastore.cloud().fault(CloudFault { stall_after: Some(MIB), times: FOR_EVER, ..gets() });
+        let mut answer = request(datastore, Method::GET, URL).send().await.unwrap();
+        let since = Instant::now();
+        // What came before the silence has come.
+        while let Ok(Some(_)) = answer.chunk().await {}
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    };
+    tokio::join!(silent(&s3, 9 * MIB), silent(&gcs, 40 * MIB));
 }
 
 #[tokio::test]

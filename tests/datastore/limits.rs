@@ -1,15 +1,20 @@
 //! How much a caller may have, and for how long.
 
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use datastore::config::Config;
 use datastore::kind::Kind;
 use datastore::limits::Limits;
+use datastore::store::Storage;
+use datastore::{Auth, Callers, Policy, Verb};
 use futures::stream;
 use nix::sys::signal::Signal;
 use reqwest::{Body, Method};
-use support::TestDatastore;
+use support::{Dialect, Double, TestDatastore};
 use tempfile::TempDir;
 
 use crate::http::{CLIENT, RUN, get, noise, put, request, send, stored};
@@ -175,7 +180,7 @@ async fn a_request_after_a_long_answer_has_its_own_time() {
     let limits = Limits { head: SECOND / 4, memory: MIB, wait: SECOND, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let plan = format!("plans?{RUN}&attempt=0");
-    stored(&datastore, &plan, "body").await;
+    stored(&datastore, &plan, noise(200 << 10, 1)).await;
     let mut holds_all = connect(&datastore);
     let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
     write!(holds_all, "PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -278,7 +283,10 @@ async fn who_finds_no_memory_waits_and_is_then_told_to_come_back() {
     let limits = Limits { memory: MIB, wait: SECOND / 2, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let plan = format!("plans?{RUN}&attempt=0");
-    stored(&datastore, &plan, "old").await;
+    let artifact = format!("artifacts?{RUN}&attempt=0&name=b");
+    let (old, new) = (noise(200 << 10, 1), noise(200 << 10, 2));
+    stored(&datastore, &plan, old).await;
+    stored(&datastore, &artifact, noise(200 << 10, 3)).await;
 
     let mut holds_all = connect(&datastore);
     let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
@@ -286,26 +294,94 @@ async fn who_finds_no_memory_waits_and_is_then_told_to_come_back() {
         .unwrap();
     tokio::time::sleep(SECOND / 10).await;
     let since = Instant::now();
-    let refused = put(&datastore, &plan, "new").await;
+    let refused = put(&datastore, &plan, new.clone()).await;
     assert!(since.elapsed() >= SECOND / 2);
     assert_eq!(refused.header("retry-after"), Some("5"));
     insta::assert_snapshot!(refused.refusal(), @"503 text/plain; charset=UTF-8 too much is under way; try again");
-    let refused = get(&datastore, &format!("artifacts?{RUN}&attempt=0&name=b")).await;
+    let refused = get(&datastore, &artifact).await;
     insta::assert_snapshot!(refused.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too much is under way; try again"}"#);
     assert_eq!(get(&datastore, &plan).await.status, 503);
+    assert_eq!(get(&datastore, &format!("attempts?{RUN}")).await.status, 503);
+    // There is a reserve for what is small.
+    let small = format!("plans?{RUN}&attempt=2&format=short");
+    stored(&datastore, &small, "small").await;
+    assert_eq!(get(&datastore, &small).await.text(), "small");
     for path in ["healthz", "readyz"] {
         let answer = send(CLIENT.get(datastore.url.join(path).unwrap())).await;
         assert_eq!(answer.status, 200, "{path}");
     }
 
     // It is in line, and gets in once there is room.
-    let (waited, ()) = tokio::join!(put(&datastore, &plan, "new"), async {
+    let (waited, ()) = tokio::join!(put(&datastore, &plan, new.clone()), async {
         tokio::time::sleep(SECOND / 10).await;
         holds_all.write_all(b"0\r\n\r\n").unwrap();
     });
     assert_eq!(waited.status, 200);
     assert!(answer(&mut holds_all).starts_with("HTTP/1.1 200 "));
-    assert_eq!(get(&datastore, &plan).await.text(), "new");
+    assert!(get(&datastore, &plan).await.body == new);
+}
+
+/// Readers that ask for a plan of this size, and read nothing of it, until they are dropped.
+fn slow_readers(datastore: &TestDatastore, readers: usize) -> Vec<TcpStream> {
+    let ask = |_| {
+        let mut socket = connect(datastore);
+        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        socket
+    };
+    (0..readers).map(ask).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_readers_of_one_tenant_starve_no_other() {
+    let file = TestDatastore::temporary_limited(Limits { memory: 24 * MIB, ..Limits::default() });
+    for (datastore, size, readers) in [
+        (TestDatastore::double(Dialect::S3).await, 64 * MIB, 12),
+        // A tenth of the memory, and of the readers.
+        (file.await, 8 * MIB, 30),
+    ] {
+        stored(&datastore, &format!("plans?{RUN}&attempt=0"), noise(size, 1)).await;
+        let other = "plans?namespace=team-b&layer=network&run=plan-1";
+        let (large, small) = (noise(size / 4, 2), noise(4 << 10, 3));
+        stored(&datastore, &format!("{other}&attempt=0"), large.clone()).await;
+        stored(&datastore, &format!("{other}&attempt=1"), small.clone()).await;
+        let slow = slow_readers(&datastore, readers);
+        for socket in &slow[..4] {
+            // Some of them are answered.
+            socket.peek(&mut [0]).unwrap();
+        }
+        for _ in 0..100 {
+            let answer = get(&datastore, &format!("{other}&attempt=1")).await;
+            assert_eq!(answer.status, 200);
+            assert!(answer.body == small);
+        }
+        let answer = get(&datastore, &format!("{other}&attempt=0")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.body == large);
+        stored(&datastore, &format!("{other}&attempt=2"), large).await;
+        drop(slow);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_gives_up_what_was_fetched_ahead_and_gets_all_in_the_end() {
+    let limits = Limits { memory: 24 * MIB, ..Limits::default() };
+    let double = Double::start(Dialect::S3);
+    let datastore = TestDatastore::of(Config { limits, ..Config::of(double.storage()) }).await;
+    let body = noise(40 * MIB, 1);
+    let plan = format!("plans?{RUN}&attempt=0");
+    stored(&datastore, &plan, body.clone()).await;
+    let mut slow = slow_readers(&datastore, 1).remove(0);
+    slow.peek(&mut [0]).unwrap();
+    // All the memory that one transfer can have, and so all that the reader has fetched ahead.
+    let other = "artifacts?namespace=team-b&layer=b&run=c&attempt=0&name=d";
+    for _ in 0..3 {
+        stored(&datastore, other, noise(24 * MIB, 2)).await;
+    }
+    let head = answer(&mut slow);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut read = vec![0; body.len()];
+    slow.read_exact(&mut read).unwrap();
+    assert!(read == body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,24 +398,94 @@ async fn a_reader_gives_its_memory_back_also_when_it_leaves() {
     }
 }
 
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// A connection with an upload on it that has begun.
+fn uploading(datastore: &TestDatastore) -> TcpStream {
+    let mut socket = connect(datastore);
+    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
+    write!(socket, "PUT {url} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n").unwrap();
+    socket.write_all(b"content-length: 1000\r\n\r\n").unwrap();
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 100 "));
+    socket
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn more_connections_than_allowed_wait_for_a_place() {
-    let datastore = TestDatastore::limited(Limits { connections: 2, ..Limits::default() }).await;
+async fn beyond_the_limit_of_connections_probes_are_answered_and_others_wait_for_a_place() {
+    let limits = Limits { connections: 2, wait: SECOND, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let mut busy = vec![uploading(&datastore), uploading(&datastore)];
     let ask = |socket: &mut TcpStream| {
-        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     };
-    let mut served = [connect(&datastore), connect(&datastore)];
-    for socket in &mut served {
-        ask(socket);
-        answer(socket);
+    let mut beyond = connect(&datastore);
+    for _ in 0..3 {
+        beyond.write_all(HEALTH).unwrap();
+        assert!(answer(&mut beyond).starts_with("HTTP/1.1 200 "));
     }
+    ask(&mut beyond);
+    let refused = rest(&mut beyond);
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("retry-after: 5\r\n"), "{refused}");
+    assert!(refused.ends_with("too many connections are open; try again"), "{refused}");
+
     let mut waiting = connect(&datastore);
     ask(&mut waiting);
-    waiting.set_read_timeout(Some(SECOND / 2)).unwrap();
-    waiting.read_exact(&mut [0]).unwrap_err();
-    drop(served);
-    waiting.set_read_timeout(Some(10 * SECOND)).unwrap();
-    assert!(answer(&mut waiting).starts_with("HTTP/1.1 200 "));
+    std::thread::sleep(SECOND / 10);
+    drop(busy.pop());
+    assert!(answer(&mut waiting).starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_that_is_idle_longest_makes_room_unless_its_caller_is_known() {
+    let (token, rule) = crate::auth::token("ci", &["*"], &["plan"], &[Verb::Read]);
+    let mut policy = Policy::default();
+    policy.add(&rule).unwrap();
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let auth = Auth::Callers(Box::new(callers));
+    let limits = Limits { connections: 10, ..Limits::default() };
+    let config = Config { auth, limits, ..Config::of(Storage::Memory) };
+    let datastore = TestDatastore::of(config).await;
+    let mut known = connect(&datastore);
+    write!(known, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    write!(known, "authorization: Bearer {token}\r\n\r\n").unwrap();
+    let found = answer(&mut known);
+    assert!(found.starts_with("HTTP/1.1 404 "), "{found}");
+    known.read_exact(&mut [0; "No plan for this attempt".len()]).unwrap();
+    // One of these has shown a token that nobody knows.
+    let mut idle = (0..8).map(|_| connect(&datastore)).collect::<Vec<_>>();
+    write!(idle[0], "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    idle[0].write_all(b"authorization: Bearer other\r\n\r\n").unwrap();
+    assert!(answer(&mut idle[0]).starts_with("HTTP/1.1 401 "));
+    // That was the last to be accepted or answered, so it is the last to go.
+    let mut more = Vec::new();
+    for socket in &mut idle[1..4] {
+        let mut one = connect(&datastore);
+        one.write_all(HEALTH).unwrap();
+        assert!(answer(&mut one).starts_with("HTTP/1.1 200 "));
+        more.push(one);
+        assert_eq!(rest(socket), "", "closed without an answer");
+    }
+    known.write_all(HEALTH).unwrap();
+    let alive = answer(&mut known);
+    assert!(alive.starts_with("HTTP/1.1 200 "), "{alive}");
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_and_connections_fit_into_it() {
+    let root = TempDir::new().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 256 && ulimit -Hn 400 && exec \"$@\"", "sh"]);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    command.arg("--storage").arg(format!("file://{}", root.path().display()));
+    let datastore = Running::of(&mut command);
+    let page = String::from_utf8(datastore.get("/metrics").1).unwrap();
+    for line in ["process_max_fds 400\n", "datastore_connections_limit 104\n"] {
+        assert!(page.contains(line), "{line} is not in {page}");
+    }
+    let sockets = (0..180).map(|_| datastore.connect()).collect::<Vec<_>>();
+    assert_eq!(datastore.get("/healthz").0, 200);
+    drop(sockets);
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use datastore::kind::Kind;
+use datastore::limits::Limits;
 use support::{Dialect, TestDatastore};
 
 use crate::http::{CLIENT, RUN, get, noise, put, request, send, stored};
@@ -125,6 +127,53 @@ async fn what_is_wrong_with_stored_bytes_is_counted() {
 }
 
 #[tokio::test]
+async fn refusals_are_counted_by_their_reason() {
+    let mut limits = Limits::default();
+    limits.sizes.set(Kind::Bin, 3);
+    let datastore = TestDatastore::limited(limits).await;
+    assert_eq!(
+        put(&datastore, &format!("plans?{RUN}&attempt=0&format=bin"), "four").await.status,
+        413
+    );
+    let healthz = datastore.url.join("healthz").unwrap();
+    assert_eq!(send(CLIENT.get(healthz).header("x-long", "a".repeat(17 << 10))).await.status, 431);
+    // No refusal, but an answer like any other.
+    get(&datastore, &format!("plans?{RUN}&attempt=0")).await;
+    let figures = figures(&datastore).await;
+    let refusals = figures.iter().filter(|(name, _)| name.starts_with("datastore_refusals"));
+    let refusals = refusals.map(|(name, value)| format!("{name} {value}\n")).collect::<Vec<_>>();
+    insta::assert_snapshot!(refusals.concat(), @r#"
+    datastore_refusals_total{reason="head_size"} 1
+    datastore_refusals_total{reason="size"} 1
+    "#);
+
+    let (datastore, _kube) = crate::auth::guarded().await;
+    assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=0")).await.status, 401);
+    let page = page(&datastore).await;
+    assert!(page.contains("datastore_refusals_total{reason=\"no_token\"} 1\n"), "{page}");
+}
+
+#[tokio::test]
+async fn the_process_its_connections_and_the_age_of_the_last_try_are_told() {
+    let datastore = TestDatastore::memory().await;
+    let figures = figures(&datastore).await;
+    for (name, least) in [
+        ("process_cpu_seconds_total", 0.0),
+        ("process_start_time_seconds", 1.7e9),
+        ("process_resident_memory_bytes", 1e6),
+        ("process_virtual_memory_bytes", 1e6),
+        ("process_open_fds", 5.0),
+        ("process_max_fds", 64.0),
+        ("process_threads", 1.0),
+        ("datastore_connections_open", 1.0),
+        ("datastore_connections_limit", 4096.0),
+        ("datastore_storage_probe_age_seconds", 0.0),
+    ] {
+        assert!(figures.get(name).is_some_and(|value| *value >= least), "{name} {figures:#?}");
+    }
+}
+
+#[tokio::test]
 async fn the_page_is_as_prometheus_wants_it() {
     let datastore = TestDatastore::memory().await;
     stored(&datastore, &format!("plans?{RUN}&attempt=0"), "x").await;
@@ -143,12 +192,23 @@ async fn the_page_is_as_prometheus_wants_it() {
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     insta::assert_snapshot!(families.collect::<Vec<_>>().join("\n"), @r"
     datastore_build_info gauge
+    process_cpu_seconds_total counter
+    process_start_time_seconds gauge
+    process_resident_memory_bytes gauge
+    process_virtual_memory_bytes gauge
+    process_open_fds gauge
+    process_max_fds gauge
+    process_threads gauge
     datastore_requests_total counter
     datastore_received_bytes_total counter
     datastore_sent_bytes_total counter
     datastore_broken_answers_total counter
     datastore_foreign_reads_total counter
     datastore_request_seconds histogram
+    datastore_refusals_total counter
+    datastore_connections_open gauge
+    datastore_connections_limit gauge
+    datastore_connections_closed_idle_total counter
     datastore_uploads_active gauge
     datastore_admission_active_bytes gauge
     datastore_admission_limit_bytes gauge
@@ -156,6 +216,7 @@ async fn the_page_is_as_prometheus_wants_it() {
     datastore_admission_refused_total counter
     datastore_storage_can gauge
     datastore_storage_failures gauge
+    datastore_storage_probe_age_seconds gauge
     datastore_storage_clock_skew_seconds gauge
     datastore_backend_calls_total counter
     datastore_backend_seconds_total counter

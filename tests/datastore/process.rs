@@ -50,10 +50,15 @@ impl Running {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let first = lines.next().unwrap().unwrap();
-        let (_, rest) = first.split_once("://").unwrap();
-        let address = rest.split([' ', '"']).next().unwrap().to_owned();
-        let log = Arc::new(Mutex::new(first + "\n"));
+        let mut before = String::new();
+        let address = loop {
+            let line = lines.next().unwrap().unwrap();
+            before.push_str(&(line.clone() + "\n"));
+            if let Some((_, rest)) = line.split_once("://") {
+                break rest.split([' ', '"']).next().unwrap().to_owned();
+            }
+        };
+        let log = Arc::new(Mutex::new(before));
         let tail = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -270,6 +275,24 @@ fn the_log_names_requests_but_no_token_and_no_query() {
         datastore.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         assert_eq!(stdout, "");
     }
+}
+
+#[test]
+fn a_refused_caller_fills_no_log() {
+    let directory = TempDir::new().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, "rules: []\n").unwrap();
+    let auth = format!("tokens={}", rules.display());
+    let mut datastore = Running::start(&directory.path().join("store"), &["--auth", &auth]);
+    let filler = "a".repeat(7 << 10);
+    let path = format!("/api/{filler}?namespace={filler}");
+    assert_eq!(datastore.get(&path).0, 401);
+    datastore.signal(Signal::SIGTERM);
+    assert_eq!(datastore.wait().code(), Some(0));
+    until("its line", || datastore.log.lock().unwrap().contains("audit: refused"));
+    let log = datastore.log.lock().unwrap().clone();
+    let line = log.lines().find(|line| line.contains("audit: refused")).unwrap();
+    assert!(line.len() < 1024, "{} bytes: {line}", line.len());
 }
 
 fn refusal(output: &Output) -> String {

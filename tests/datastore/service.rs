@@ -2,10 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use support::TestDatastore;
+use support::{CloudFault, Dialect, Double, TestDatastore};
 
 use crate::http::{CLIENT, RUN, request, send};
 
@@ -22,6 +22,51 @@ async fn health_and_readiness_are_told_to_anybody() {
             assert_eq!(answer.header("content-type"), Some("text/plain; charset=UTF-8"));
         }
     }
+}
+
+#[tokio::test]
+async fn while_a_silent_storage_is_tried_it_is_alive_and_not_ready() {
+    let double = Double::start(Dialect::S3);
+    let (delay, times) = (Duration::from_mins(1), usize::MAX);
+    double.fault(CloudFault { delay, times, ..CloudFault::default() });
+    let datastore = TestDatastore::with(double.storage()).await;
+    assert_eq!(outside(&datastore, "healthz").await.status, 200);
+    let answer = outside(&datastore, "readyz").await;
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: it is still being tried"}"#);
+    assert_eq!(answer.header("retry-after"), Some("5"));
+}
+
+#[tokio::test]
+async fn a_storage_that_hangs_makes_it_not_ready_within_15_s() {
+    let datastore = TestDatastore::double(Dialect::S3).await;
+    let (delay, times) = (Duration::from_mins(1), usize::MAX);
+    datastore.cloud().fault(CloudFault { delay, times, ..CloudFault::default() });
+    let since = Instant::now();
+    while outside(&datastore, "readyz").await.status == 200 {
+        assert!(since.elapsed() < Duration::from_secs(15), "still ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = outside(&datastore, "readyz").await;
+    assert!(answer.text().contains("not ready: it does not answer"), "{}", answer.text());
+    datastore.cloud().heal();
+    while outside(&datastore, "readyz").await.status == 503 {
+        assert!(since.elapsed() < Duration::from_mins(1), "never ready again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_storage_makes_it_not_ready_within_15_s() {
+    let datastore = TestDatastore::double(Dialect::S3).await;
+    let (status, times) = (507, usize::MAX);
+    datastore.cloud().fault(CloudFault { method: "PUT", status, times, ..CloudFault::default() });
+    let since = Instant::now();
+    while outside(&datastore, "readyz").await.status == 200 {
+        assert!(since.elapsed() < Duration::from_secs(15), "still ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = outside(&datastore, "readyz").await;
+    assert!(answer.text().contains("no space is left"), "{}", answer.text());
 }
 
 #[tokio::test]

@@ -79,6 +79,12 @@ async fn ds23_artifacts_go_over_tls_and_plain_http_is_refused() {
     assert_eq!(got.version(), reqwest::Version::HTTP_11);
     assert!(got.bytes().await.unwrap() == plan);
     assert!(!is_served(&datastore, &issue().client()).await, "another authority");
+    let metrics = client.get(datastore.url.join("metrics").unwrap()).send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let name = "\ndatastore_certificate_expiry_timestamp_seconds ";
+    let (_, expires) = metrics.split_once(name).unwrap();
+    let expires = expires.lines().next().unwrap().parse::<i64>().unwrap();
+    assert!(expires > jiff::Timestamp::now().as_second(), "{expires}");
 
     let mut unencrypted =
         TcpStream::connect(datastore.url.socket_addrs(|| None).unwrap()[0]).unwrap();

@@ -9,7 +9,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 
 use crate::params::Params;
-use crate::telemetry::{self, Noted};
+use crate::telemetry::{self, Noted, short};
 
 /// What is said of a request, if something is to be said.
 pub(super) struct Audit {
@@ -51,30 +51,38 @@ impl Audit {
         self.method != Method::GET && self.method != Method::HEAD
     }
 
+    /// A refusal is not written at once: whoever is refused would make us wait for the log with every try.
     fn tell(&self, status: Option<StatusCode>, sha256: Option<&str>, what: &str) {
         self.noted.tell();
         let params = Params::parse(self.uri.query().unwrap_or_default());
-        tracing::info!(
-            target: telemetry::AT_ONCE,
+        macro_rules! line {
+            ($($target:tt)*) => { tracing::info!(
+            $($target)*
             parent: None,
             id = self.noted.id(),
             caller = self.caller,
             method = %self.method,
-            path = self.uri.path(),
-            namespace = params.text("namespace"),
-            layer = params.text("layer"),
-            run = params.text("run"),
-            attempt = params.text("attempt"),
-            format = params.text("format"),
-            name = params.text("name"),
-            "ref" = params.text("ref"),
-            revision = params.text("revision"),
+            path = short(self.uri.path()),
+            namespace = params.text("namespace").map(short),
+            layer = params.text("layer").map(short),
+            run = params.text("run").map(short),
+            attempt = params.text("attempt").map(short),
+            format = params.text("format").map(short),
+            name = params.text("name").map(short),
+            "ref" = params.text("ref").map(short),
+            revision = params.text("revision").map(short),
             status = status.map(|status| status.as_u16()),
             sha256,
             bytes_in = self.noted.received(),
             ms = u64::try_from(self.since.elapsed().as_millis()).ok(),
             "{what}",
-        );
+            ) };
+        }
+        if self.caller.is_some() {
+            line!(target: telemetry::AT_ONCE,);
+        } else {
+            line!();
+        }
     }
 }
 

@@ -6,14 +6,16 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
 
+use crate::auth::KnownCaller;
 use crate::incoming::Pace;
 use crate::limits::Limits;
 
@@ -25,9 +27,16 @@ const LINGER: Duration = Duration::from_secs(10);
 const LINGER_AT_END: Duration = Duration::from_secs(2);
 
 /// The state of a connection: set by the service, read by the socket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stage {
     at: AtomicU8,
+    opened: Instant,
+    /// Milliseconds after it was opened at which its last answer ended.
+    idle_since: AtomicU64,
+    /// Whether a caller has shown a valid token on it.
+    is_known: Arc<AtomicBool>,
+    /// Cancelled once it is to be closed, so that others have room.
+    evicted: CancellationToken,
     /// Answers that are not written yet: the next request may come while one waits in the buffer.
     answers: AtomicUsize,
     lingers: AtomicBool,
@@ -46,7 +55,46 @@ const BUSY: u8 = 1;
 /// The next request is waited for.
 const IDLE: u8 = 2;
 
+impl Default for Stage {
+    fn default() -> Self {
+        Self {
+            at: AtomicU8::new(HEAD),
+            opened: Instant::now(),
+            idle_since: AtomicU64::default(),
+            is_known: Arc::default(),
+            evicted: CancellationToken::new(),
+            answers: AtomicUsize::default(),
+            lingers: AtomicBool::default(),
+            is_writing: AtomicBool::default(),
+            is_closing: AtomicBool::default(),
+            answers_at_end: AtomicBool::default(),
+        }
+    }
+}
+
 impl Stage {
+    /// Since when it has been idle; none if it is busy, closing, or a known caller's.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_spared =
+            self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.evicted.is_cancelled();
+        let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
+        (!is_spared).then(|| self.opened + since)
+    }
+
+    /// Set once a caller has shown a valid token.
+    pub(super) fn known(&self) -> KnownCaller {
+        KnownCaller(Arc::clone(&self.is_known))
+    }
+
+    /// It is to be closed, so that others have room.
+    pub(super) fn evict(&self) {
+        self.evicted.cancel();
+    }
+
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+
     /// Whether a request is being answered, or bytes of an answer are not written yet: over TLS they are copied,
     /// so that the answer itself may be gone before they are.
     pub(super) fn is_busy(&self) -> bool {
@@ -94,6 +142,8 @@ impl Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         if self.0.answers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let idle_since = u64::try_from(self.0.opened.elapsed().as_millis());
+            self.0.idle_since.store(idle_since.unwrap_or(u64::MAX), Ordering::Relaxed);
             self.0.at.store(IDLE, Ordering::Relaxed);
         }
     }

@@ -157,7 +157,8 @@ impl Store {
             GetResultPayload::Stream(bytes) => {
                 let (objects, etag) = (Arc::clone(&self.objects), meta.etag.clone());
                 let (path, pool) = (path.clone(), self.pool.clone());
-                Source { objects, path, etag, pool }.bytes(found.range, bytes)
+                let memory = self.memory.clone();
+                Source { objects, path, etag, pool, memory }.bytes(found.range, bytes)
             }
         };
         let bytes = match meta.form {

@@ -20,8 +20,12 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-/// A backend that says nothing for so long is given up, in the middle of an answer as well.
-const SILENCE: Duration = Duration::from_secs(30);
+/// A backend that says nothing for so long is given up. What reads is to end within 20 s.
+const SILENCE: Duration = Duration::from_secs(15);
+/// The same in the middle of an object: the rest is asked for again.
+const READ_SILENCE: Duration = Duration::from_secs(5);
+/// The parts of a large object are put together in so long.
+const COMPLETION: Duration = Duration::from_mins(10);
 /// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
 const COMMIT: Duration = Duration::from_secs(14);
 const SLOWEST: usize = 64 << 10;
@@ -83,12 +87,13 @@ impl Calls {
     fn stream<T: 'static>(
         &self,
         call: Call,
+        limit: Duration,
         stream: BoxStream<'static, Result<T>>,
     ) -> BoxStream<'static, Result<T>> {
         let mut under = self.begin(call, "ok");
-        let patient = stream::try_unfold(stream, async |mut stream| {
-            let next = timeout(SILENCE, stream.try_next()).await;
-            let next = next.unwrap_or_else(|_| Err(silent(SILENCE)))?;
+        let patient = stream::try_unfold(stream, move |mut stream| async move {
+            let next = timeout(limit, stream.try_next()).await;
+            let next = next.unwrap_or_else(|_| Err(silent(limit)))?;
             Ok(next.map(|item| (item, stream)))
         });
         patient.inspect_err(move |error| under.failed(error)).boxed()
@@ -180,7 +185,7 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         let mut found = self.calls.noted(call, self.behind.get_opts(location, options)).await?;
         found.payload = match found.payload {
             GetResultPayload::Stream(bytes) => {
-                GetResultPayload::Stream(self.calls.stream("read", bytes))
+                GetResultPayload::Stream(self.calls.stream("read", READ_SILENCE, bytes))
             }
             file @ GetResultPayload::File(..) => file,
         };
@@ -195,11 +200,11 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.calls.stream("delete", self.behind.delete_stream(locations))
+        self.calls.stream("delete", 2 * SILENCE, self.behind.delete_stream(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.calls.stream("list", self.behind.list(prefix))
+        self.calls.stream("list", SILENCE, self.behind.list(prefix))
     }
 
     fn list_with_offset(
@@ -207,7 +212,7 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.calls.stream("list", self.behind.list_with_offset(prefix, offset))
+        self.calls.stream("list", SILENCE, self.behind.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -232,7 +237,7 @@ impl MultipartUpload for Metered<Box<dyn MultipartUpload>> {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.calls.noted("complete", self.behind.complete()).await
+        self.calls.within(COMPLETION, "complete", self.behind.complete()).await
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -248,5 +253,41 @@ impl PaginatedListStore for Metered<Arc<dyn PaginatedListStore>> {
         options: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
         self.calls.noted("list", self.behind.list_paginated(prefix, options)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its parts are put together in so long.
+    #[derive(Debug)]
+    struct Slow(Duration);
+
+    #[async_trait]
+    impl MultipartUpload for Slow {
+        fn put_part(&mut self, _: PutPayload) -> BoxFuture<'static, Result<()>> {
+            async { Ok(()) }.boxed()
+        }
+
+        async fn complete(&mut self) -> Result<PutResult> {
+            tokio::time::sleep(self.0).await;
+            Err(Error::NotSupported { source: "it came to its end".into() })
+        }
+
+        async fn abort(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_parts_of_a_large_object_may_take_minutes_to_be_put_together() {
+        let complete = async |minutes| {
+            let behind: Box<dyn MultipartUpload> = Box::new(Slow(Duration::from_mins(minutes)));
+            let mut upload = Metered { behind, calls: Calls::default() };
+            upload.complete().await.unwrap_err().to_string()
+        };
+        assert!(complete(5).await.contains("it came to its end"));
+        assert!(complete(11).await.contains("no answer within 600s"));
     }
 }

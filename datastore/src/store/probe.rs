@@ -4,12 +4,14 @@
 //! told to create, a missing bucket looks like a missing object, and credentials may allow to list
 //! and not to write: so all of it is tried, at the start and from time to time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
@@ -47,23 +49,36 @@ pub struct ProbeResults {
     pub skew: Option<i64>,
 }
 
-/// What is known of the backend's state. As long as nothing was tried, it is ready.
+/// What is known of the backend's state. As long as nothing was tried, it is not ready.
 #[derive(Debug, Default)]
-pub(super) struct Health(Mutex<State>);
+pub(super) struct Health {
+    state: Mutex<State>,
+    /// Cancelled once everything was tried for the first time.
+    tried: CancellationToken,
+    /// Held while the directory is looked at: if the file system hangs, that is one thread.
+    looking: Arc<tokio::sync::Mutex<()>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     last: ProbeResults,
     is_down: bool,
     creates: bool,
+    succeeded: Option<Instant>,
     /// Of the object that is tried with.
     name: Option<u64>,
 }
 
-const LIST_EVERY: Duration = Duration::from_secs(10);
-const TRY_EVERY: u32 = 6;
-/// So many failures in a row make it down; one success makes it ready again.
-const FAILURES: u32 = 3;
+const LIST_EVERY: Duration = Duration::from_secs(5);
+/// Every so many turns it is written to as well: more often would cost something on a cloud.
+const WRITE_EVERY: u32 = 2;
+const TRY_EVERY: u32 = 12;
+/// So many failures in a row make it down; one success makes it ready again. After the first it is tried again at
+/// once, so that a storage that hangs is down within 5 s and twice the time of a step.
+const FAILURES: u32 = 2;
+/// So long each step of a try may take.
+const STEP: Duration = Duration::from_secs(4);
+/// The same for what must be known before anything is tried.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Seconds of skew that are worth a line. S3 refuses more than 15 minutes.
 const SKEW: u64 = 300;
@@ -131,7 +146,18 @@ impl Store {
         if results.error.is_some() {
             self.health.state(|state| state.is_down = true);
         }
+        self.health.tried.cancel();
         Ok(())
+    }
+
+    /// Waits until [`Self::start`] has tried everything.
+    pub(crate) async fn tried(&self) {
+        self.health.tried.cancelled().await;
+    }
+
+    /// How long ago it was last tried with success.
+    pub(crate) fn since_success(&self) -> Option<Duration> {
+        self.health.state(|state| state.succeeded).map(|succeeded| succeeded.elapsed())
     }
 
     /// Why it is of no use to start.
@@ -145,7 +171,7 @@ impl Store {
                 return Some(format!("no credentials ({}): {way_out}", text(&*error)).into());
             }
         }
-        let error = timeout(PATIENCE, self.list_one()).await.ok()?.err()?;
+        let error = timeout(PATIENCE, self.list_any()).await.ok()?.err()?;
         let (cause, way_out) = (text(&error), provider.way_out());
         if server_time(&cause).is_some() {
             // Clocks are often set only after the start.
@@ -172,6 +198,9 @@ impl Store {
                     self.pool.empty();
                 }
                 self.try_next(turn).await;
+                if self.probe_results().failures == 1 {
+                    self.try_next(turn).await;
+                }
             }
         };
         tokio::select! {
@@ -182,10 +211,11 @@ impl Store {
 
     /// Whether the backend answered when it was last tried; else why not, in words that any caller may read.
     pub async fn ready(&self) -> Result<(), String> {
-        // A directory is asked at once: that costs nothing.
-        if let Some(root) = &self.traits.root {
-            tokio::fs::metadata(root).await.map_err(|error| reason(&error))?;
+        if !self.health.tried.is_cancelled() {
+            return Err("it is still being tried".to_owned());
         }
+        // A directory is asked at once: that costs nothing, unless its file system hangs.
+        self.look_at_root().await.map_err(|error| reason(&*error))?;
         let (is_down, reason) =
             self.health.state(|state| (state.is_down, state.last.reason.clone()));
         match reason {
@@ -206,19 +236,29 @@ impl Store {
 
     /// Tries to list.
     pub async fn try_list(&self) {
-        let listed = timeout(PATIENCE, self.list_one()).await;
-        let listed = listed.map_err(BoxError::from).and_then(|listed| Ok(listed?));
+        self.try_some(false).await;
+    }
+
+    /// Tries to list and, if that is wanted, to write.
+    async fn try_some(&self, writes: bool) {
         let mut results = self.probe_results();
-        results.abilities.retain(|(ability, _)| *ability != Ability::List);
-        results.abilities.push((Ability::List, listed.is_ok()));
-        self.health.note(results, listed.err());
+        let mut tried = |ability, tried: Result<(), BoxError>| {
+            results.abilities.retain(|(before, _)| *before != ability);
+            results.abilities.push((ability, tried.is_ok()));
+            tried
+        };
+        let mut error = tried(Ability::List, self.list_one().await).err();
+        if writes && error.is_none() {
+            error = tried(Ability::Write, self.write_one().await.map(drop)).err();
+        }
+        results.abilities.sort_unstable();
+        self.health.note(results, error);
     }
 
     /// Tries everything, and returns what was seen.
     pub async fn try_all(&self) -> ProbeResults {
         let mut results = ProbeResults::default();
-        let tried = timeout(PATIENCE, self.try_each(&mut results)).await;
-        let error = tried.map_err(BoxError::from).and_then(|tried| tried).err();
+        let error = self.try_each(&mut results).await.err();
         if let Some(failed) = Ability::ALL.get(results.abilities.len())
             && error.is_some()
         {
@@ -234,7 +274,7 @@ impl Store {
         if turn.is_multiple_of(TRY_EVERY) || self.probe_results().error.is_some() {
             self.try_all().await;
         } else {
-            self.try_list().await;
+            self.try_some(turn.is_multiple_of(WRITE_EVERY)).await;
         }
     }
 
@@ -242,42 +282,66 @@ impl Store {
         let done = &mut results.abilities;
         self.list_one().await?;
         done.push((Ability::List, true));
-        // Always the same: a storage that takes objects and deletes none is left with one.
-        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
-        let path = parse(&format!(".plancha/probe/{name:016x}"))?;
-        self.objects.put(&path, "first".into()).await?;
+        let path = self.write_one().await?;
         done.push((Ability::Write, true));
         let again = PutOptions::from(PutMode::Create);
-        let again = self.objects.put_opts(&path, "second".into(), again).await;
+        let again = timeout(STEP, self.objects.put_opts(&path, "second".into(), again)).await?;
         let creates = matches!(again, Err(Error::AlreadyExists { .. }));
         if !creates {
             again?;
         }
         done.push((Ability::Create, creates));
-        let found = self.objects.get(&path).await?;
+        let found = timeout(STEP, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
-        let read = found.bytes().await?;
+        let read = timeout(STEP, found.bytes()).await??;
         if read != if creates { "first" } else { "second" } {
             return Err("what was read is not what was written".into());
         }
         done.push((Ability::Read, true));
-        self.objects.delete(&path).await?;
+        timeout(STEP, self.objects.delete(&path)).await??;
         done.push((Ability::Delete, true));
         Ok(())
     }
 
-    async fn list_one(&self) -> object_store::Result<()> {
-        if let Some(root) = &self.traits.root {
-            let found = tokio::fs::metadata(root).await;
-            found.map_err(|error| Error::Generic { store: "file", source: error.into() })?;
-        }
+    /// Writes the object that is tried with: always the same, so that a storage that takes objects and deletes none
+    /// is left with one.
+    async fn write_one(&self) -> Result<Path, BoxError> {
+        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
+        let path = parse(&format!(".plancha/probe/{name:016x}"))?;
+        timeout(STEP, self.objects.put(&path, "first".into())).await??;
+        Ok(path)
+    }
+
+    async fn list_one(&self) -> Result<(), BoxError> {
+        self.look_at_root().await?;
+        timeout(STEP, self.list_any()).await??;
+        Ok(())
+    }
+
+    async fn list_any(&self) -> object_store::Result<()> {
         self.objects.list(Some(&".plancha/probe".into())).try_next().await.map(drop)
+    }
+
+    /// Whether the directory is there, if it is one.
+    async fn look_at_root(&self) -> Result<(), BoxError> {
+        let Some(root) = self.traits.root.clone() else { return Ok(()) };
+        let looking = Arc::clone(&self.health.looking);
+        let looked = async {
+            let turn = looking.lock_owned().await;
+            let looked = spawn_blocking(move || {
+                let _turn = turn;
+                std::fs::metadata(root)
+            });
+            looked.await
+        };
+        timeout(STEP, looked).await???;
+        Ok(())
     }
 }
 
 impl Health {
     fn state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn note(&self, mut results: ProbeResults, error: Option<BoxError>) {
@@ -287,14 +351,17 @@ impl Health {
             if let Some(time) = results.error.as_deref().and_then(server_time) {
                 let skew = seconds_since(time);
                 results.skew = Some(skew);
-                results.reason = Some("its clock and the datastore's differ".to_owned());
                 results.error = Some(format!(
                     "this machine's clock and the storage's differ by {skew} s, which the storage refuses: set \
                      the clock, by NTP for example"
                 ));
+                results.reason.clone_from(&results.error);
             }
             results.failures =
                 if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
+            if results.failures == 0 {
+                state.succeeded = Some(Instant::now());
+            }
             if results.failures == 0 && state.is_down {
                 tracing::info!("the storage answers again");
                 state.is_down = false;

@@ -71,8 +71,17 @@ impl Store {
             }
             let (form, sealing) = store.sealing()?;
             let hasher = Hasher::default();
-            let incoming =
-                Incoming { body, hasher, plain: 0, is_over: false, size: 0, form, sealing };
+            // What comes with the body stays until the upload has ended.
+            let mut body = body;
+            let incoming = Incoming {
+                body: &mut body,
+                hasher,
+                plain: 0,
+                is_over: false,
+                size: 0,
+                form,
+                sealing,
+            };
             store.upload(&path, terms, incoming).await
         };
         ToItsEnd::of(upload, &self.uploads).await

@@ -30,6 +30,8 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         Some(401 | 403) => {
             "it denies access; the datastore's credentials need the right".to_owned()
         }
+        Some(404) => "its bucket or directory is missing".to_owned(),
+        Some(507) => io_reason(io::ErrorKind::StorageFull),
         Some(status) => format!("it answers {status}; the datastore's log has the details"),
         None => "the datastore's log has the details".to_owned(),
     }

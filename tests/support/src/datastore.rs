@@ -52,7 +52,10 @@ impl TestDatastore {
     pub async fn over(double: Double) -> Self {
         let datastore = Self::start(double.impatient()).await;
         // It has tried the double by then: what a test orders is not for the trial.
-        let _started = reqwest::get(datastore.url.join("healthz").unwrap()).await;
+        let ready = datastore.url.join("readyz").unwrap();
+        while !reqwest::get(ready.clone()).await.unwrap().status().is_success() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         Self { double: Some(double), ..datastore }
     }
 
@@ -91,6 +94,14 @@ impl TestDatastore {
     /// One in memory with limits of its own.
     pub async fn limited(limits: Limits) -> Self {
         Self::of(Config { limits, ..Config::of(Storage::Memory) }).await
+    }
+
+    /// One in a directory that goes away with it, with limits of its own.
+    pub async fn temporary_limited(limits: Limits) -> Self {
+        let directory = TempDir::new().unwrap();
+        let storage = Storage::File(directory.path().join("datastore"));
+        let started = Self::of(Config { limits, ..Config::of(storage) }).await;
+        Self { directory: Some(directory), ..started }
     }
 
     /// The root of a [`Self::temporary`] one.

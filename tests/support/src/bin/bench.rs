@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `server=S3S-FS`, `memory`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `server=S3S-FS`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -12,6 +12,8 @@ mod install;
 mod memory;
 #[path = "bench/pass.rs"]
 mod pass;
+#[path = "bench/starve.rs"]
+mod starve;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|server=S3S-FS|memory]..."
+            "usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|server=S3S-FS|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -68,6 +70,9 @@ async fn main() {
     }
     if wanted("memory") {
         memory::memory(&programs).await;
+    }
+    if wanted("starve") {
+        starve::starve(&programs).await;
     }
     if let [load, what, size, seconds] = sections
         && load == "load"
