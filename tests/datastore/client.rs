@@ -110,6 +110,29 @@ async fn a_datastore_that_does_not_answer_is_given_up_whatever_is_tried_and_call
     assert_eq!(hanging.seen().len(), tried + 3, "{:?}", hanging.seen());
 }
 
+/// A datastore that accepts may take the first bytes of each try, too.
+#[tokio::test]
+async fn uploads_that_begin_again_and_again_are_no_progress() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "", status: 0, times: usize::MAX };
+    let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let upload = Upload::file(&file).await.unwrap();
+    let timeout = Duration::from_millis(600);
+    let settings = Settings { timeout, retries: 99, ..settings(&hanging.url) };
+    let client = Client::new(settings).unwrap();
+    let (run, condition) = (run(), Condition::Replace);
+    let put = |attempt| client.put_file(&run, Attempt(attempt), &BIN, &upload, condition);
+    let results = tokio::join!(put(0), put(1), put(2));
+    for result in [results.0, results.1, results.2] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+    }
+    assert!(hanging.seen().len() <= 12, "{} requests", hanging.seen().len());
+}
+
 #[tokio::test]
 async fn bytes_that_are_not_the_stored_ones_never_arrive() {
     let datastore = TestDatastore::memory().await;

@@ -5,6 +5,7 @@
 //! there is nothing to be seen here.
 
 mod again;
+mod deleted;
 mod faults;
 mod namespace;
 mod order;

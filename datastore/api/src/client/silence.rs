@@ -136,12 +136,13 @@ impl Silence {
         let tick = (self.limit / 40).clamp(Duration::from_millis(5), Duration::from_millis(500));
         let (mut bytes, mut moved, mut notices) = (progress.bytes(), Instant::now(), 1);
         loop {
+            let round = Instant::now();
             if let Ok(output) = tokio::time::timeout(tick, &mut work).await {
                 return Ok(output);
             }
             if progress.bytes() != bytes {
                 (bytes, moved, notices) = (progress.bytes(), Instant::now(), 1);
-                self.moved(progress);
+                self.moved(progress, round);
                 continue;
             }
             let silent = self.silent();
@@ -165,9 +166,15 @@ impl Silence {
         }
     }
 
-    /// Bytes have moved. Those of an earlier try that move again end no silence, nor do they add to it.
-    pub(super) fn moved(&self, progress: &Progress) {
-        if progress.is_new() { self.broken() } else { self.state().since = Instant::now() }
+    /// Bytes have moved since `round`. Those of an earlier try that move again do not end the silence; this time
+    /// is no part of it.
+    pub(super) fn moved(&self, progress: &Progress, round: Instant) {
+        if progress.is_new() {
+            self.broken();
+        } else {
+            let mut state = self.state();
+            state.since = (state.since + round.elapsed()).min(Instant::now());
+        }
     }
 
     /// The datastore has done what was asked.
@@ -182,11 +189,9 @@ impl Silence {
         state.before + state.since.elapsed()
     }
 
-    /// Whatever comes next waits for a moment only.
+    /// What waits now gives up as well; whatever comes next waits for a moment only.
     fn give_up(&self) {
-        let mut state = self.state();
-        (state.before, state.since) = (self.before_the_end(), Instant::now());
-        state.given_up = true;
+        self.state().given_up = true;
     }
 
     fn before_the_end(&self) -> Duration {
@@ -197,6 +202,9 @@ impl Silence {
         let mut state = self.state();
         if state.waiting == 0 {
             state.since = Instant::now();
+            if state.given_up {
+                state.before = state.before.min(self.before_the_end());
+            }
         }
         state.waiting += 1;
         Waiting(self)

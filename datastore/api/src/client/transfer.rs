@@ -1,6 +1,7 @@
 //! The bytes of one call: up, down, and whether they still move.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use fs_err::tokio as fs;
@@ -112,7 +113,7 @@ impl Download {
     /// The next piece; `None` is the end, and says that the digest agreed (where one is known: what
     /// Burrito's own datastore wrote has none).
     pub async fn piece(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let silence = &self.client.0.silence;
+        let (silence, round) = (&self.client.0.silence, Instant::now());
         let next = silence.limit(&self.call, &self.progress, self.response.chunk()).await?;
         let next = next.map_err(|error| ClientError::Transport {
             call: self.call.clone(),
@@ -122,7 +123,7 @@ impl Download {
             Some(piece) => {
                 self.hasher.update(piece);
                 self.progress.moved(piece.len());
-                silence.moved(&self.progress);
+                silence.moved(&self.progress, round);
             }
             None => self.check()?,
         }

@@ -1,0 +1,36 @@
+//! A pod that is deleted while it works: what Kubernetes leaves it time for.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use support::{Fault, FaultyDatastore, Started, eventually};
+
+use super::tenant;
+
+/// Kubernetes kills a pod 30 s after SIGTERM: the tool has 20 s of them, and what follows it 8 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_deleted_while_the_datastore_is_silent_ends_its_apply_in_time_and_applied() {
+    let tenant = tenant!("deleted");
+    let started = tenant.sandbox.path("started");
+    let tenant = tenant.fake(&format!(
+        "if [ $STEP = apply ]; then trap '' INT; touch {}; sleep 2; fi",
+        started.display()
+    ));
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    assert_eq!(tenant.start("plan", "plan-1").code, 0);
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let silent = Fault { method: "PUT", part: "run=apply-1", status: 0, times: usize::MAX };
+    let silent = FaultyDatastore::before(&tenant.datastore.url, vec![silent]).await;
+    let mut command = tenant.command("apply", "apply-1");
+    command.env("BURRITO_DATASTORE_HOSTNAME", silent.url.authority());
+    let runner = Started::spawn(command);
+    eventually("apply runs", || started.exists());
+    let deleted = Instant::now();
+    runner.signal("TERM");
+    let ended = runner.wait();
+    // Not a matter of speed: a pod that is later than this is killed.
+    assert!(deleted.elapsed() < Duration::from_secs(28), "{}", ended.stderr);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(tenant.annotation("apply-sum").await.is_string(), "{}", ended.stderr);
+}
