@@ -139,6 +139,14 @@ async fn execute(
     tracing::info!("{job}");
     let (scratch, log) = (&scratch, &log);
     let mut run = Run { job, environment, signals, scratch, log, report, artifacts: None };
+    if let Some(datastore) = job.datastore.clone() {
+        // A minute of patience is more than there is left after a signal.
+        let (signals, limit) = (signals.clone(), run.last_words() / 4);
+        tokio::spawn(async move {
+            signals.wait().await;
+            datastore.hurry(limit);
+        });
+    }
     let outcome = Box::pin(run.execute()).await;
     let failure = outcome.err().map(|error| Failure::from(&error));
     if let Some(failure) = &failure {

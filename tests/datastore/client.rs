@@ -110,6 +110,24 @@ async fn a_datastore_that_does_not_answer_is_given_up_whatever_is_tried_and_call
     assert_eq!(hanging.seen().len(), tried + 3, "{:?}", hanging.seen());
 }
 
+#[tokio::test]
+async fn a_client_in_a_hurry_gives_up_calls_that_wait_already() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "GET", part: "", status: 0, times: usize::MAX };
+    let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let timeout = Duration::from_hours(1);
+    let client = Client::new(Settings { timeout, ..settings(&hanging.url) }).unwrap();
+    let hurried = async {
+        while hanging.seen().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        client.hurry(Duration::from_millis(100));
+    };
+    let run = run();
+    let (error, ()) = tokio::join!(client.attempts(&run), hurried);
+    assert!(matches!(error.unwrap_err(), ClientError::Silent { .. }));
+}
+
 /// A datastore that accepts may take the first bytes of each try, too.
 #[tokio::test]
 async fn uploads_that_begin_again_and_again_are_no_progress() {

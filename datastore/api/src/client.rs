@@ -229,6 +229,11 @@ impl Client {
         Ok(Self(Arc::new(Inner { http, settings, silence })))
     }
 
+    /// From now on a silent datastore is given up after this time at the latest, by calls under way as well.
+    pub fn hurry(&self, timeout: Duration) {
+        self.0.silence.hurry(timeout);
+    }
+
     /// Stores one file of an attempt.
     pub async fn put_file(
         &self,

@@ -75,8 +75,10 @@ impl Signals {
 
     /// Waits for it.
     pub(crate) async fn wait(&self) -> Stop {
-        match self.stop.clone().wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(stop)) => *stop,
+        let mut stop = self.stop.clone();
+        let stop = stop.wait_for(Option::is_some).await.map(|stop| *stop);
+        match stop {
+            Ok(Some(stop)) => stop,
             // The sender never goes away before the runtime does.
             _ => std::future::pending().await,
         }

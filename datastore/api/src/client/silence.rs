@@ -65,13 +65,14 @@ pub(super) fn seconds(duration: Duration) -> String {
 /// For how long nothing has moved. The calls of one client share it: one that moves says that the datastore lives.
 #[derive(Debug)]
 pub(super) struct Silence {
-    limit: Duration,
     notify: Option<Notify>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// How long nothing may move.
+    limit: Duration,
     /// How many calls wait now.
     waiting: usize,
     /// Since when nothing moved while some waited.
@@ -81,6 +82,12 @@ struct State {
     /// Whether the datastore was given up once. What it still does makes no later call wait longer: a part of it
     /// may be well.
     given_up: bool,
+}
+
+impl State {
+    fn before_the_end(&self) -> Duration {
+        self.limit.saturating_sub(self.limit / AFTER_GIVING_UP)
+    }
 }
 
 /// What one call has moved so far.
@@ -115,9 +122,15 @@ impl Progress {
 
 impl Silence {
     pub(super) fn new(limit: Duration, notify: Option<Notify>) -> Self {
-        let state =
-            State { waiting: 0, since: Instant::now(), before: Duration::ZERO, given_up: false };
-        Self { limit, notify, state: Mutex::new(state) }
+        let (since, before) = (Instant::now(), Duration::ZERO);
+        let state = State { limit, waiting: 0, since, before, given_up: false };
+        Self { notify, state: Mutex::new(state) }
+    }
+
+    /// From now on the limit is at most this, for calls under way as well.
+    pub(super) fn hurry(&self, limit: Duration) {
+        let mut state = self.state();
+        state.limit = state.limit.min(limit);
     }
 
     /// The output of one try of a call, or an error: this try has been silent for half of the limit, or the
@@ -132,8 +145,9 @@ impl Silence {
     ) -> Result<T, ClientError> {
         let mut work = std::pin::pin!(work);
         let _waiting = self.wait();
-        let pause = NOTICE.min(self.limit / 8);
-        let tick = (self.limit / 40).clamp(Duration::from_millis(5), Duration::from_millis(500));
+        let limit = self.state().limit;
+        let pause = NOTICE.min(limit / 8);
+        let tick = (limit / 40).clamp(Duration::from_millis(5), Duration::from_millis(500));
         let (mut bytes, mut moved, mut notices) = (progress.bytes(), Instant::now(), 1);
         loop {
             let round = Instant::now();
@@ -145,17 +159,17 @@ impl Silence {
                 self.moved(progress, round);
                 continue;
             }
-            let silent = self.silent();
-            if silent >= self.limit {
+            let (silent, limit) = self.silent();
+            if silent >= limit {
                 self.give_up();
-                return Err(ClientError::Silent { call: call.to_owned(), limit: self.limit });
+                return Err(ClientError::Silent { call: call.to_owned(), limit });
             }
-            if moved.elapsed() >= self.limit / 2 {
+            if moved.elapsed() >= limit / 2 {
                 return Err(ClientError::TimedOut { call: call.to_owned(), idle: moved.elapsed() });
             }
             if moved.elapsed() >= pause * notices {
                 notices += 1;
-                self.notify(&Notice::Waiting { call, silent, limit: self.limit });
+                self.notify(&Notice::Waiting { call, silent, limit });
             }
         }
     }
@@ -180,13 +194,14 @@ impl Silence {
     /// The datastore has done what was asked.
     pub(super) fn broken(&self) {
         let mut state = self.state();
-        state.before = if state.given_up { self.before_the_end() } else { Duration::ZERO };
+        state.before = if state.given_up { state.before_the_end() } else { Duration::ZERO };
         state.since = Instant::now();
     }
 
-    fn silent(&self) -> Duration {
+    /// For how long nothing has moved, and for how long it may.
+    fn silent(&self) -> (Duration, Duration) {
         let state = self.state();
-        state.before + state.since.elapsed()
+        (state.before + state.since.elapsed(), state.limit)
     }
 
     /// What waits now gives up as well; whatever comes next waits for a moment only.
@@ -194,16 +209,12 @@ impl Silence {
         self.state().given_up = true;
     }
 
-    fn before_the_end(&self) -> Duration {
-        self.limit.saturating_sub(self.limit / AFTER_GIVING_UP)
-    }
-
     fn wait(&self) -> Waiting<'_> {
         let mut state = self.state();
         if state.waiting == 0 {
             state.since = Instant::now();
             if state.given_up {
-                state.before = state.before.min(self.before_the_end());
+                state.before = state.before.min(state.before_the_end());
             }
         }
         state.waiting += 1;
