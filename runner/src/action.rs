@@ -27,6 +27,7 @@ use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
 use crate::tool::Tool;
+use crate::tool_path::with_tools;
 use crate::version::{self, ToolName, VersionError};
 
 /// The run did not do what was ordered.
@@ -48,8 +49,8 @@ pub(crate) enum RunError {
     LocalState(PathBuf),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
-    #[error("the annotations could not be written")]
-    Annotate(#[source] LayerError),
+    #[error("the annotations could not be written ({annotations})")]
+    Annotate { annotations: String, source: LayerError },
     #[error("what {tool} {step} prints could not be kept")]
     Incomplete {
         tool: String,
@@ -200,7 +201,10 @@ impl Run<'_> {
             tracing::info!("{line}");
             self.log.line(&line)?;
         }
-        let (env, mirrored) = self.tool_env(installed.tool)?;
+        let (mut env, mirrored) = self.tool_env(installed.tool)?;
+        let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
+        let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
+        env.push(("PATH".to_owned(), path));
         let mut ready = Ready { workspace, installed, terragrunt, env, mirrored };
         // Terragrunt initializes by itself: an init of ours would do without mock outputs, say.
         if ready.terragrunt.is_none() {
@@ -396,7 +400,9 @@ impl Run<'_> {
     async fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
         let Some(layer) = &self.job.layer else { return Ok(()) };
         let written = self.signals.within(self.last_words(), layer.annotate(annotations)).await;
-        written.map_err(RunError::Stopped)?.map_err(RunError::Annotate)
+        written
+            .map_err(RunError::Stopped)?
+            .map_err(|source| RunError::Annotate { annotations: layer::shown(annotations), source })
     }
 
     async fn apply(&mut self, ready: &mut Ready, sum: Option<String>) -> Result<(), RunError> {

@@ -4,10 +4,14 @@
 //! together is for [`crate::job`].
 
 mod environment;
+mod hints;
 mod tools;
 
 pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv};
-pub use tools::{InstallArgs, MirrorArgs, ResolveArgs, Target, TargetArgs, ToolArgs};
+pub use tools::{
+    InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
+    ToolsCommand,
+};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -67,6 +71,9 @@ impl Cli {
         if of_runner {
             args.remove(1);
         }
+        if let Some(word) = args.get_mut(1).filter(|word| *word == "--version" || *word == "-V") {
+            *word = "version".into();
+        }
         let refused = |error: clap::Error| {
             // Nothing can be done about a closed stream.
             drop(error.print());
@@ -95,7 +102,7 @@ impl Cli {
         let cli = command
             .try_get_matches_from(args)
             .and_then(|matches| Self::from_arg_matches(&matches))
-            .map_err(refused)?;
+            .map_err(|error| refused(hints::with_hint(error, &given)))?;
         Ok(Self { burrito, ..cli })
     }
 }
@@ -146,7 +153,10 @@ Examples:
     Mirror(MirrorArgs),
     /// Do what Burrito's controllers ordered: for their pods, which say everything by the environment
     Start(StartArgs),
-    /// Print the runner's own version
+    /// Print or remove versions of the tools
+    #[command(subcommand)]
+    Tools(ToolsCommand),
+    /// Print the runner's own version (also: --version, -V)
     Version,
 }
 
@@ -357,8 +367,8 @@ fn time_limit(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `90s`, `5m`, `1h`, `500ms`; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+/// `90s`, `5m`, `1h`, `30d`, `500ms`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number = number.parse::<u64>().map_err(|_| format!("`{text}` is no duration (90s, 5m)"))?;
@@ -367,6 +377,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => Some(number),
         "m" => number.checked_mul(60),
         "h" => number.checked_mul(3600),
+        "d" => number.checked_mul(86_400),
         _ => None,
     };
     seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is no duration (90s, 5m, 1h)"))

@@ -2,6 +2,8 @@
 //! a next step for a person.
 
 use std::error::Error;
+use std::io;
+use std::path::Path;
 
 use datastore_api::ClientError;
 use reqwest::StatusCode;
@@ -15,7 +17,7 @@ use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
 use crate::report::Outcome;
-use crate::version::VersionError;
+use crate::version::{ToolName, VersionError};
 
 /// A run, or another command, that did not do what was ordered.
 #[derive(Clone, Debug)]
@@ -55,6 +57,17 @@ impl Failure {
                 "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in \
                  Burrito's pods: the mounted one)",
             ),
+            Kind::Datastore if speaks_no_tls(cause) => failure.next_step(
+                "that port does not speak TLS: if it speaks plain http, write http:// instead of \
+                 https:// (in Burrito's pods: BURRITO_DATASTORE_TLS)",
+            ),
+            Kind::Datastore if cause.status() == Some(StatusCode::INSUFFICIENT_STORAGE) => failure
+                .next_step("free some space in the datastore's storage, or raise its quota, then run again"),
+            Kind::Datastore if cause.status() == Some(StatusCode::PRECONDITION_FAILED) => failure
+                .next_step(
+                    "another run stored this file with other contents under the same name and attempt; \
+                     run again under another --run, or without --attempt",
+                ),
             Kind::Datastore => failure.next_step(
                 "see that the datastore runs and can be reached from here (GET /readyz), then run again",
             ),
@@ -136,20 +149,25 @@ impl From<&RunError> for Failure {
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
             RunError::Datastore(cause) => Self::of_datastore(cause, error),
-            RunError::Tool { errors, .. } => Self {
-                errors: errors.iter().cloned().collect(),
+            RunError::Tool { errors, .. } => {
+                let summary = errors.first().map(Diagnostic::to_string).unwrap_or_default();
+                let next = if summary.contains("No value for required variable") {
+                    "give the variable's value with --var NAME=VALUE, --var-file FILE or the environment \
+                     variable TF_VAR_NAME"
+                } else {
+                    "the tool's output is above, and in the stored log"
+                };
+                Self {
+                    errors: errors.iter().cloned().collect(),
+                    ..Self::new(Kind::Unclassified, error).next_step(next)
+                }
+            }
+            RunError::Plan(_) => Self::new(Kind::Unclassified, error),
+            RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self {
+                next: of_disk(cause).map(str::to_owned),
                 ..Self::new(Kind::Unclassified, error)
-                    .next_step("the tool's output is above, and in the stored log")
             },
-            RunError::Incomplete { cause, .. } if is_full(cause) => {
-                Self::new(Kind::Unclassified, error).next_step(
-                    "free some space there, or set TMPDIR to a directory with more, and run again",
-                )
-            }
-            RunError::Plan(_) | RunError::Incomplete { .. } | RunError::Io(_) => {
-                Self::new(Kind::Unclassified, error)
-            }
-            RunError::Annotate(_) => Self::new(Kind::Unclassified, error)
+            RunError::Annotate { .. } => Self::new(Kind::Unclassified, error)
                 .next_step("all else was done and stored; the annotations can be written by hand"),
             RunError::Planned(cause) => cause.into(),
             RunError::LocalState(_) => Self::new(Kind::Config, error).next_step(
@@ -237,6 +255,14 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
                 failure.next_step(&format!("{next}; --no-submodules plans without it"))
             }
+            CheckoutError::Datastore(cause) if cause.status() == Some(StatusCode::FORBIDDEN) => failure
+                .next_step(
+                    "the repository is in another namespace than this service account: the datastore's \
+                     policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
+                ),
+            CheckoutError::Io(cause) => {
+                Self { next: of_disk(cause).map(str::to_owned), ..failure }
+            }
             CheckoutError::NoSuchRevision { .. } => {
                 failure.next_step("name a branch, a tag or a commit by --revision")
             }
@@ -256,6 +282,12 @@ impl From<&VersionError> for Failure {
         };
         let failure = Self::new(kind, error);
         match error {
+            VersionError::NoDirectory(path) => match meant(path) {
+                Some(meant) => failure.next_step(&format!("did you mean `{meant}`?")),
+                None => failure.next_step(
+                    "name a directory, or TOOL[@REQUEST] with terraform, tofu or terragrunt",
+                ),
+            },
             VersionError::Request { .. } => failure.next_step(
                 "write a version (1.9.8), a constraint (`~> 1.9`, `>= 1.5, != 1.5.3, < 2`) or a keyword \
                  (latest, latest-pre, latest-allowed, min-required, latest:REGEX, min:REGEX), and nothing \
@@ -264,6 +296,16 @@ impl From<&VersionError> for Failure {
             _ => failure,
         }
     }
+}
+
+/// The tool, and perhaps the request, that a misspelt word stands for.
+fn meant(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let (tool, request) = match text.split_once('@') {
+        Some((tool, request)) => (tool, format!("@{request}")),
+        None => (text, String::new()),
+    };
+    ToolName::meant_by(tool).map(|tool| format!("{tool}{request}"))
 }
 
 impl From<&ReleaseError> for Failure {
@@ -285,8 +327,22 @@ impl From<Stop> for Failure {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+/// What to do about a disk that takes nothing more.
+fn of_disk(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some("free some space there, or set TMPDIR to a directory with more, and run again")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(
+            "see that it may be read and written; TMPDIR names the directory for temporary files",
+        ),
+        _ => None,
+    }
+}
+
+/// Whether https met a port of plain http.
+fn speaks_no_tls(error: &ClientError) -> bool {
+    chain(error).contains("InvalidContentType")
 }
 
 fn datastore_kind(error: &ClientError) -> Kind {
@@ -313,4 +369,58 @@ fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostics::Diagnostics;
+
+    fn refused(status: u16) -> ClientError {
+        ClientError::Refused {
+            call: "PUT http://h/api/plans (plan.json)".to_owned(),
+            status: StatusCode::from_u16(status).unwrap(),
+            message: String::new(),
+            sender: datastore_api::client::Sender::Unknown,
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn what_the_datastore_refuses_has_a_next_step() {
+        for (status, next) in [
+            (507, "free some space in the datastore's storage"),
+            (412, "another run stored this file"),
+            (401, "give a token"),
+        ] {
+            let failure = Failure::from(&RunError::Datastore(refused(status)));
+            assert!(failure.message().contains("(plan.json)"), "{failure:?}");
+            assert!(failure.next().unwrap().contains(next), "{failure:?}");
+        }
+        let failure = Failure::from(&CheckoutError::Datastore(refused(403)));
+        assert!(failure.next().unwrap().contains("(PLANCHA_POLICY)"), "{failure:?}");
+        assert_eq!(failure.exit_code(), 5);
+    }
+
+    #[test]
+    fn a_missing_variable_has_a_next_step() {
+        let output = "Error: No value for required variable\n\n  on main.tf line 1:\n\
+            \u{20}  1: variable \"region\" {}\n\nThe root module input variable \"region\" is not set.\n";
+        let errors = Diagnostics::read(output.as_bytes()).unwrap();
+        let error = RunError::Tool { tool: "terraform".to_owned(), step: "plan", code: 1, errors };
+        let failure = Failure::from(&error);
+        assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
+        assert!(failure.next().unwrap().contains("TF_VAR_NAME"), "{failure:?}");
+    }
+
+    #[test]
+    fn a_full_or_read_only_disk_has_a_next_step() {
+        for (kind, next) in [
+            (io::ErrorKind::StorageFull, "free some space"),
+            (io::ErrorKind::ReadOnlyFilesystem, "TMPDIR names"),
+        ] {
+            let failure = Failure::from(&RunError::Io(io::Error::from(kind)));
+            assert!(failure.next().unwrap().contains(next), "{failure:?}");
+        }
+    }
 }

@@ -342,7 +342,13 @@ fn tool(
 fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>, JobError> {
     let Some(text) = &args.datastore.datastore else { return Ok(None) };
     // Neither message shows the text: it may hold a password.
-    let url = Url::parse(text.expose_secret())
+    let text = text.expose_secret();
+    if let Some(address) = without_scheme(text) {
+        return Err(JobError::Usage(format!(
+            "--datastore {address} has no scheme: write http://{address} or https://{address}"
+        )));
+    }
+    let url = Url::parse(text)
         .map_err(|error| JobError::Usage(format!("--datastore is no URL: {error}")))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(JobError::Usage(
@@ -351,7 +357,11 @@ fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>
         ));
     }
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(JobError::Usage(format!("--datastore `{url}` is no http or https URL")));
+        // What was meant as user and password would stand behind the scheme.
+        let shown = if text.contains('@') { String::new() } else { format!(" `{url}`") };
+        return Err(JobError::Usage(format!(
+            "--datastore{shown} is no http or https URL: write http://HOST or https://HOST"
+        )));
     }
     let mut settings = settings(url, &args.datastore);
     settings.ca_files.extend(args.tools.ca_file.clone());
@@ -368,6 +378,17 @@ fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>
 fn settings(url: Url, args: &DatastoreArgs) -> Settings {
     let notify: Notify = |notice| tracing::warn!("{notice}");
     Settings { timeout: args.datastore_timeout, notify: Some(notify), ..Settings::new(url) }
+}
+
+/// A text that is a host, a port and perhaps a path, and nothing that may be secret.
+fn without_scheme(text: &str) -> Option<&str> {
+    let host = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    let is_host = !name.is_empty() && name.chars().all(is_name);
+    let is_port = port.chars().all(|c| c.is_ascii_digit());
+    let is_plain = !text.contains(['@', '?', '#']) && !text.contains("//");
+    (is_plain && is_host && is_port).then_some(text)
 }
 
 /// What the run writes, and git must not take for the user's changes.

@@ -163,6 +163,18 @@ impl Merged {
 /// tell of another run.
 pub(crate) type Annotations = Vec<(String, Option<String>)>;
 
+/// Annotations for a message: `plan-date=..., plan-run=...`.
+pub(crate) fn shown(annotations: &Annotations) -> String {
+    let one = |(name, value): &(String, Option<String>)| {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        match value {
+            Some(value) => format!("{name}={value}"),
+            None => format!("{name} (removed)"),
+        }
+    };
+    annotations.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn annotation(key: &str, value: Option<String>) -> (String, Option<String>) {
     (format!("{PREFIX}{key}"), value)
 }

@@ -20,6 +20,7 @@ mod report;
 mod scratch;
 mod telemetry;
 mod tool;
+mod tool_path;
 pub mod version;
 
 pub use process::guard;
@@ -72,6 +73,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
         Command::Mirror(args) => ended(release::mirror(&args, &environment).await),
+        Command::Tools(command) => ended(release::tools(&command, &environment).await),
         Command::Version => ended(release::print(&version(burrito))),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })

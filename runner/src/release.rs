@@ -20,16 +20,21 @@ mod progress;
 mod remote;
 mod signature;
 mod site;
+mod sites;
 mod store;
+mod tools;
 mod trust;
 mod unpack;
 
 pub(crate) use command::{install, mirror, print, resolve};
 pub(crate) use error::{ErrorKind, ReleaseError};
+pub(crate) use store::Lock;
+pub(crate) use tools::tools;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
 use url::{Origin, Url};
@@ -42,6 +47,7 @@ use http::{Credential, Http, Proof, Provable};
 use list::List;
 use memory::Memory;
 use site::Site;
+use sites::Sites;
 use store::Store;
 
 /// Where releases come from, and go to.
@@ -71,8 +77,8 @@ pub(crate) struct Choice {
 /// Where a tool comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// It is installed below this directory.
-    Installed(PathBuf),
+    /// It is installed below this directory; and why nothing newer was looked for, where that was to be.
+    Installed(PathBuf, Option<String>),
     /// It has to be downloaded from here.
     Download(String),
     /// It is a program on `PATH`; and why that.
@@ -90,12 +96,18 @@ pub(crate) struct Installed {
     pub(crate) sha256: Sha256,
     /// Where it comes from, and why, for people.
     pub(crate) source: String,
+    /// Keeps it from being removed as long as somebody may start it.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) protection: Option<Arc<Lock>>,
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Installed(dir) => write!(f, "installed before in {}", dir.display()),
+            Self::Installed(dir, None) => write!(f, "installed before in {}", dir.display()),
+            Self::Installed(dir, Some(reason)) => {
+                write!(f, "installed before in {}: {reason}", dir.display())
+            }
             Self::Download(url) => f.write_str(url),
             Self::Path(_, reason) => write!(f, "on PATH: {reason}"),
         }
@@ -116,7 +128,8 @@ impl Releases {
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
             memory: Memory::new(cache.clone()),
-            http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app),
+            http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app)
+                .with_sites(Sites::new(cache.clone())),
             tenv,
             cache,
         })
@@ -169,26 +182,55 @@ impl Releases {
         }
         let list = if self.is_offline(wanted.tool)? {
             Err(offline(wanted))
+        } else if !self.args.refresh && list::is_fresh(&self.site(wanted.tool)?, self.cache()) {
+            self.list(wanted.tool, false).await
         } else {
-            self.list(wanted.tool, self.args.refresh).await
+            let stands_in = installed().is_some() || self.has_on_path(wanted).await?;
+            self.http.hurry(stands_in && !self.args.refresh);
+            let list = self.list(wanted.tool, self.args.refresh).await;
+            self.http.hurry(false);
+            list
         };
-        let outage = "no newer list of versions can be had";
+        let outage =
+            |why: &dyn fmt::Display| format!("no newer list of versions can be had: {why}");
         match list {
-            Ok(list) => match installed().filter(|_| list.is_old) {
-                Some((version, candidates)) => {
-                    let reason = Reason::new(list.source, outage);
-                    self.choice(wanted, version, candidates, Some(reason))
+            Ok(list) => match list.old.as_ref().and_then(|old| Some((old, installed()?))) {
+                Some((old, found)) => {
+                    self.stand_in(wanted, found, Reason::new(&list.source, outage(old)))
                 }
                 None => self.choice_of(wanted, list),
             },
             Err(error) if error.is_unreachable() => match installed() {
-                Some((version, candidates)) => {
-                    self.choice(wanted, version, candidates, Some(Reason::new(error, outage)))
+                Some(found) => {
+                    let place = self.store(wanted.tool).dir().display().to_string();
+                    self.stand_in(wanted, found, Reason::new(place, outage(&error)))
                 }
                 None => self.path_or(wanted, error).await,
             },
             Err(error) => Err(error),
         }
+    }
+
+    /// An installed version, and why nothing newer was looked for.
+    fn stand_in(
+        &self,
+        wanted: &Wanted,
+        (version, candidates): (Version, Vec<Version>),
+        reason: Reason,
+    ) -> Result<Choice, ReleaseError> {
+        let why = Some(reason.says.clone());
+        let choice = self.choice(wanted, version, candidates, Some(reason))?;
+        let source = Source::Installed(self.store(wanted.tool).dir().to_owned(), why);
+        Ok(Choice { source, ..choice })
+    }
+
+    /// Every published version.
+    async fn published(&self, tool: ToolName) -> Result<Vec<Version>, ReleaseError> {
+        Ok(self.list(tool, self.args.refresh).await?.versions)
+    }
+
+    fn cache(&self) -> Option<&Path> {
+        self.cache.as_deref()
     }
 
     /// This version: installed, or to be downloaded.
@@ -201,7 +243,7 @@ impl Releases {
     ) -> Result<Choice, ReleaseError> {
         let store = self.store(wanted.tool);
         let source = if store.has(&version) {
-            Source::Installed(store.dir().to_owned())
+            Source::Installed(store.dir().to_owned(), None)
         } else {
             let files = self.site(wanted.tool)?.files(&version);
             let first = files.archives.first();
@@ -221,7 +263,7 @@ impl Releases {
     }
 
     async fn list(&self, tool: ToolName, refresh: bool) -> Result<List, ReleaseError> {
-        list::fetch(&self.http, &self.site(tool)?, self.cache.as_deref(), refresh).await
+        list::fetch(&self.http, &self.site(tool)?, self.cache(), refresh).await
     }
 }
 
@@ -285,8 +327,17 @@ fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {
         tool: wanted.tool,
         request: wanted.request.to_string(),
         origin: wanted.origin.clone(),
+        refusing: refusing(wanted, list).into(),
         nearest: list.nearest(&wanted.request),
         list: list.source.clone(),
+    }
+}
+
+/// The constraints that no version satisfies together, where there are several.
+fn refusing(wanted: &Wanted, list: &List) -> String {
+    match wanted.request.refusing(&list.versions).as_slice() {
+        [] | [_] => String::new(),
+        several => format!(": these conflict: {}", several.join("; ")),
     }
 }
 

@@ -154,7 +154,7 @@ mod tests {
     fn installed(tool: ToolName, version: &str) -> Installed {
         let (path, sha256) = (PathBuf::from(format!("/bin/{tool}")), Sha256::of(b""));
         let version = version.parse().unwrap();
-        Installed { tool, version, path, sha256, source: String::new() }
+        Installed { tool, version, path, sha256, source: String::new(), protection: None }
     }
 
     fn lines(terragrunt: Option<&str>) -> String {

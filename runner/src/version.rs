@@ -72,6 +72,33 @@ impl std::str::FromStr for ToolName {
     }
 }
 
+impl ToolName {
+    /// The tool whose name is misspelt like this: at most two letters differ.
+    pub(crate) fn meant_by(text: &str) -> Option<Self> {
+        let differs = |tool: &Self| distance(text, tool.program());
+        let nearest = Self::ALL.into_iter().min_by_key(differs)?;
+        (1..=2).contains(&differs(&nearest)).then_some(nearest)
+    }
+}
+
+/// How many letters have to be added, removed or replaced to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    const MAX: usize = 32;
+    if one.len() > MAX {
+        return MAX;
+    }
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in other.chars().enumerate() {
+            let replaced = before + usize::from(a != b);
+            before = row[j + 1];
+            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[other.chars().count()]
+}
+
 impl serde::Serialize for ToolName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.program())

@@ -104,7 +104,7 @@ fn who_speaks_no_tls_is_told() {
     let plain = Proxy::refusing("HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
     let url = plain.url().replace("http://", "https://");
     let ended = case.asked(&["resolve", "terraform@latest"], &[("TFENV_REMOTE", &url)]);
-    told(&ended, 6, &["no TLS with https://127.0.0.1:"]);
+    told(&ended, 6, &["no TLS with https://127.0.0.1:", "write http:// instead of https://"]);
 }
 
 #[test]

@@ -25,6 +25,8 @@ mod stored;
 mod stress;
 mod submodules;
 mod terragrunt;
+mod tools;
+mod words;
 
 const RUNNER: &str = env!("CARGO_BIN_EXE_runner");
 

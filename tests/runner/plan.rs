@@ -126,7 +126,7 @@ async fn a_plan_whose_upload_is_lost_fails() {
     let ended = sandbox.run_with(&faulty.url, LAYER);
 
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    assert!(ended.stderr.contains("/api/plans: 500"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/api/plans (plan.json): 500"), "{}", ended.stderr);
     assert_eq!(sandbox.read("layer.yaml"), before);
     let puts = faulty.seen().iter().filter(|place| place.contains("format=json")).count();
     assert_eq!(puts, 5, "one try and four more");

@@ -77,7 +77,7 @@ fn wrong_usage_is_exit_code_64() {
     For more information, try '--help'.
 
     $ runner plan --datastore ftp://x
-    ERROR --datastore `ftp://x/` is no http or https URL
+    ERROR --datastore `ftp://x/` is no http or https URL: write http://HOST or https://HOST
 
     $ runner plan --datastore http://user:pw@x
     ERROR --datastore holds a user or password; a token goes into --token-file or PLANCHA_TOKEN

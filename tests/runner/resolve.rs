@@ -76,10 +76,10 @@ fn terraform(constraint: &str) -> String {
 }
 
 #[test]
-fn an_exact_version_needs_neither_the_network_nor_the_directory() {
+fn an_exact_version_does_not_need_the_network() {
     let case = Case::new();
     assert_eq!(case.resolve(&["terraform@1.2.3"]), "1.2.3");
-    assert_eq!(case.resolve(&["tofu@v1.9", "no/such/directory"]), "1.9.0");
+    assert_eq!(case.resolve(&["tofu@v1.9"]), "1.9.0");
     case.sandbox.write(".terraform-version", "1.3.9\n");
     assert_eq!(case.resolve(&[]), "1.3.9");
     assert_eq!(case.mirror.all_requests(), 0);
@@ -178,7 +178,7 @@ fn json_tells_who_asks_when_nobody_in_the_directory_does() {
         .map(|dropped| (dropped["because"].as_str().unwrap(), dropped["versions"].to_string()))
         .collect();
     assert_eq!(dropped[0], ("!= 1.5.7 (TFENV_TERRAFORM_DEFAULT_CONSTRAINT)", "[\"1.5.7\"]".into()));
-    assert_eq!(dropped[1].1, r#"["1.10.0","1.11.0-rc1","1.9.8"]"#);
+    assert_eq!(dropped[1].1, r#"["1.9.8","1.10.0","1.11.0-rc1"]"#);
     let mut command = case.command(&["resolve"]);
     command.env("TFENV_TERRAFORM_VERSION", "1.9.8");
     assert_eq!(Ended::from(command.output().unwrap()).stdout, "1.9.8\n");
@@ -396,8 +396,23 @@ fn wrong_words_are_usage_errors() {
         let ended = case.run(&[&["resolve"], args].concat());
         assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{args:?}: {ended:?}");
     }
-    assert_eq!(case.run(&["resolve", "no/such/directory"]).code, 8);
-    assert_eq!(case.run(&["resolve", "terraform@one"]).code, 8);
+    for args in [&["no/such/directory"][..], &["terraform@1.9.8", "/nonexistent"]] {
+        let ended = case.run(&[&["resolve"], args].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains("there is no directory"), "{ended:?}");
+    }
+    for (wrong, meant) in
+        [("terrafrom@1.9.8", "terraform@1.9.8"), ("tofuu", "tofu"), ("terragrnt@", "terragrunt@")]
+    {
+        let ended = case.run(&["resolve", wrong]);
+        assert_eq!(ended.code, 8, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("there is no directory `{wrong}`")), "{ended:?}");
+        assert!(ended.stderr.contains(&format!("did you mean `{meant}`?")), "{ended:?}");
+    }
+    for request in ["terraform@one", "terraform@1.5.7-"] {
+        let ended = case.run(&["resolve", request]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+    }
 }
 
 #[test]

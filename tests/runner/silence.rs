@@ -30,9 +30,9 @@ fn given_up(ended: &Ended, call: &str) {
 async fn a_silent_datastore_is_given_up_at_every_step_of_a_plan() {
     for (method, part, path) in [
         ("GET", "/api/attempts", "/api/attempts"),
-        ("PUT", "format=bin", "/api/plans"),
-        ("PUT", "format=pretty", "/api/plans"),
-        ("PUT", "/api/logs", "/api/logs"),
+        ("PUT", "format=bin", "/api/plans (plan.bin)"),
+        ("PUT", "format=pretty", "/api/plans (pretty.plan)"),
+        ("PUT", "/api/logs", "/api/logs (run.log)"),
     ] {
         let (_datastore, silent) = silent(method, part).await;
         let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");

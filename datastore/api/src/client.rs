@@ -402,10 +402,19 @@ impl Client {
             .await
     }
 
-    /// The call as messages have it: method and URL without the query.
+    /// The call as messages have it: method and URL without the query, and the file that it is about.
     fn name(&self, call: &Call) -> String {
         let base = self.0.settings.url.as_str().trim_end_matches('/');
-        format!("{} {base}{}", call.method, call.path)
+        let of_query = |name| Some(&call.query.iter().find(|(key, _)| *key == name)?.1);
+        let file = match call.path {
+            "/api/logs" => Some(File::Log.name().to_owned()),
+            "/api/plans" => of_query("format")
+                .and_then(|format| Some(File::Plan(format.parse().ok()?).name().to_owned())),
+            "/api/artifacts" => of_query("name").cloned(),
+            _ => None,
+        };
+        let file = file.map(|file| format!(" ({file})")).unwrap_or_default();
+        format!("{} {base}{}{file}", call.method, call.path)
     }
 
     fn request(&self, call: &Call) -> Result<reqwest::RequestBuilder, ClientError> {

@@ -1,12 +1,13 @@
 //! Where tools come from, and the commands that only ask for one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Args;
 use clap::builder::BoolishValueParser;
+use clap::{Args, Subcommand};
 use url::Url;
 
-use crate::version::ToolRequest;
+use crate::version::{ToolName, ToolRequest};
 
 /// Where tools come from.
 #[derive(Clone, Debug, Args)]
@@ -28,7 +29,7 @@ pub struct ToolArgs {
     pub refresh: bool,
     /// Mirror of releases.hashicorp.com, in its layout; <file:///DIR> works without a network
     /// [also: `TFENV_REMOTE`]
-    #[arg(long, help_heading = "Tool", value_name = "URL")]
+    #[arg(long, help_heading = "Tool", value_name = "URL", value_parser = mirror)]
     pub releases_url: Option<Url>,
     /// Mirror of OpenTofu's releases: api.json at its root, files as <URL>/v<version>/<file> [also:
     /// `TOFUENV_REMOTE`, in the layout of github.com]
@@ -37,7 +38,8 @@ pub struct ToolArgs {
         env = "PLANCHA_TOFU_URL",
         hide_env_values = true,
         help_heading = "Tool",
-        value_name = "URL"
+        value_name = "URL",
+        value_parser = mirror
     )]
     pub tofu_url: Option<Url>,
     /// The same for Terragrunt's releases [also: `TG_REMOTE`, in the layout of github.com]
@@ -46,7 +48,8 @@ pub struct ToolArgs {
         env = "PLANCHA_TERRAGRUNT_URL",
         hide_env_values = true,
         help_heading = "Tool",
-        value_name = "URL"
+        value_name = "URL",
+        value_parser = mirror
     )]
     pub terragrunt_url: Option<Url>,
     /// Further OpenPGP keys that may sign releases (repeatable)
@@ -58,6 +61,72 @@ pub struct ToolArgs {
     /// Certificates to trust for every HTTPS connection, besides the system's (PEM)
     #[arg(long, env = "PLANCHA_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+}
+
+/// The address of a mirror. Whether its scheme is spoken is for [`crate::release`].
+fn mirror(text: &str) -> Result<Url, String> {
+    let hint = "write http://HOST, https://HOST or file:///DIR";
+    match Url::parse(text) {
+        Ok(url) if url.cannot_be_a_base() => Err(format!("it has no scheme: {hint}")),
+        Ok(url) => Ok(url),
+        Err(url::ParseError::RelativeUrlWithoutBase) => Err(format!("it has no scheme: {hint}")),
+        Err(error) => Err(format!("{error}: {hint}")),
+    }
+}
+
+/// `runner tools`
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// Print the installed versions, or with --available the published ones
+    List(ListArgs),
+    /// Remove installed versions, and what killed installs have left
+    #[command(after_help = "\
+Examples:
+  runner tools prune --keep 3                  of each tool, keep the three newest versions
+  runner tools prune --unused-for 30d          keep what was used in the last 30 days
+  runner tools prune --keep 1 --unused-for 90d keep the newest, and what was used in the last 90 days
+  runner tools prune terraform --keep 3 --dry-run
+
+A version that a run uses now is kept.")]
+    Prune(PruneArgs),
+}
+
+/// `runner tools list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only this tool
+    #[arg(value_name = "TOOL")]
+    pub tool: Option<ToolName>,
+    /// Print the published versions, and which of them are installed
+    #[arg(long)]
+    pub available: bool,
+    /// Print a JSON list, in the order of versions
+    #[arg(long)]
+    pub json: bool,
+    /// Where tools come from.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+}
+
+/// `runner tools prune`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["keep", "unused_for"]))]
+pub struct PruneArgs {
+    /// Only this tool
+    #[arg(value_name = "TOOL")]
+    pub tool: Option<ToolName>,
+    /// Of each tool, keep this many of the newest versions
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+    /// Keep what was used more recently than this (30d, 12h)
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    pub unused_for: Option<Duration>,
+    /// Only print what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Where tools are.
+    #[command(flatten)]
+    pub tools: ToolArgs,
 }
 
 /// `runner resolve`

@@ -8,7 +8,7 @@ use super::{Choice, ReleaseError, Releases};
 use crate::config::{Environment, InstallArgs, MirrorArgs, ResolveArgs, TargetArgs, ToolArgs};
 use crate::failure::Failure;
 use crate::job::JobError;
-use crate::version::{self, Reason, ToolName, ToolRequest, Version};
+use crate::version::{self, Reason, ToolName, ToolRequest, Version, VersionError};
 
 /// `resolve --json`
 #[derive(serde::Serialize)]
@@ -93,7 +93,7 @@ fn dropped(choice: &Choice) -> Vec<Dropped<'_>> {
         }
     }
     let dropped = reasons.into_iter().map(|(because, mut versions)| {
-        versions.sort_by_cached_key(ToString::to_string);
+        versions.sort_by(|a, b| a.list_order(b));
         Dropped { because, versions }
     });
     dropped.collect()
@@ -105,6 +105,9 @@ async fn choose_target(
     environment: &Environment,
 ) -> Result<(Releases, Choice), Failure> {
     let target = target.parse().map_err(|text| Failure::from(&JobError::Usage(text)))?;
+    if !target.dir.is_dir() {
+        return Err(Failure::from(&VersionError::NoDirectory(target.dir)));
+    }
     let tool = target.tool.as_ref().map(|tool| tool.tool);
     let request = target.tool.as_ref().and_then(|tool| tool.request.as_deref());
     choose(tool, request, &target.dir, tools, environment).await

@@ -30,13 +30,15 @@ pub(crate) enum ErrorKind {
 pub(crate) enum ReleaseError {
     /// No published version will do.
     #[error(
-        "no published version of {tool} matches `{request}` (asked for by {origin}); {nearest} in {list}"
+        "no published version of {tool} matches `{request}` (asked for by {origin}){refusing}; {nearest} in {list}"
     )]
     NoSuchVersion {
         tool: ToolName,
         request: String,
         origin: String,
         nearest: String,
+        /// The constraints that no version satisfies together, or nothing.
+        refusing: Box<str>,
         /// Its address, and of when it is.
         list: String,
     },
@@ -192,6 +194,20 @@ pub(crate) enum ReleaseError {
         "no {tool} at hand matches `{request}` (asked for by {origin}), and the network is not to be touched"
     )]
     Offline { tool: ToolName, request: String, origin: String },
+    /// It could not be reached a short time ago, and something else will do.
+    #[error("{site} was not asked, since it could not be reached {seconds} s ago (--refresh asks)")]
+    NotAsked { site: String, seconds: u64 },
+    /// It does not answer fast enough, and something else will do.
+    #[error("{url} did not answer within {} s", .limit.as_secs())]
+    NoAnswer { url: String, limit: Duration },
+    /// A directory or file for tools may not be written.
+    #[error("no room for {what} in {}: it cannot be written", .dir.display())]
+    ReadOnly {
+        dir: PathBuf,
+        what: String,
+        #[source]
+        source: io::Error,
+    },
     /// There is nowhere to install to.
     #[error("there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set")]
     Nowhere,
@@ -241,6 +257,8 @@ impl ReleaseError {
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
+            Self::NotAsked { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
+            Self::ReadOnly { .. } => ErrorKind::Other,
             Self::DiskFull { .. } | Self::Io(_) => ErrorKind::Other,
             Self::Stdout(_) | Self::Client(_) => ErrorKind::Other,
         }
@@ -249,6 +267,9 @@ impl ReleaseError {
     /// What to do about it, for people.
     pub(crate) fn next(&self) -> &'static str {
         match self {
+            Self::NoSuchVersion { refusing, .. } if !refusing.is_empty() => {
+                "change one of these constraints, or ask for a version with --tool-version"
+            }
             Self::NoSuchVersion { .. } => {
                 "ask for a version that exists, or --refresh the list of versions"
             }
@@ -283,6 +304,9 @@ impl ReleaseError {
                  (--releases-url, --tofu-url, --terragrunt-url)"
             }
             Self::Timeout { .. } | Self::TooSlow { .. } => "try again, or name a nearer mirror",
+            Self::Tls { source, .. } if outage::is_plain(source) => {
+                "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
+            }
             Self::Tls { .. } => {
                 "for a certificate of your own authority, name that with --ca-file; else check \
                  the address"
@@ -312,6 +336,12 @@ impl ReleaseError {
             Self::Changed { .. } => {
                 "find out who changed it; delete it, and the next run installs it again"
             }
+            Self::NotAsked { .. } => "ask it now with --refresh",
+            Self::NoAnswer { .. } => "try again, or name a nearer mirror",
+            Self::ReadOnly { .. } => {
+                "name a directory that you may write with --bin-dir; without it, tools are installed below \
+                 XDG_CACHE_HOME, else HOME"
+            }
             Self::Offline { .. } => "install it once with network, or leave out --offline",
             Self::Nowhere => "name one with --bin-dir",
             Self::DiskFull { .. } => {
@@ -323,13 +353,18 @@ impl ReleaseError {
         }
     }
 
-    /// The same, or that the disk is full: with what was to be written, and where.
+    /// The same, or that the disk is full or read-only: with what was to be written, and where.
     pub(super) fn writing(self, what: &str, dir: &Path) -> Self {
         const FULL: [io::ErrorKind; 3] =
             [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        const READ_ONLY: [io::ErrorKind; 2] =
+            [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
         match self {
             Self::Io(source) if FULL.contains(&source.kind()) => {
                 Self::DiskFull { dir: dir.to_owned(), what: what.to_owned(), source }
+            }
+            Self::Io(source) if READ_ONLY.contains(&source.kind()) => {
+                Self::ReadOnly { dir: dir.to_owned(), what: what.to_owned(), source }
             }
             other => other,
         }
@@ -340,6 +375,7 @@ impl ReleaseError {
     pub(super) fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Offline { .. } => true,
+            Self::NotAsked { .. } | Self::NoAnswer { .. } => true,
             Self::NoKey { source, .. } => source.is_unreachable(),
             _ => false,
         }
@@ -349,6 +385,7 @@ impl ReleaseError {
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::RateLimit { .. } | Self::Proxy { .. })
             || matches!(self, Self::TooSlow { .. } | Self::Tls { .. })
+            || matches!(self, Self::NotAsked { .. } | Self::NoAnswer { .. })
             || self.is_transient()
     }
 

@@ -4,10 +4,13 @@
 //! more than all the rest of a run without downloads. Proxies are taken from the environment. A
 //! `file://` address is read from the disk.
 
+mod local;
+
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
@@ -25,9 +28,13 @@ use super::app;
 use super::error::ReleaseError;
 use super::outage;
 use super::progress;
+use super::sites::Sites;
 use crate::config::GitHubApp;
+use local::{copied, read_local};
 
 const MAX_REDIRECTS: usize = 10;
+/// How long the first answer may take where something at hand will do.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// Tries after the first, with waits of about 0.2, 0.4 and 0.8 s between them.
 pub(super) const RETRIES: usize = 3;
 /// No server's wish to be left alone is heeded longer.
@@ -83,6 +90,10 @@ pub(super) struct Http {
     app: Option<Provable>,
     /// The token of the App, once it was asked for.
     app_token: OnceLock<Credential>,
+    sites: Sites,
+    /// Whether something at hand will do, so that the first answer is not waited for any longer than
+    /// [`FIRST_ANSWER`].
+    hurry: AtomicBool,
 }
 
 /// A body, and what its headers say of it.
@@ -106,7 +117,24 @@ impl Http {
             client: OnceLock::new(),
             app,
             app_token: OnceLock::new(),
+            sites: Sites::new(None),
+            hurry: AtomicBool::new(false),
         }
+    }
+
+    /// The same, remembering which sites could not be reached.
+    pub(super) fn with_sites(self, sites: Sites) -> Self {
+        Self { sites, ..self }
+    }
+
+    /// Whether something at hand will do. A site that could not be reached a short time ago is then not
+    /// asked, and another one only once, until it answers.
+    pub(super) fn hurry(&self, hurry: bool) {
+        self.hurry.store(hurry, Ordering::Relaxed);
+    }
+
+    fn is_in_a_hurry(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
     }
 
     /// Sees that there is a token for the API of GitHub's with this list, if an App may have one and
@@ -157,7 +185,7 @@ impl Http {
             let response = self.ask(url, request.bearer_auth(token.expose_secret()), None).await?;
             whole(url, response, limit).await
         };
-        retried(url, self.limits.small, once).await
+        self.retried(url, self.limits.small, once).await
     }
 
     /// The whole body.
@@ -196,7 +224,7 @@ impl Http {
             }
             Ok(Some(Answer { body, etag, last_page: link.as_deref().and_then(last_page) }))
         };
-        retried(url, self.limits.small, once).await
+        self.retried(url, self.limits.small, once).await
     }
 
     /// The digest of the body, which is then the whole content of `file`.
@@ -227,7 +255,7 @@ impl Http {
             }
             Ok(hasher.finish())
         };
-        retried(url, self.limits.archive, once).await
+        self.retried(url, self.limits.archive, once).await
     }
 
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
@@ -256,11 +284,43 @@ impl Http {
         if let Some(etag) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
             request = request.header(IF_NONE_MATCH, etag);
         }
-        let response = request.send().await.map_err(|error| outage::failed(url, error))?;
+        let response = self.send(url, request).await;
+        match &response {
+            Ok(_) => {
+                self.hurry(false);
+                self.sites.remember(url, false);
+            }
+            Err(ReleaseError::Unreachable { .. } | ReleaseError::NoAnswer { .. }) => {
+                self.sites.remember(url, true);
+            }
+            Err(_) => {}
+        }
+        let response = response?;
         match response.status().as_u16() {
             200 | 201 | 304 => Ok(response),
             _ => Err(outage::refused(url, &response)),
         }
+    }
+
+    async fn send(&self, url: &str, request: RequestBuilder) -> Result<Response, ReleaseError> {
+        if self.is_in_a_hurry()
+            && let Some((site, seconds)) = self.sites.failed(url)
+        {
+            return Err(ReleaseError::NotAsked { site, seconds });
+        }
+        let mut sent = std::pin::pin!(request.send());
+        if self.is_in_a_hurry() {
+            match tokio::time::timeout(FIRST_ANSWER, &mut sent).await {
+                Ok(sent) => return sent.map_err(|error| outage::failed(url, error)),
+                // Where it has answered another request meanwhile, this one may take its time.
+                Err(_) if self.is_in_a_hurry() => {
+                    let url = shown(url);
+                    return Err(ReleaseError::NoAnswer { url, limit: FIRST_ANSWER });
+                }
+                Err(_) => {}
+            }
+        }
+        sent.await.map_err(|error| outage::failed(url, error))
     }
 
     fn client(&self) -> Result<&Client, ReleaseError> {
@@ -282,6 +342,43 @@ impl Http {
         }
         let client = builder.build().map_err(ReleaseError::Client)?;
         Ok(self.client.get_or_init(|| client))
+    }
+
+    async fn retried<T>(
+        &self,
+        url: &str,
+        limit: Duration,
+        once: impl AsyncFn() -> Result<T, ReleaseError>,
+    ) -> Result<T, ReleaseError> {
+        let waits = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(200))
+            .with_max_times(RETRIES)
+            .with_jitter();
+        let bounded = || async {
+            match tokio::time::timeout(limit, once()).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(ReleaseError::TooSlow { url: shown(url), limit }),
+            }
+        };
+        let mut unreachable = 0;
+        let is_transient = |error: &ReleaseError| match error {
+            // Something else may stand in, and five seconds of silence are long enough.
+            ReleaseError::Unreachable { source, .. } => {
+                unreachable += 1;
+                unreachable < 2 && !source.is_timeout() && !self.is_in_a_hurry()
+            }
+            error => error.is_transient(),
+        };
+        let as_asked = |error: &ReleaseError, wait: Option<Duration>| match error {
+            ReleaseError::Busy { after: Some(after), .. } => {
+                wait.map(|wait| wait.max(*after).min(MAX_WAIT))
+            }
+            _ => wait,
+        };
+        let notify = |error: &ReleaseError, pause: Duration| {
+            tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+        };
+        bounded.retry(waits).when(is_transient).adjust(as_asked).notify(notify).await
     }
 }
 
@@ -314,42 +411,6 @@ fn redirect(attempt: Attempt) -> reqwest::redirect::Action {
     }
 }
 
-async fn retried<T>(
-    url: &str,
-    limit: Duration,
-    once: impl AsyncFn() -> Result<T, ReleaseError>,
-) -> Result<T, ReleaseError> {
-    let waits = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(200))
-        .with_max_times(RETRIES)
-        .with_jitter();
-    let bounded = || async {
-        match tokio::time::timeout(limit, once()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(ReleaseError::TooSlow { url: shown(url), limit }),
-        }
-    };
-    let mut unreachable = 0;
-    let is_transient = |error: &ReleaseError| match error {
-        // Something else may stand in, and five seconds of silence are long enough.
-        ReleaseError::Unreachable { source, .. } => {
-            unreachable += 1;
-            unreachable < 2 && !source.is_timeout()
-        }
-        error => error.is_transient(),
-    };
-    let as_asked = |error: &ReleaseError, wait: Option<Duration>| match error {
-        ReleaseError::Busy { after: Some(after), .. } => {
-            wait.map(|wait| wait.max(*after).min(MAX_WAIT))
-        }
-        _ => wait,
-    };
-    let notify = |error: &ReleaseError, pause: Duration| {
-        tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
-    };
-    bounded.retry(waits).when(is_transient).adjust(as_asked).notify(notify).await
-}
-
 fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {
     if size > limit { Err(ReleaseError::TooLarge { url: shown(url), limit }) } else { Ok(()) }
 }
@@ -379,54 +440,6 @@ pub(super) fn local(url: &str) -> Result<Option<PathBuf>, ReleaseError> {
     }
     let path = Url::parse(url).ok().and_then(|url| url.to_file_path().ok());
     path.map(Some).ok_or_else(|| ReleaseError::Scheme(url.to_owned()))
-}
-
-/// A file, or the names in a directory, each on a line and with a slash behind directories.
-fn read_local(url: &str, path: &std::path::Path, limit: u64) -> Result<Vec<u8>, ReleaseError> {
-    let read = || {
-        let mut body = Vec::new();
-        if path.is_dir() {
-            for entry in fs::read_dir(path)? {
-                let name = entry?.file_name();
-                body.extend_from_slice(format!("<a href=\"{}/\">\n", name.display()).as_bytes());
-            }
-            return Ok(body);
-        }
-        fs::File::open(path)?.take(limit + 1).read_to_end(&mut body)?;
-        Ok(body)
-    };
-    let body = read().map_err(|error| missing(url, error))?;
-    within(url, body.len() as u64, limit)?;
-    Ok(body)
-}
-
-fn copied(
-    url: &str,
-    path: &std::path::Path,
-    limit: u64,
-    mut out: &File,
-) -> Result<Sha256, ReleaseError> {
-    let mut file = fs::File::open(path).map_err(|error| missing(url, error))?;
-    let (mut hasher, mut size, mut piece) = (Hasher::default(), 0, vec![0; 1 << 18]);
-    loop {
-        let count = file.read(&mut piece)?;
-        if count == 0 {
-            return Ok(hasher.finish());
-        }
-        size += count as u64;
-        within(url, size, limit)?;
-        hasher.update(&piece[..count]);
-        out.write_all(&piece[..count]).map_err(|error| told("writing the archive", &error))?;
-    }
-}
-
-fn missing(url: &str, error: std::io::Error) -> ReleaseError {
-    match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-            ReleaseError::NotFound(url.to_owned())
-        }
-        _ => error.into(),
-    }
 }
 
 /// The same error with what was being done: a file without a name cannot tell.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use datastore_api::Sha256;
 
@@ -32,7 +33,10 @@ impl Releases {
         let outcome = if self.is_offline(choice.wanted.tool)? {
             Err(offline(&choice.wanted))
         } else {
+            let stands_in = !self.args.refresh && self.has_on_path(&choice.wanted).await?;
+            self.http.hurry(stands_in);
             let outcome = Box::pin(self.install_now(choice, &store)).await;
+            self.http.hurry(false);
             let what = format!("{} {}", choice.wanted.tool, choice.version);
             outcome.map_err(|error| error.writing(&what, store.dir()))
         };
@@ -48,31 +52,42 @@ impl Releases {
         }
     }
 
-    /// An installed binary: it must still be what was installed.
+    /// An installed binary: it must still be what was installed, by the digest beside it, and by what
+    /// this user remembers of it. One without a record is accepted, and recorded where that may be
+    /// written.
     async fn installed_before(
         &self,
         choice: &Choice,
         store: &Store,
     ) -> Result<Installed, ReleaseError> {
+        let protection = store.protect(&choice.version).map(Arc::new);
         let path = store.binary(&choice.version);
-        let sha256 = match self.memory.recall(&path)? {
-            Recollection::Same(known) => known.sha256,
-            Recollection::Touched(known) => {
-                let actual = digest(path.clone()).await?;
-                if actual != known.sha256 {
-                    return Err(ReleaseError::Changed { path, recorded: known.sha256, actual });
-                }
-                self.memory.remember(&path, &choice.version, actual);
-                actual
-            }
-            Recollection::Unknown => {
-                let sha256 = digest(path.clone()).await?;
-                self.memory.remember(&path, &choice.version, sha256);
-                sha256
-            }
+        let recorded = store.recorded(&choice.version)?;
+        let known = self.memory.recall(&path)?;
+        let (sha256, remembered) = match &known {
+            Recollection::Same(known) => (known.sha256, None),
+            Recollection::Touched(known) => (digest(path.clone()).await?, Some(known.sha256)),
+            Recollection::Unknown => (digest(path.clone()).await?, None),
         };
-        let source = Source::Installed(store.dir().to_owned()).to_string();
-        Ok(Installed::new(choice, path, sha256, source))
+        let mut expected = [recorded, remembered].into_iter().flatten();
+        if let Some(recorded) = expected.find(|expected| *expected != sha256) {
+            return Err(ReleaseError::Changed { path, recorded, actual: sha256 });
+        }
+        if !matches!(known, Recollection::Same(_)) {
+            self.memory.remember(&path, &choice.version, sha256);
+        }
+        if recorded.is_none()
+            && let Err(error) = store.record(&choice.version, sha256)
+        {
+            tracing::debug!("the digest of {} is not recorded: {error}", path.display());
+        }
+        store.used(&choice.version);
+        let source = match &choice.source {
+            source @ Source::Installed(..) => source.to_string(),
+            // It was installed meanwhile.
+            _ => Source::Installed(store.dir().to_owned(), None).to_string(),
+        };
+        Ok(Installed { protection, ..Installed::new(choice, path, sha256, source) })
     }
 
     async fn install_now(&self, choice: &Choice, store: &Store) -> Result<Installed, ReleaseError> {
@@ -92,7 +107,9 @@ impl Releases {
         let (path, sha256) =
             unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone()).await?;
         self.memory.remember(&path, version, sha256);
-        Ok(Installed::new(choice, path, sha256, url))
+        store.used(version);
+        let protection = store.protect(version).map(Arc::new);
+        Ok(Installed { protection, ..Installed::new(choice, path, sha256, url) })
     }
 
     /// Downloads what holds the binary into `file`, and sees that it is what the maker has signed.
@@ -189,10 +206,10 @@ impl Releases {
     async fn explain(&self, choice: &Choice, url: String) -> ReleaseError {
         let Choice { wanted, version, .. } = choice;
         match self.list(wanted.tool, true).await {
-            Ok(list) if !list.is_old && list.versions.contains(version) => {
+            Ok(list) if list.old.is_none() && list.versions.contains(version) => {
                 ReleaseError::NoSuchFile { tool: wanted.tool, version: version.clone(), url }
             }
-            Ok(list) if !list.is_old => no_such_version(wanted, &list),
+            Ok(list) if list.old.is_none() => no_such_version(wanted, &list),
             _ => ReleaseError::NotFound(url),
         }
     }
@@ -208,18 +225,21 @@ pub(super) struct Fetched {
 impl Installed {
     pub(super) fn new(choice: &Choice, path: PathBuf, sha256: Sha256, source: String) -> Self {
         let (tool, version) = (choice.wanted.tool, choice.version.clone());
-        Self { tool, version, path, sha256, source }
+        Self { tool, version, path, sha256, source, protection: None }
     }
 }
 
 /// The digest that the sums have for a file: in the line of exactly that name.
 fn digest_in(sums: &[u8], file: &str) -> Option<Sha256> {
     let mut lines = str::from_utf8(sums).ok()?.lines();
-    let digest = lines.find_map(|line| {
-        let (digest, name) = line.split_once("  ")?;
-        (name.trim_end() == file).then_some(digest)
-    });
-    digest?.parse().ok()
+    lines.find_map(|line| entry(line).filter(|(_, name)| *name == file)?.0.parse().ok())
+}
+
+/// A line of sums: the digest and the name, which `sha256sum --binary` marks with an asterisk.
+fn entry(line: &str) -> Option<(&str, &str)> {
+    let (digest, name) = line.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*'])?;
+    Some((digest, name.trim_end()))
 }
 
 /// The platforms whose files the sums name: `darwin_amd64, linux_amd64`.
@@ -230,7 +250,7 @@ fn platforms(sums: &[u8], tool: ToolName, version: &Version) -> String {
     };
     let names = str::from_utf8(sums).unwrap_or_default().lines();
     let platform = |line: &str| {
-        let name = line.split_once("  ")?.1.trim_end().strip_prefix(&prefix)?.to_owned();
+        let name = entry(line)?.1.strip_prefix(&prefix)?.to_owned();
         let name = name.strip_suffix(".zip").unwrap_or(&name).to_owned();
         let is_platform = name.split('_').count() == 2 && !name.contains('.');
         is_platform.then_some(name)
@@ -266,7 +286,7 @@ async fn unpacked(
                 return Err(ReleaseError::Archive { url, program, reason });
             }
         };
-        Ok((store.finish(&version, binary)?, sha256))
+        Ok((store.finish(&version, binary, sha256)?, sha256))
     })
     .await
 }
@@ -294,6 +314,8 @@ mod tests {
         let [a, b] = [Sha256::of(b"a"), Sha256::of(b"b")];
         let sums = format!("{a}  x_tofu_1.6.0_linux_amd64.zip\n{b}  tofu_1.6.0_linux_amd64.zip\n");
         assert_eq!(digest_in(sums.as_bytes(), name), Some(b));
+        let binary = format!("{a} *{name}.sbom\n{b} *{name}\r\n");
+        assert_eq!(digest_in(binary.as_bytes(), name), Some(b));
         for sums in ["", "x  tofu_1.6.0_linux_amd64.zip", "tofu_1.6.0_linux_amd64.zip", "\u{ff}"] {
             assert_eq!(digest_in(sums.as_bytes(), name), None);
         }
@@ -309,7 +331,7 @@ mod tests {
         let built = platforms(sums, ToolName::Terraform, &version);
         assert_eq!(built, "darwin_amd64, linux_amd64");
         let sums =
-            b"00  terragrunt_linux_386\n00  terragrunt_linux_386.zip\n00  terragrunt_x.txt\n";
+            b"00 *terragrunt_linux_386\n00  terragrunt_linux_386.zip\n00  terragrunt_x.txt\n";
         assert_eq!(platforms(sums, ToolName::Terragrunt, &version), "linux_386");
     }
 }

@@ -4,7 +4,7 @@
 //! one stands in while the site cannot be reached.
 
 use std::cmp::Ordering;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fs_err as fs;
@@ -25,8 +25,8 @@ pub(super) struct List {
     pub(super) versions: Vec<Version>,
     /// Where it comes from, for people.
     pub(super) source: String,
-    /// Whether it stands in for a newer one that cannot be had.
-    pub(super) is_old: bool,
+    /// Why it stands in for a newer one, if it does.
+    pub(super) old: Option<String>,
 }
 
 impl List {
@@ -79,18 +79,14 @@ pub(super) async fn fetch(
     refresh: bool,
 ) -> Result<List, ReleaseError> {
     let Some(first) = site.lists.first() else { return Err(ReleaseError::Nowhere) };
-    // What lies on a disk is read again: that costs less than to be wrong.
-    let cache = cache.filter(|_| !first.url.starts_with("file:"));
-    let file = cache.map(|cache| cache.join("lists").join(format!("{}.json", site.tool)));
+    let file = file(site, cache);
     let kept = file.as_deref().and_then(|file| read(file, &shown(&first.url)));
-    let now =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let age = |kept: &Kept| now.checked_sub(kept.fetched);
+    let now = now();
     if let Some(kept) = &kept
         && !refresh
-        && age(kept).is_some_and(|age| age < FRESH_SECONDS)
+        && kept.is_fresh(now)
     {
-        return Ok(list(kept, "kept for an hour", false));
+        return Ok(list(kept, "kept for an hour", None));
     }
     let (kept, how) = match (ask_all(http, site, kept.as_ref()).await, kept) {
         (Ok(Some((list, at))), _) => {
@@ -102,7 +98,7 @@ pub(super) async fn fetch(
         (Ok(None), Some(kept)) => (Kept { fetched: now, ..kept }, "asked now, unchanged"),
         (Err(error), Some(kept)) if error.is_outage() => {
             tracing::warn!("using the list of versions kept from before: {error}");
-            return Ok(list(&kept, "kept from before", true));
+            return Ok(list(&kept, "kept from before", Some(error.to_string())));
         }
         (Err(error), _) => return Err(error),
         (Ok(None), None) => {
@@ -112,7 +108,29 @@ pub(super) async fn fetch(
     if let Some(file) = file {
         keep(&file, &kept);
     }
-    Ok(list(&kept, how, false))
+    Ok(list(&kept, how, None))
+}
+
+/// Whether the list can be had without asking anybody.
+pub(super) fn is_fresh(site: &Site, cache: Option<&Path>) -> bool {
+    let kept = || read(&file(site, cache)?, &shown(&site.lists.first()?.url));
+    kept().is_some_and(|kept| kept.is_fresh(now()))
+}
+
+/// Where the list is kept. What lies on a disk is read again: that costs less than to be wrong.
+fn file(site: &Site, cache: Option<&Path>) -> Option<PathBuf> {
+    site.lists.first().filter(|first| !first.url.starts_with("file:"))?;
+    Some(cache?.join("lists").join(format!("{}.json", site.tool)))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+impl Kept {
+    fn is_fresh(&self, now: u64) -> bool {
+        now.checked_sub(self.fetched).is_some_and(|age| age < FRESH_SECONDS)
+    }
 }
 
 /// The first list that is one, or `None` if it is the kept one.
@@ -136,12 +154,12 @@ async fn ask_all<'s>(
     Err(refusal.unwrap_or(ReleaseError::Nowhere))
 }
 
-fn list(kept: &Kept, how: &str, is_old: bool) -> List {
+fn list(kept: &Kept, how: &str, old: Option<String>) -> List {
     let url = kept.answered.as_ref().unwrap_or(&kept.url);
     List {
         versions: kept.versions.iter().filter_map(|version| version.parse().ok()).collect(),
         source: format!("{url} ({how})"),
-        is_old,
+        old,
     }
 }
 

@@ -103,6 +103,11 @@ fn is_no_connection(error: &reqwest::Error) -> bool {
     error.is_dns() || error.is_timeout() || io_kind(error).is_some_and(unreachable)
 }
 
+/// Whether the other side does not speak TLS at all: `http` on the port that was asked for `https`.
+pub(super) fn is_plain(error: &reqwest::Error) -> bool {
+    says(error, "InvalidContentType")
+}
+
 /// Whether both sides never came to an understanding: no TLS at all, for one. The same will happen
 /// again.
 pub(super) fn is_misunderstanding(error: &reqwest::Error) -> bool {

@@ -21,6 +21,13 @@ struct Answer {
 }
 
 impl Releases {
+    /// Whether a program on `PATH` will do.
+    pub(super) async fn has_on_path(&self, wanted: &Wanted) -> Result<bool, ReleaseError> {
+        let Some(path) = find(&self.path, wanted.tool) else { return Ok(false) };
+        let version = self.version_of(&path, wanted).await?;
+        Ok(version.is_some_and(|version| wanted.request.allows(&version)))
+    }
+
     /// A program on `PATH` that will do, else the error that made us look for one.
     pub(super) async fn path_or(
         &self,

@@ -78,6 +78,27 @@ impl Version {
         self.written <= 3 && self.meta.is_empty()
     }
 
+    /// Whether nothing follows its last dash, which constraints accept: `1.5.7-`.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.pre == "-"
+    }
+
+    /// The order of lists for people: a prerelease before its release, and its parts as `SemVer` has them.
+    /// Unlike [`Self::compare`] this is a total order.
+    pub(crate) fn list_order(&self, other: &Self) -> Ordering {
+        let parts = |version: &Self| -> Vec<(bool, i64, String)> {
+            let part = |part: &str| match part.parse() {
+                Ok(number) => (false, number, String::new()),
+                Err(_) => (true, 0, part.to_owned()),
+            };
+            version.pre.split('.').map(part).collect()
+        };
+        compare_segments(&self.segments, &other.segments)
+            .then_with(|| other.is_prerelease().cmp(&self.is_prerelease()))
+            .then_with(|| parts(self).cmp(&parts(other)))
+            .then_with(|| self.to_string().cmp(&other.to_string()))
+    }
+
     /// Whether its segments are at least these, whatever its prerelease: `1.12.0-beta1` is of 1.12.
     pub fn is_at_least(&self, segments: [i64; 3]) -> bool {
         compare_segments(&self.segments, &segments) != Ordering::Less

@@ -59,10 +59,13 @@ impl FromStr for Request {
         if let Some(pattern) = text.strip_prefix("min:") {
             return Ok(Self::LowestLike(pattern.parse()?));
         }
-        if let Ok(version) = text.parse::<Version>()
-            && version.is_exact()
-        {
-            return Ok(Self::Exact(version));
+        if let Ok(version) = text.parse::<Version>() {
+            if version.is_cut_off() {
+                return Err(Malformed::new(text, EXPECTED));
+            }
+            if version.is_exact() {
+                return Ok(Self::Exact(version));
+            }
         }
         let constraint = text.parse().map_err(|_| Malformed::new(text, EXPECTED))?;
         Ok(Self::Highest(Requirement { constraint, tofu_1_12: None }))
@@ -110,6 +113,27 @@ impl Request {
             }
             other => other,
         }
+    }
+
+    /// Which constraints refuse some of these versions, with their places: the first few of them. Where no
+    /// version is allowed, these are the ones that conflict.
+    pub fn refusing<'a>(&self, versions: impl IntoIterator<Item = &'a Version>) -> Vec<String> {
+        const MAX: usize = 4;
+        let (Self::Highest(requirement) | Self::Lowest(requirement)) = self else {
+            return Vec::new();
+        };
+        let mut refusing = Vec::<String>::new();
+        for version in versions.into_iter().filter(|version| !version.is_prerelease()) {
+            if let Some(refusal) = requirement.refusal(version)
+                && !refusing.contains(&refusal)
+            {
+                refusing.push(refusal);
+            }
+            if refusing.len() == MAX {
+                break;
+            }
+        }
+        refusing
     }
 
     /// Whether `candidate` is better than `other`, if both will do.

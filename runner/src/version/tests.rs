@@ -72,7 +72,17 @@ fn the_words_of_a_request_are_understood() {
         assert_eq!(text.parse::<Request>().unwrap().to_string(), shown);
     }
     assert!(matches!("1.9".parse::<Request>(), Ok(Request::Exact(_))));
-    for text in ["", "newest", "latest:(", "min:[1", "1.x", "1.9.8 # why", "1.9.8\n1.9.9"] {
+    for text in [
+        "",
+        "newest",
+        "latest:(",
+        "min:[1",
+        "1.x",
+        "1.9.8 # why",
+        "1.9.8\n1.9.9",
+        "1.5.7-",
+        "1.2.3.4-",
+    ] {
         text.parse::<Request>().unwrap_err();
     }
 }

@@ -1,0 +1,169 @@
+//! `runner tools`: what is installed, what could be, and removing what nobody needs.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::command::print;
+use super::store::{Store, day};
+use super::{ReleaseError, Releases};
+use crate::config::{Environment, ListArgs, PruneArgs, ToolsCommand};
+use crate::failure::Failure;
+use crate::version::{ToolName, Version};
+
+/// An installed version, as `tools list --json` has it.
+#[derive(Serialize)]
+struct Installed {
+    tool: ToolName,
+    version: Version,
+    path: String,
+    /// In bytes.
+    size: u64,
+    /// The day of its last use, as far as that is known.
+    last_use: String,
+}
+
+/// A published version, as `tools list --available --json` has it.
+#[derive(Serialize)]
+struct Available {
+    tool: ToolName,
+    version: Version,
+    installed: bool,
+}
+
+/// Does what the command line says.
+pub(crate) async fn tools(
+    command: &ToolsCommand,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    match command {
+        ToolsCommand::List(args) => list(args, environment).await,
+        ToolsCommand::Prune(args) => prune(args, environment),
+    }
+}
+
+async fn list(args: &ListArgs, environment: &Environment) -> Result<(), Failure> {
+    let listed = async {
+        let releases = Releases::new(&args.tools, environment)?;
+        if args.available { releases.available(args).await } else { releases.listed(args) }
+    };
+    let text = listed.await.map_err(|error| Failure::from(&error))?;
+    if text.is_empty() { Ok(()) } else { print(&text) }
+}
+
+fn tools_of(tool: Option<ToolName>) -> impl Iterator<Item = ToolName> {
+    ToolName::ALL.into_iter().filter(move |one| tool.is_none_or(|tool| tool == *one))
+}
+
+/// A line for each, or a JSON list of them.
+fn shown<T: Serialize>(
+    list: &[T],
+    json: bool,
+    line: impl Fn(&T) -> String,
+) -> Result<String, ReleaseError> {
+    if json {
+        return Ok(serde_json::to_string_pretty(list).map_err(io::Error::from)?);
+    }
+    Ok(list.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+impl Releases {
+    fn listed(&self, args: &ListArgs) -> Result<String, ReleaseError> {
+        let mut all = Vec::new();
+        for tool in tools_of(args.tool) {
+            let store = self.store(tool);
+            for version in sorted(store.versions()) {
+                let path = store.binary(&version);
+                let size = fs_err::metadata(&path)?.len();
+                let last_use = day(store.last_use(&version)?);
+                let path = path.display().to_string();
+                all.push(Installed { tool, version, path, size, last_use });
+            }
+        }
+        shown(&all, args.json, |one| {
+            let Installed { tool, version, last_use, path, .. } = one;
+            format!("{tool} {version} {last_use} {path}")
+        })
+    }
+
+    async fn available(&self, args: &ListArgs) -> Result<String, ReleaseError> {
+        let mut all = Vec::new();
+        for tool in tools_of(args.tool) {
+            let store = self.store(tool);
+            let published = self.published(tool).await?;
+            all.extend(sorted(published).into_iter().map(|version| {
+                let installed = store.has(&version);
+                Available { tool, version, installed }
+            }));
+        }
+        shown(&all, args.json, |Available { tool, version, installed }| {
+            let mark = if *installed { " installed" } else { "" };
+            format!("{tool} {version}{mark}")
+        })
+    }
+}
+
+/// In the order of versions, the oldest first.
+fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
+    versions.sort_by(Version::list_order);
+    versions
+}
+
+fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), Failure> {
+    let releases =
+        Releases::new(&args.tools, environment).map_err(|error| Failure::from(&error))?;
+    for tool in tools_of(args.tool) {
+        let store = releases.store(tool);
+        let failed = |error: io::Error| {
+            let what = format!("removing versions of {tool}");
+            Failure::from(&ReleaseError::from(error).writing(&what, store.dir()))
+        };
+        for version in unneeded(&store, args.keep, args.unused_for).map_err(failed)? {
+            if args.dry_run {
+                print(&format!("{tool} {version} would be removed"))?;
+                continue;
+            }
+            let Some(_lock) = store.try_lock(&version).map_err(failed)? else {
+                print(&format!("{tool} {version} is in use: kept"))?;
+                continue;
+            };
+            store.remove(&version).map_err(failed)?;
+            print(&format!("{tool} {version} removed"))?;
+        }
+        for version in store.left_over() {
+            if args.dry_run {
+                print(&format!("{tool} {version}: what a killed install left would be removed"))?;
+            } else if let Some(_lock) = store.try_lock(&version).map_err(failed)? {
+                store.remove_left_over(&version).map_err(failed)?;
+                print(&format!("{tool} {version}: what a killed install left is removed"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The versions that are neither among the newest `keep` nor used within `unused_for`, the oldest first.
+fn unneeded(
+    store: &Store,
+    keep: Option<usize>,
+    unused_for: Option<Duration>,
+) -> io::Result<Vec<Version>> {
+    let now = SystemTime::now();
+    let mut versions = sorted(store.versions());
+    versions.truncate(versions.len().saturating_sub(keep.unwrap_or(0)));
+    let mut unneeded = Vec::new();
+    for version in versions {
+        let is_used = match unused_for {
+            // One whose last use is in the future was used just now.
+            Some(limit) => {
+                now.duration_since(store.last_use(&version)?).map_or(true, |unused| unused < limit)
+            }
+            None => false,
+        };
+        if !is_used {
+            unneeded.push(version);
+        }
+    }
+    Ok(unneeded)
+}
