@@ -3,6 +3,7 @@
 mod sweep;
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -135,20 +136,50 @@ pub fn token(
 ) -> Result<(), CommandError> {
     let (secret, yaml) = token.make().map_err(CommandError::Token)?;
     if let Some(path) = rules {
-        let failed = |error: io::Error| CommandError::Token(error.to_string());
-        let before = match fs_err::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(failed)?,
-        };
-        let text = add_rules(&before, &yaml)
+        add_to_file(path, &yaml)
             .map_err(|reason| CommandError::Token(format!("{}: {reason}", path.display())))?;
-        fs_err::write(path, text).map_err(failed)?;
     }
     writeln!(out, "{}", secret.expose_secret())?;
     if rules.is_none() {
         write!(out, "{yaml}")?;
     }
     Ok(out.flush()?)
+}
+
+/// Adds rules to a file, which readers see as it was or with all of them. Two commands at once add both.
+fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    // A link is followed, so that it stays one.
+    let path = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    // The file itself is replaced, so that a lock on it would be of no use to the next command.
+    let lock = fs_err::File::open(directory).map_err(text)?;
+    lock.file()
+        .lock()
+        .map_err(|error| format!("{} cannot be locked: {error}", directory.display()))?;
+    let before = match fs_err::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        before => Some(before.map_err(text)?),
+    };
+    let rules = add_rules(before.as_deref().unwrap_or_default(), yaml)?;
+    let mode = match &before {
+        Some(_) => fs_err::metadata(&path).map_err(text)?.permissions(),
+        // What the umask leaves of it.
+        None => std::fs::Permissions::from_mode(0o666),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".rules-")
+        .permissions(mode.clone())
+        .tempfile_in(directory)
+        .map_err(text)?;
+    file.write_all(rules.as_bytes()).map_err(text)?;
+    if before.is_some() {
+        file.as_file().set_permissions(mode).map_err(text)?;
+    }
+    file.as_file().sync_all().map_err(text)?;
+    file.persist(&path).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 /// Says what was set, and what the storage was seen to do.

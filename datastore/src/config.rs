@@ -251,7 +251,7 @@ impl Serve {
         let storage = settings.storage(flags.storage)?;
         let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
         let tls = settings.tls(flags.tls_cert, flags.tls_key)?;
-        let sizes = settings.sizes(&flags.max_size)?;
+        let sizes = settings.sizes(&flags.max_size, storage.max_object())?;
         let memory = settings.take(flags.max_memory, "--max-memory", &[], || Ok(MAX_MEMORY))?;
         let limits = Limits { sizes, memory: memory.0, ..Limits::default() };
         let drain = Drain {
@@ -312,6 +312,17 @@ mod tests {
         assert_eq!(serve.config.drain.timeout, Duration::from_secs(30));
         let serve = read("datastore serve", &[HOME, ("XDG_DATA_HOME", "/data")]).unwrap();
         assert_eq!(serve.config.storage, Storage::File("/data/plancha/datastore".into()));
+    }
+
+    #[test]
+    fn a_size_that_a_bucket_cannot_store_is_refused() {
+        let env = [("AWS_REGION", "eu-west-1"), HOME];
+        let args = "datastore serve --max-size bin=48GiB --max-size log=49GiB --storage ";
+        assert_eq!(
+            refusal(&format!("{args} s3://bucket"), &env),
+            "error: --max-size log=49GiB: this storage takes at most 49999MiB an object"
+        );
+        read(&format!("{args} file:///srv"), &env).unwrap();
     }
 
     #[test]

@@ -148,6 +148,7 @@ impl ApiError {
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
             Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -188,7 +189,8 @@ impl ApiError {
     }
 
     fn is_backend(&self) -> bool {
-        self.status().is_server_error() && matches!(self.cause, Cause::Store(_))
+        let is_ambiguous = matches!(self.cause, Cause::Store(StoreError::Ambiguous(_)));
+        self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_ambiguous
     }
 }
 

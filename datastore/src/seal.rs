@@ -165,30 +165,77 @@ pub(crate) fn plain_size(key: &Key, stored: u64, tail: &[u8]) -> Option<u64> {
     is_padding.then(|| stored.checked_sub((BLOCK + padding) as u64)).flatten()
 }
 
-/// Whether an object that nobody has marked is encrypted, by its first bytes, and the bytes that were
-/// put if its end is that of an encrypted one.
+/// How the stored bytes of an unmarked object with valid padding are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// As they are.
+    Plain,
+    /// Decrypted.
+    Encrypted,
+    /// Either way: neither is recognisable.
+    Ambiguous,
+}
+
+/// The first bytes that every artifact of a kind has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signature {
+    /// A plan of terraform is a zip; one that `OpenTofu` has encrypted is JSON.
+    Plan,
+    /// A JSON object.
+    Json,
+    /// A git bundle.
+    Bundle,
+}
+
+impl Signature {
+    fn matches(self, head: &[u8]) -> bool {
+        let is_json = || head.trim_ascii_start().starts_with(b"{") && is_content(head);
+        match self {
+            Self::Plan => head.starts_with(ZIP) || is_json(),
+            Self::Json => is_json(),
+            Self::Bundle => BUNDLES.iter().any(|bundle| head.starts_with(bundle)),
+        }
+    }
+}
+
+const ZIP: &[u8] = b"PK\x03\x04";
+const BUNDLES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
+
+/// How an unmarked object is to be read, by its first bytes, its length, and the bytes that were stored if its
+/// end is that of an encrypted object.
 ///
-/// Of the plain objects of whole blocks 1 of 248 ends so by chance. So the content decides: what is
-/// something as it lies there is plain; what is something once it is decrypted, or has a padding that
-/// cannot be chance, was encrypted.
-pub(crate) fn looks_sealed(key: &Key, head: &[u8], stored: u64, plain_size: u64) -> bool {
-    if is_something(head) {
-        return false;
+/// 1 of 248 plain objects of whole blocks ends like an encrypted one by chance, so the content decides: first
+/// the signature of its kind, if it has one, then whether it is content that a run makes. A padding that cannot
+/// be chance decides where nothing else does.
+pub(crate) fn reading(
+    key: &Key,
+    signature: Option<Signature>,
+    head: &[u8],
+    stored: u64,
+    plain_size: u64,
+) -> Reading {
+    let decrypted = Opening::new(key.clone(), 0, plain_size).open(head);
+    if let Some(signature) = signature {
+        match (signature.matches(head), signature.matches(&decrypted)) {
+            (true, false) => return Reading::Plain,
+            (false, true) => return Reading::Encrypted,
+            (true, true) => return Reading::Ambiguous,
+            (false, false) => {}
+        }
     }
     let padding = stored - plain_size - BLOCK as u64;
-    let opened = Opening::new(key.clone(), 0, plain_size).open(head);
-    padding >= SURE as u64 || is_something(&opened)
+    if is_content(head) {
+        Reading::Plain
+    } else if padding >= SURE as u64 || is_content(&decrypted) {
+        Reading::Encrypted
+    } else {
+        Reading::Ambiguous
+    }
 }
 
 /// Whether bytes are the beginning of what runs make: text, or a file of a known kind.
-fn is_something(head: &[u8]) -> bool {
-    const MAGIC: [&[u8]; 5] = [
-        b"PK\x03\x04",
-        b"# v2 git bundle\n",
-        b"# v3 git bundle\n",
-        b"\x28\xb5\x2f\xfd",
-        b"\x1f\x8b\x08",
-    ];
+fn is_content(head: &[u8]) -> bool {
+    const MAGIC: [&[u8]; 5] = [ZIP, BUNDLES[0], BUNDLES[1], b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"];
     let is_text = |text: &str| {
         // A carriage return, tabs, colours; but no other control.
         text.chars()
@@ -263,18 +310,22 @@ mod tests {
         [sealing.seal(plain), sealing.finish()].concat()
     }
 
-    /// What a reader makes of stored bytes.
-    fn read(stored: &[u8]) -> Vec<u8> {
+    /// What a reader makes of stored bytes; nothing where it refuses.
+    fn read_as(signature: Option<Signature>, stored: &[u8]) -> Option<Vec<u8>> {
         let key = key("test-encryption-key");
         let size = stored.len() as u64;
         let found =
             may_be_sealed(size).then(|| plain_size(&key, size, &stored[stored.len() - TAIL..]));
-        match found.flatten() {
-            Some(plain) if looks_sealed(&key, &stored[..stored.len().min(HEAD)], size, plain) => {
-                Opening::new(key, 0, plain).open(stored).to_vec()
-            }
-            _ => stored.to_vec(),
+        let Some(plain) = found.flatten() else { return Some(stored.to_vec()) };
+        match reading(&key, signature, &stored[..stored.len().min(HEAD)], size, plain) {
+            Reading::Encrypted => Some(Opening::new(key, 0, plain).open(stored).to_vec()),
+            Reading::Plain => Some(stored.to_vec()),
+            Reading::Ambiguous => None,
         }
+    }
+
+    fn read(stored: &[u8]) -> Vec<u8> {
+        read_as(None, stored).unwrap()
     }
 
     #[test]
@@ -291,21 +342,53 @@ mod tests {
     }
 
     #[test]
-    fn ds20_a_plain_object_is_never_garbled_however_it_ends_by_chance() {
-        let mut chances = 0;
+    fn ds20_an_unrecognisable_plain_object_is_never_garbled() {
+        let (mut by_chance, mut refused) = (0, 0);
         for seed in 0..20_000_u64 {
-            // 64 bytes that look like nothing: of each 248 one ends like an encrypted object.
+            // 64 random bytes: of each 248 one ends like an encrypted object.
             let plain =
                 [0_u8, 1].map(|n| Sha256::of(&[&seed.to_le_bytes()[..], &[n]].concat()).0).concat();
             let tail = &plain[plain.len() - TAIL..];
-            chances += usize::from(plain_size(&key("test-encryption-key"), 64, tail).is_some());
-            assert_eq!(read(&plain), plain);
+            by_chance += usize::from(plain_size(&key("test-encryption-key"), 64, tail).is_some());
+            match read_as(None, &plain) {
+                Some(read) => assert_eq!(read, plain),
+                None => refused += 1,
+            }
         }
-        assert!(chances > 40, "no test of anything: {chances}");
+        assert!(by_chance > 40, "the test tries nothing: {by_chance}");
+        assert_eq!(refused, by_chance, "either reading may be right");
     }
 
     #[test]
-    fn what_runs_make_is_told_from_its_encryption_whatever_its_length() {
+    fn an_encrypted_object_with_short_padding_is_decrypted_or_refused_but_never_returned_as_stored()
+    {
+        let log = [b"\x00\x01\xff".as_slice(), &[0xfe; 700]].concat();
+        for length in 500..520 {
+            let stored = sealed(&log[..length], IV);
+            let padding = stored.len() - BLOCK - length;
+            let expected = (padding >= SURE).then(|| log[..length].to_vec());
+            assert_eq!(read_as(None, &stored), expected, "padding of {padding}");
+        }
+        let zip = [ZIP, &[0xfe; 700]].concat();
+        let bundle = [BUNDLES[1], &[0xfe; 700]].concat();
+        let json = b" \n{\"format_version\": \"1.2\"".repeat(30);
+        for (signature, content) in [
+            (Signature::Plan, &zip),
+            (Signature::Plan, &json),
+            (Signature::Json, &json),
+            (Signature::Bundle, &bundle),
+        ] {
+            for length in 500..520 {
+                let content = &content[..length];
+                let read = |stored: &[u8]| read_as(Some(signature), stored).unwrap();
+                assert_eq!(read(&sealed(content, IV)), content, "{signature:?}, encrypted");
+                assert_eq!(read(content), content, "{signature:?}, plain");
+            }
+        }
+    }
+
+    #[test]
+    fn content_of_runs_is_recognised_plain_or_encrypted_whatever_its_length() {
         let json = format!("{{\"format_version\":\"1.2\",\"x\":\"{}\"}}", "y".repeat(600));
         let zip = [b"PK\x03\x04".as_slice(), &[0; 700]].concat();
         let bundle = [b"# v2 git bundle\n".as_slice(), &[0xff; 700]].concat();

@@ -25,8 +25,9 @@ mod record;
 mod reindex;
 mod runs;
 mod sealed;
+mod walk;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::fs::DirBuilder;
@@ -62,6 +63,7 @@ pub(crate) use self::reason::reason;
 use crate::memory::Memory;
 
 use self::cloud::Credentials;
+use self::index::Indexed;
 use self::metered::Metered;
 use self::parts::Pool;
 use self::probe::Health;
@@ -108,7 +110,7 @@ pub struct Inner {
     traits: Traits,
     turns: Arc<[Mutex<()>; TURNS]>,
     /// Attempts that are known to be in the index of runs.
-    indexed: Arc<std::sync::Mutex<HashSet<Path>>>,
+    indexed: Arc<std::sync::Mutex<Indexed>>,
     uploads: TaskTracker,
     pool: Pool,
     seal: Seal,
@@ -172,6 +174,12 @@ pub enum StoreError {
     /// It cannot be decrypted.
     #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
     Sealed(Path),
+    /// It may be encrypted or not.
+    #[error(
+        "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
+         recognisable. To decide, store it again: then the datastore records how it is stored"
+    )]
+    Ambiguous(Path),
     /// The backend has no room left.
     #[error("no space is left in the storage")]
     Full(#[source] BoxError),
@@ -189,6 +197,10 @@ const TURNS: usize = 256;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// Bytes of a part of a large object in a bucket.
+const PART: usize = 5 * MIB;
+/// Parts that S3 and Google Cloud Storage take for one object.
+const MAX_PARTS: usize = 10_000;
 
 impl Key {
     /// Where it lies, as upstream writes it.
@@ -220,9 +232,12 @@ fn run_prefix(run: &RunKey) -> String {
     format!("layers/{run}")
 }
 
+/// Where the records of digests are.
+const RECORDS: &str = ".plancha/sha256/";
+
 /// Where the digest of the object at `path` lies, if the object itself cannot carry it.
 fn record_path(path: &Path) -> Result<Path, StoreError> {
-    parse(&format!(".plancha/sha256/{path}"))
+    parse(&format!("{RECORDS}{path}"))
 }
 
 /// Where the runs of a layer are listed, newest first.
@@ -384,8 +399,19 @@ impl Traits {
     fn cloud(cloud: &Cloud) -> Self {
         let prefix = &cloud.prefix;
         let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        let (provider, part, flying) = (Some(cloud.provider), 5 * MIB, 3);
+        let (provider, part, flying) = (Some(cloud.provider), PART, 3);
         Self { provider, below, part, flying, ..Self::memory() }
+    }
+}
+
+impl Storage {
+    /// The bytes of the largest object that can be stored there: a bucket takes a limited number of parts.
+    pub fn max_object(&self) -> u64 {
+        match self {
+            // Azure takes five times as many: that alone is no reason for another limit.
+            Self::Cloud(_) => (PART * MAX_PARTS - MIB) as u64,
+            Self::File(_) | Self::Memory => u64::MAX,
+        }
     }
 }
 

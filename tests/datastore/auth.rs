@@ -340,6 +340,39 @@ async fn an_api_that_hangs_holds_nobody_for_long() {
     assert_eq!(status(&datastore, Method::GET, &plan("json"), B).await, 403);
 }
 
+#[test]
+fn tokens_made_at_once_are_all_in_the_rules_and_readers_never_see_half_a_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const TOKENS: usize = 12;
+    let home = TempDir::new().unwrap();
+    let (rules, link) = (home.path().join("tokens.yaml"), home.path().join("link.yaml"));
+    let comment = "# ours\n".repeat(2000);
+    std::fs::write(&rules, &comment).unwrap();
+    std::fs::set_permissions(&rules, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink(&rules, &link).unwrap();
+    let mut running = (0..TOKENS)
+        .map(|number| {
+            let id = format!("ci-{number}");
+            let words = ["token", &id, "--namespace", "team-a", "--rules"];
+            let mut program = program(&words);
+            program.arg(&link).stdout(std::process::Stdio::null()).spawn().unwrap()
+        })
+        .collect::<Vec<_>>();
+    let mut left = TOKENS;
+    while left > 0 {
+        let text = std::fs::read_to_string(&rules).unwrap();
+        assert!(text.starts_with(&comment), "{} bytes", text.len());
+        running
+            .retain_mut(|child| child.try_wait().unwrap().is_none_or(|status| !status.success()));
+        left = running.len();
+    }
+    let text = std::fs::read_to_string(&rules).unwrap();
+    assert_eq!(text.matches("token: ci-").count(), TOKENS, "{text}");
+    assert_eq!(std::fs::metadata(&rules).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2, "nothing is left behind");
+}
+
 #[tokio::test]
 async fn each_refusal_and_each_write_is_a_line_of_the_audit_and_no_token_is() {
     let home = TempDir::new().unwrap();

@@ -63,6 +63,18 @@ async fn ls_shows_size_time_and_key_of_what_begins_so() {
 }
 
 #[tokio::test]
+async fn ls_lists_a_directory_in_the_order_of_the_keys() {
+    let datastore = TestDatastore::temporary().await;
+    for run in ["r2", "r1", "r1-b", "r10", "r1.a"] {
+        stored(&datastore, &format!("logs?namespace=a&layer=b&run={run}&attempt=0"), "1").await;
+    }
+    let (_, listed, _) = run(&datastore.root(), &["ls"]);
+    let keys = listed.lines().map(|line| line.rsplit('\t').next().unwrap()).collect::<Vec<_>>();
+    assert_eq!(keys.len(), 15);
+    assert!(keys.is_sorted(), "{keys:#?}");
+}
+
+#[tokio::test]
 async fn cat_writes_out_what_was_stored() {
     let datastore = TestDatastore::temporary().await;
     for size in [0, 5, 3 << 20] {

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use datastore::commands;
 use datastore::config::{Place, Tool};
 use datastore::gc::Rules;
-use datastore::kind::Kind;
-use datastore::store::Storage;
+use datastore::store::{Storage, Store};
+use futures::TryStreamExt as _;
 use support::{Dialect, TestDatastore};
 
 use crate::http::{files, get, stored};
@@ -257,29 +257,8 @@ async fn beside_traffic_nothing_young_is_lost() {
     }
 }
 
-/// Puts all anew that is there when the first is deleted.
-struct Renewer {
-    told: Vec<u8>,
-    directory: std::path::PathBuf,
-}
-
-impl std::io::Write for Renewer {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        if text.starts_with(b"deleted") && !self.told.starts_with(b"deleted") {
-            for file in files(&self.directory) {
-                std::fs::write(self.directory.join(file), "renewed")?;
-            }
-        }
-        self.told.write(text)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
-async fn what_is_put_anew_while_others_of_its_ref_are_deleted_stays() {
+async fn an_object_that_was_replaced_since_it_was_listed_is_not_deleted() {
     let datastore = TestDatastore::temporary().await;
     let directory = datastore.root().join("repositories/a/b/main");
     std::fs::create_dir_all(&directory).unwrap();
@@ -288,24 +267,22 @@ async fn what_is_put_anew_while_others_of_its_ref_are_deleted_stays() {
         std::fs::write(&bundle, "old").unwrap();
         age(&bundle, 2);
     }
-    let rules = Rules {
-        keep_runs: None,
-        max_age: BTreeMap::from([(Kind::Bundle, Duration::from_secs(HOUR))]),
-        min_age: Duration::from_secs(HOUR),
-        dry_run: false,
-    };
-    let mut out = Renewer { told: Vec::new(), directory: directory.clone() };
-    let place = Place::plain(Storage::File(datastore.root()));
-    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
-    let left = files(&directory);
-    assert!(left.len() > 50, "{} are left", left.len());
-    for file in left {
-        assert_eq!(std::fs::read_to_string(directory.join(file)).unwrap(), "renewed");
+    let store = Store::open(&Storage::File(datastore.root())).unwrap();
+    let listed = store.list("repositories/a/b/").unwrap().try_collect::<Vec<_>>().await.unwrap();
+    for file in files(&directory).iter().step_by(2) {
+        std::fs::write(directory.join(file), "new").unwrap();
     }
-    assert!(String::from_utf8_lossy(&out.told).contains(".gitbundle: it has changed meanwhile"));
+    let deleted = store.delete_listed("repositories/a/b", &listed).await;
+    let deleted = deleted.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    assert_eq!(deleted, [false, true].repeat(50));
+    let left = files(&directory);
+    assert_eq!(left.len(), 50);
+    for file in left {
+        assert_eq!(std::fs::read_to_string(directory.join(file)).unwrap(), "new");
+    }
 }
 
-/// Puts a file into r3 as soon as something of r1 is deleted.
+/// Puts a file into r3 of layer b as soon as something of layer a is deleted.
 struct Meddler {
     told: Vec<u8>,
     root: std::path::PathBuf,
@@ -313,7 +290,7 @@ struct Meddler {
 
 impl std::io::Write for Meddler {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        if text.windows(4).any(|part| part == b"/r1/") {
+        if text.windows(12).any(|part| part == b"layers/a/a/r") {
             let new = self.root.join("layers/a/b/r3/1");
             std::fs::create_dir_all(&new)?;
             std::fs::write(new.join("run.log"), "again")?;
@@ -330,6 +307,8 @@ impl std::io::Write for Meddler {
 async fn a_run_that_changes_between_two_looks_stays() {
     let datastore = TestDatastore::temporary().await;
     three_runs(&datastore).await;
+    stored(&datastore, "logs?namespace=a&layer=a&run=r&attempt=0", "12345").await;
+    age(&datastore.root().join("layers/a/a"), 50);
     let rules = Rules {
         keep_runs: Some(0),
         max_age: BTreeMap::new(),
@@ -342,4 +321,59 @@ async fn a_run_that_changes_between_two_looks_stays() {
     let told = String::from_utf8(out.told).unwrap();
     assert!(told.contains("kept layers/a/b/r3/: it has changed meanwhile"), "{told}");
     assert_eq!(get(&datastore, "logs?namespace=a&layer=b&run=r3&attempt=0").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_serving_datastore_indexes_a_run_again_that_gc_has_removed() {
+    for run in ["r1", "Run 7"] {
+        let datastore = TestDatastore::temporary().await;
+        let log = format!("logs?namespace=a&layer=b&run={run}&attempt=0");
+        let runs = async || {
+            let runs = get(&datastore, "runs?namespace=a&layer=b").await.json();
+            runs["runs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|run| run["run"].clone())
+                .collect::<Vec<_>>()
+        };
+        stored(&datastore, &log, "first").await;
+        assert_eq!(runs().await, [run]);
+        gc(&datastore.root(), "--keep-runs 0 --min-age 0s");
+        assert!(runs().await.is_empty());
+        stored(&datastore, &log, "second").await;
+        assert_eq!(runs().await, [run]);
+    }
+}
+
+#[tokio::test]
+async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
+    let datastore = TestDatastore::double(Dialect::S3).await;
+    let double = datastore.cloud();
+    for layer in ["b", "b-2"] {
+        for run in 0..30 {
+            let url = format!("logs?namespace=a&layer={layer}&run=r{run}&attempt=0");
+            stored(&datastore, &url, "12345").await;
+        }
+    }
+    let before = double.requests().len();
+    let rules = Rules {
+        keep_runs: Some(10),
+        max_age: BTreeMap::new(),
+        min_age: Duration::ZERO,
+        dry_run: false,
+    };
+    let place = Place { storage: double.storage(), at_rest: datastore::seal::AtRest::default() };
+    let mut out = Vec::new();
+    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.ends_with("40 of 60 artifacts deleted, 200B\n"), "{out}");
+    let lines = out.lines().filter(|line| line.starts_with("deleted ")).collect::<Vec<_>>();
+    assert!(lines.is_sorted() && lines.len() == 40, "the order of the keys: {lines:?}");
+    let requests = double.requests().split_off(before);
+    assert!(requests.len() < 30, "{} requests: {requests:?}", requests.len());
+    for layer in ["b", "b-2"] {
+        let runs = get(&datastore, &format!("runs?namespace=a&layer={layer}")).await.json();
+        assert_eq!(runs["runs"].as_array().unwrap().len(), 10);
+    }
 }

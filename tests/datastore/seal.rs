@@ -194,19 +194,48 @@ async fn ds19_upstreams_vectors_read_and_what_is_written_openssl_reads() {
 }
 
 #[tokio::test]
-async fn ds20_plain_objects_are_returned_as_they_are() {
+async fn ds20_plain_objects_are_returned_as_they_are_or_refused_but_never_garbled() {
     let root = TempDir::new().unwrap();
     let datastore = over(&root, sealed(KEY)).await;
     let url = format!("plans?{RUN}&attempt=0&format=bin");
-    let contents = (0..600).map(|seed| noise(4096, seed)).chain([
-        vec![],
-        vec![b'a'; 4096],
-        vec![0; 32],
-        vec![16; 64],
-    ]);
-    for plain in contents {
+    let plan = |seed| [b"PK\x03\x04".to_vec(), noise(4092, seed)].concat();
+    let recognisable =
+        (0..600).map(plan).chain([vec![], vec![b'a'; 4096], vec![0; 32], vec![16; 64]]);
+    for plain in recognisable {
         write(&root, "layers/team-a/network/plan-1/0/plan.bin", &plain);
         assert!(get(&datastore, &url).await.body == plain, "{plain:?}");
+    }
+    let mut refused = 0;
+    for plain in (0..600).map(|seed| noise(4096, seed)) {
+        write(&root, "layers/team-a/network/plan-1/0/plan.bin", &plain);
+        let answer = get(&datastore, &url).await;
+        if answer.status == 500 {
+            assert!(answer.text().contains("as it is stored, or decrypted"), "{}", answer.text());
+            refused += 1;
+        } else {
+            assert!(answer.body == plain, "{plain:?}");
+        }
+    }
+    assert!(refused < 12, "1 of 248 is expected: {refused}");
+}
+
+#[tokio::test]
+async fn an_encrypted_object_with_one_byte_of_padding_is_never_answered_as_ciphertext() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let log = format!("logs?{RUN}&attempt=0");
+    let plain = [vec![0, 0xff], noise(4093, 3)].concat();
+    write(&root, "layers/team-a/network/plan-1/0/run.log", &upstreams(&plain));
+    let answer = get(&datastore, &log).await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.text().contains("can be read in two ways"), "{}", answer.text());
+
+    for (url, key, content) in kinds() {
+        let plain = [content, vec![b' '; 16]].concat();
+        let plain = &plain[..plain.len() / 16 * 16 - 1];
+        write(&root, &key, &upstreams(plain));
+        let answer = get(&datastore, &url).await;
+        assert_eq!((answer.status, &*answer.body), (200, plain), "{url}");
     }
 }
 

@@ -1,8 +1,11 @@
-//! `gc`: lists, lets [`Rules`] choose, looks again, and deletes.
+//! `gc`: lists, lets [`Rules`] choose, lists again, and deletes.
 //!
-//! Safe beside traffic: what is chosen is listed a second time right before it goes, and whatever has
-//! changed since makes its run stay. An upload that begins in that moment writes an object of its own,
-//! and its run's entry in the index is younger than any that goes.
+//! It is safe beside traffic. What is chosen is listed a second time right before it is deleted, and a run that
+//! has changed since stays. An upload that begins in that moment writes an object of its own, and its run's
+//! entry in the index is younger than any that is deleted.
+//!
+//! In a bucket several layers and repositories are swept at once, and one request deletes many objects. What is
+//! printed keeps the order of the keys.
 
 mod claims;
 
@@ -10,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::CommandError;
@@ -19,171 +22,266 @@ use crate::gc::{Item, Reason, Rules};
 use crate::limits::Size;
 use crate::store::{INDEX, Key, KnownRuns, Object, Store, StoreError};
 
-/// An entry of a run without any object may be that of an upload under way; none takes longer.
+/// An entry of a run without any object may be that of an upload in progress; none takes longer.
 const UPLOADING: Duration = Duration::from_hours(24);
-/// Objects deleted at once.
-const AT_ONCE: usize = 8;
+/// How much is done at once.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Layers and repositories.
+    owners: usize,
+    /// Batches of one of them.
+    batches: usize,
+    /// Objects in a batch, unless one directory has more.
+    batch: usize,
+}
 
-/// What has become of everything so far.
-struct Sweep<'a> {
-    store: &'a Store,
-    rules: &'a Rules,
-    now: Timestamp,
+impl Pace {
+    /// A bucket answers slowly, and deletes many objects by one request.
+    const BUCKET: Self = Self { owners: 8, batches: 4, batch: 1000 };
+    /// A directory is listed again at no cost right before it is emptied.
+    const DIRECTORY: Self = Self { owners: 1, batches: 1, batch: 1 };
+}
+
+/// What the command has done so far.
+#[derive(Default)]
+struct Swept {
+    /// Lines for whoever started it.
+    text: String,
     seen: usize,
     gone: usize,
     bytes: u64,
     failed: usize,
+    /// Directories of which nothing is left.
+    emptied: HashSet<String>,
     /// The layers that had artifacts: `<namespace>/<layer>`.
     layers: HashSet<String>,
 }
 
 /// What is chosen below one directory: of one run, or of one ref.
-type Doomed<'a> = BTreeMap<&'a str, Vec<(&'a Item, Reason)>>;
+type Chosen<'a> = (&'a str, Vec<(&'a Item, Reason)>);
+
+/// One layer or repository, and how it is swept.
+struct Owner<'a> {
+    store: &'a Store,
+    rules: &'a Rules,
+    now: Timestamp,
+    pace: Pace,
+    /// The first three parts of the keys of its items.
+    path: &'a str,
+    items: &'a [Item],
+}
 
 pub(super) async fn sweep(
     store: &Store,
     rules: &Rules,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    let now = store.now().await.map_err(failed("ask the storage for the time"))?;
-    let layers = HashSet::new();
-    let mut sweep = Sweep { store, rules, now, seen: 0, gone: 0, bytes: 0, failed: 0, layers };
+    let now = store.now().await.map_err(failed("read the storage's clock"))?;
+    let pace = if store.is_bucket() { Pace::BUCKET } else { Pace::DIRECTORY };
+    let mut total = Swept::default();
     for root in ["layers/", "repositories/"] {
-        let mut objects = store.list(root).map_err(failed("list"))?;
-        let mut items = Vec::<Item>::new();
-        while let Some(object) = objects.try_next().await.map_err(failed("list"))? {
-            let Some(item) = item(object) else { continue };
-            if items.first().is_some_and(|first| owner(&first.path) != owner(&item.path)) {
-                sweep.owned(&std::mem::take(&mut items), out).await?;
-            }
-            items.push(item);
+        let owners = owners(store, root)?.map(async |items| {
+            let items = items?;
+            let path = items.first().map_or("", |first| owner(&first.path));
+            Owner { store, rules, now, pace, path, items: &items }.sweep().await
+        });
+        let mut swept = std::pin::pin!(owners.buffered(pace.owners));
+        while let Some(swept) = swept.try_next().await? {
+            out.write_all(swept.text.as_bytes())?;
+            total.add(Swept { text: String::new(), emptied: HashSet::new(), ..swept });
         }
-        sweep.owned(&items, out).await?;
     }
-    sweep.of_layers_without_artifacts(out).await?;
+    let beside = claims::of_layers_without_artifacts(store, rules, now, &total.layers).await?;
+    out.write_all(beside.text.as_bytes())?;
+    total.add(beside);
     let verb = if rules.dry_run { "would be deleted" } else { "deleted" };
-    let Sweep { seen, gone, bytes, failed, .. } = sweep;
+    let Swept { seen, gone, bytes, failed, .. } = total;
     writeln!(out, "{gone} of {seen} artifacts {verb}, {}", Size(bytes))?;
     if failed > 0 { Err(CommandError::Undeleted(failed)) } else { Ok(()) }
 }
 
-impl Sweep<'_> {
-    /// Everything of one layer, or of one repository.
-    async fn owned(&mut self, items: &[Item], out: &mut impl Write) -> Result<(), CommandError> {
-        let Some(first) = items.first() else { return Ok(()) };
-        self.seen += items.len();
-        let mut doomed = Doomed::new();
-        for (item, reason) in self.rules.choose(items, self.now) {
-            doomed.entry(group(item)).or_default().push((item, reason));
-        }
-        let known =
-            items.iter().map(|item| (&*item.path, item.modified)).collect::<HashMap<_, _>>();
-        let (mut left, mut emptied) = (KnownRuns::default(), KnownRuns::default());
-        let mut emptied_runs = HashSet::new();
-        let mut runs = items.iter().map(|item| (group(item), &item.key)).collect::<HashMap<_, _>>();
-        for (directory, chosen) in doomed {
-            let there = self.look_again(directory, &known).await?;
-            let Some(there) = there else {
-                writeln!(out, "kept {directory}: it has changed meanwhile")?;
-                continue;
-            };
-            let gone = self.delete(&chosen, out).await?;
-            if gone == there
-                && let Some(Key::File(run, ..)) = runs.remove(directory)
-            {
-                emptied.insert(run);
-                emptied_runs.insert(run.to_string());
+/// The artifacts of each layer or repository below a root.
+fn owners(
+    store: &Store,
+    root: &str,
+) -> Result<impl Stream<Item = Result<Vec<Item>, CommandError>>, CommandError> {
+    let objects = store.list(root).map_err(failed("list"))?.fuse();
+    Ok(stream::try_unfold((objects, None), async |(mut objects, first)| {
+        let mut items = Vec::<Item>::from_iter(first);
+        while let Some(object) = objects.try_next().await.map_err(failed("list"))? {
+            let Some(item) = item(object) else { continue };
+            if items.first().is_some_and(|first| owner(&first.path) != owner(&item.path)) {
+                return Ok(Some((items, (objects, Some(item)))));
             }
+            items.push(item);
         }
-        for key in runs.into_values() {
-            if let Key::File(run, ..) = key {
-                left.insert(run);
-            }
+        Ok((!items.is_empty()).then_some((items, (objects, None))))
+    }))
+}
+
+impl Owner<'_> {
+    async fn sweep(&self) -> Result<Swept, CommandError> {
+        let mut total = Swept { seen: self.items.len(), ..Swept::default() };
+        let mut chosen = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
+        for (item, reason) in self.rules.choose(self.items, self.now) {
+            chosen.entry(group(item)).or_default().push((item, reason));
         }
-        let Some(layer) = owner(&first.path).strip_prefix("layers/") else { return Ok(()) };
-        self.layers.insert(layer.to_owned());
-        self.entries(layer, &left, &emptied, out).await?;
-        self.claims(layer, items, &emptied_runs, out).await?;
-        self.applied(layer, items, out).await
+        let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();
+        let batches = batches(chosen, self.pace.batch);
+        let mut swept = stream::iter(&batches)
+            .map(|batch| self.sweep_batch(batch, &known))
+            .buffered(self.pace.batches);
+        while let Some(swept) = swept.try_next().await? {
+            total.add(swept);
+        }
+        if let Some(layer) = self.path.strip_prefix("layers/") {
+            total.layers.insert(layer.to_owned());
+            self.delete_entries(layer, &mut total).await?;
+            self.delete_claims(layer, &mut total).await?;
+            self.delete_applied(layer, &mut total).await?;
+        }
+        Ok(total)
     }
 
-    /// How many objects there are in a directory; `None` if one of them was not there before.
-    async fn look_again(
+    /// Deletes what is chosen below some directories, if it has not changed since it was listed.
+    async fn sweep_batch(
         &self,
-        directory: &str,
+        batch: &[Chosen<'_>],
         known: &HashMap<&str, Timestamp>,
-    ) -> Result<Option<usize>, CommandError> {
-        let objects = self.store.list(directory).map_err(failed("list"))?;
-        let objects = objects.try_collect::<Vec<_>>().await.map_err(failed("list"))?;
-        let is_new = |object: &Object| {
+    ) -> Result<Swept, CommandError> {
+        let directories = batch.iter().map(|(directory, _)| *directory).collect::<Vec<_>>();
+        let listed = self.store.list_directories(self.path, &directories).await;
+        let listed = listed.map_err(failed("list"))?;
+        let is_new = |object: &&Object| {
             Key::at(&object.key).is_some() && known.get(&*object.key) != Some(&object.modified)
         };
-        Ok((!objects.iter().any(is_new)).then_some(objects.len()))
-    }
-
-    /// Deletes what was chosen, and returns how many are gone.
-    async fn delete(
-        &mut self,
-        chosen: &[(&Item, Reason)],
-        out: &mut impl Write,
-    ) -> Result<usize, CommandError> {
-        let Self { store, rules, .. } = *self;
-        let mut deletions = stream::iter(chosen)
-            .map(async |(item, reason)| {
-                let Item { path: key, size, modified, .. } = (*item).clone();
-                let done = if rules.dry_run {
-                    Ok(true)
-                } else {
-                    store.delete_unchanged(&Object { key, size, modified }).await
-                };
-                (item, reason, done)
-            })
-            .buffered(AT_ONCE);
-        let mut gone = 0;
-        while let Some((item, reason, done)) = deletions.next().await {
-            match done {
-                Ok(false) => writeln!(out, "kept {}: it has changed meanwhile", item.path)?,
-                Ok(true) => {
-                    gone += 1;
-                    self.bytes += item.size;
-                    let verb = if rules.dry_run { "would delete" } else { "deleted" };
-                    writeln!(out, "{verb} {} ({})", item.path, why(rules, item, *reason))?;
-                }
-                Err(error) => {
-                    self.failed += 1;
-                    writeln!(out, "could not delete {}: {}", item.path, chain(&error))?;
-                }
+        let mut swept = Swept::default();
+        let mut unchanged = Vec::new();
+        for chosen @ (directory, _) in batch {
+            if listed.iter().any(|object| object.key.starts_with(directory) && is_new(&object)) {
+                swept.line(&format!("kept {directory}: it has changed meanwhile"));
+            } else {
+                unchanged.push(chosen);
             }
         }
-        self.gone += gone;
-        Ok(gone)
+        let gone = self.delete(&unchanged, &mut swept).await;
+        for (directory, gone) in gone {
+            let listed = listed.iter().filter(|object| object.key.starts_with(directory));
+            if listed.count() == gone {
+                swept.emptied.insert(directory.to_owned());
+            }
+        }
+        Ok(swept)
     }
 
-    /// The entries of a layer's runs that have no object any more.
-    async fn entries(
-        &mut self,
-        layer: &str,
-        left: &KnownRuns,
-        emptied: &KnownRuns,
-        out: &mut impl Write,
-    ) -> Result<(), CommandError> {
-        let Self { store, rules, now, .. } = *self;
-        let mut entries = store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
-        while let Some(entry) = entries.try_next().await.map_err(failed("list"))? {
-            let patience =
-                if emptied.has(&entry) { rules.min_age } else { rules.min_age.max(UPLOADING) };
-            let age = Duration::try_from(now.duration_since(entry.modified)).unwrap_or_default();
-            if left.has(&entry) || !entry.is_of_a_run() || age < patience {
-                continue;
+    /// Deletes these, and returns how many are gone of each directory.
+    async fn delete<'b>(
+        &self,
+        chosen: &[&Chosen<'b>],
+        swept: &mut Swept,
+    ) -> HashMap<&'b str, usize> {
+        let items = chosen.iter().flat_map(|(_, items)| items).collect::<Vec<_>>();
+        let objects = items.iter().map(|(item, _)| {
+            let Item { path: key, size, modified, .. } = (*item).clone();
+            Object { key, size, modified }
+        });
+        let objects = objects.collect::<Vec<_>>();
+        let results = if self.rules.dry_run {
+            objects.iter().map(|_| Ok(true)).collect()
+        } else {
+            self.store.delete_listed(self.path, &objects).await
+        };
+        let mut gone = HashMap::new();
+        for ((item, reason), result) in items.into_iter().zip(results) {
+            match result {
+                Ok(false) => swept.line(&format!("kept {}: it has changed meanwhile", item.path)),
+                Ok(true) => {
+                    *gone.entry(group(item)).or_default() += 1;
+                    swept.gone += 1;
+                    swept.bytes += item.size;
+                    let verb = if self.rules.dry_run { "would delete" } else { "deleted" };
+                    let why = why(self.rules, item, *reason);
+                    swept.line(&format!("{verb} {} ({why})", item.path));
+                }
+                Err(error) => swept.failure(&item.path, &error),
             }
-            let done = if rules.dry_run { Ok(()) } else { store.delete(&entry.key).await };
-            if let Err(error) = done {
-                self.failed += 1;
-                writeln!(out, "could not delete {}: {}", entry.key, chain(&error))?;
+        }
+        gone
+    }
+
+    /// Deletes the index entries of a layer's runs that have no object any more.
+    async fn delete_entries(&self, layer: &str, swept: &mut Swept) -> Result<(), CommandError> {
+        let (mut left, mut emptied) = (KnownRuns::default(), KnownRuns::default());
+        let runs = self.items.iter().map(|item| (group(item), &item.key));
+        for (directory, key) in runs.collect::<HashMap<_, _>>() {
+            if let Key::File(run, ..) = key {
+                let runs = if swept.emptied.contains(directory) { &mut emptied } else { &mut left };
+                runs.insert(run);
+            }
+        }
+        let min_age = self.rules.min_age;
+        let is_past = |entry: &Object| {
+            let patience = if emptied.has(entry) { min_age } else { min_age.max(UPLOADING) };
+            let age = Duration::try_from(self.now.duration_since(entry.modified));
+            !left.has(entry) && entry.is_of_a_run() && age.unwrap_or_default() >= patience
+        };
+        let entries = self.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
+        let entries = entries.try_filter(|entry| std::future::ready(is_past(entry)));
+        let entries = entries.map_ok(|entry| entry.key).try_collect::<Vec<_>>().await;
+        let entries = entries.map_err(failed("list"))?;
+        if self.rules.dry_run {
+            return Ok(());
+        }
+        let deleted = self.store.delete_many(entries.iter().map(String::as_str)).await;
+        for (entry, deleted) in entries.iter().zip(deleted) {
+            if let Err(error) = deleted {
+                swept.failure(entry, &error);
             }
         }
         Ok(())
     }
+}
+
+impl Swept {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn failure(&mut self, path: &str, error: &StoreError) {
+        self.failed += 1;
+        self.line(&format!("could not delete {path}: {}", chain(error)));
+    }
+
+    fn add(&mut self, other: Self) {
+        self.text.push_str(&other.text);
+        self.seen += other.seen;
+        self.gone += other.gone;
+        self.bytes += other.bytes;
+        self.failed += other.failed;
+        self.emptied.extend(other.emptied);
+        self.layers.extend(other.layers);
+    }
+}
+
+/// Directories together, of at most so many objects unless one has more.
+fn batches<'a>(
+    chosen: BTreeMap<&'a str, Vec<(&'a Item, Reason)>>,
+    most: usize,
+) -> Vec<Vec<Chosen<'a>>> {
+    let mut batches = Vec::<Vec<Chosen>>::new();
+    let mut objects = 0;
+    for chosen in chosen {
+        objects += chosen.1.len();
+        match batches.last_mut() {
+            Some(batch) if objects <= most => batch.push(chosen),
+            _ => {
+                objects = chosen.1.len();
+                batches.push(vec![chosen]);
+            }
+        }
+    }
+    batches
 }
 
 fn item(object: Object) -> Option<Item> {

@@ -217,11 +217,18 @@ impl<'a> Settings<'a> {
         Ok(("default", Storage::File(data.join("plancha/datastore"))))
     }
 
-    pub(super) fn sizes(&mut self, given: &[String]) -> Result<Sizes, String> {
+    /// The size limits; `max_object` is what the storage can take at most.
+    pub(super) fn sizes(&mut self, given: &[String], max_object: u64) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
         let mut changed = Vec::new();
         for text in given {
             let Of(kind, Size(bytes)) = parse("--max-size", text)?;
+            if bytes > max_object {
+                let max = Size(max_object);
+                return Err(format!(
+                    "--max-size {text}: this storage takes at most {max} an object"
+                ));
+            }
             sizes.set(kind, bytes);
             changed.push(kind);
         }

@@ -5,53 +5,96 @@
 //! `...~<sha256 of its name>`, with the name as content. It comes before the object, so that no run
 //! can be missed; one whose first upload broke off is listed, too, without attempts.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use datastore_api::{Attempt, RunKey, Sha256};
 use futures::TryStreamExt as _;
+use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use super::{Store, StoreError, backend, index_prefix, parse, run_prefix};
 
 /// So many attempts are remembered before all are forgotten; forgetting one costs a listing.
 const REMEMBERED: usize = 4096;
+/// How long an attempt that was found with objects is taken to be in the index without a second look; `gc`
+/// deletes no entry of a run that has changed within its `--min-age`.
+const TRUSTED: Duration = Duration::from_mins(1);
 const HEX_DIGITS: usize = 16;
 
+/// Attempts that are in the index of runs, as far as this process knows.
+pub(super) type Indexed = HashMap<Path, Entry>;
+
+/// What is known of the index entry of an attempt.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    /// This process has written it there.
+    Written(Path),
+    /// The attempt had objects at this time, so whoever stored them has written it.
+    Found(Instant),
+}
+
 impl Store {
-    /// Sees to it that a run is found, before the first object of an attempt is put.
-    pub(super) async fn index(&self, run: &RunKey, attempt: Attempt) -> Result<(), StoreError> {
+    /// Ensures that a run is in the index, before the first object of an attempt is stored. An entry that is
+    /// returned was written before: [`Store::restore_entry`] finds out whether it is still there, which need
+    /// not be awaited before the object is stored.
+    pub(super) async fn index(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+    ) -> Result<Option<Path>, StoreError> {
         let path = parse(&format!("{}/{attempt}", run_prefix(run)))?;
-        if self.is_indexed(&path) {
-            return Ok(());
+        if let Some(known) = self.indexed_entry(&path) {
+            return Ok(known);
         }
         let _turn = self.turn(&path).await;
-        if self.is_indexed(&path) {
-            return Ok(());
+        if let Some(known) = self.indexed_entry(&path) {
+            return Ok(known);
         }
-        if self.objects.list(Some(&path)).try_next().await.map_err(backend)?.is_none() {
-            self.index_now(run).await?;
-        }
+        let is_new = self.objects.list(Some(&path)).try_next().await.map_err(backend)?.is_none();
+        let entry = if is_new {
+            Entry::Written(self.index_now(run).await?)
+        } else {
+            Entry::Found(Instant::now())
+        };
         let mut indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         if indexed.len() >= REMEMBERED {
             indexed.clear();
         }
-        indexed.insert(path);
-        Ok(())
+        indexed.insert(path, entry);
+        Ok(None)
     }
 
-    fn is_indexed(&self, path: &Path) -> bool {
-        self.indexed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
+    /// Writes an index entry anew if it is gone: `gc` may have deleted the run, in another process.
+    pub(super) async fn restore_entry(&self, entry: &Path, run: &RunKey) -> Result<(), StoreError> {
+        match self.objects.head(entry).await {
+            Err(object_store::Error::NotFound { .. }) => {
+                let content = if is_plain(run.run.as_ref()) { "" } else { run.run.as_ref() };
+                self.put_own(entry, content.to_owned().into_bytes().into()).await
+            }
+            found => found.map(drop).map_err(backend),
+        }
     }
 
-    async fn index_now(&self, run: &RunKey) -> Result<(), StoreError> {
+    /// Whether an attempt is known to be in the index; with the entry that this process has written.
+    fn indexed_entry(&self, path: &Path) -> Option<Option<Path>> {
+        let indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        match indexed.get(path)? {
+            Entry::Written(entry) => Some(Some(entry.clone())),
+            Entry::Found(at) => (at.elapsed() < TRUSTED).then_some(None),
+        }
+    }
+
+    async fn index_now(&self, run: &RunKey) -> Result<Path, StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_millis()).unwrap_or_default();
         let (entry, content) = entry(now, run.run.as_ref());
         let prefix = index_prefix(run.namespace.as_ref(), run.layer.as_ref());
         let path = parse(&format!("{prefix}/{entry}"))?;
         // Its name says what is in it: to put it twice is to put it once.
-        self.put_own(&path, content.into_bytes().into()).await
+        self.put_own(&path, content.into_bytes().into()).await?;
+        Ok(path)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join};
 use futures::{FutureExt as _, Stream, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{
@@ -65,9 +65,10 @@ impl Store {
         let path = key.path()?;
         let (store, key) = (self.clone(), key.clone());
         let upload = async move {
+            let mut indexed = None;
             if let Key::File(run, attempt, _) = key {
-                let indexed = timeout(patience(0), store.index(&run, attempt)).await;
-                indexed.map_err(backend)??;
+                let entry = timeout(patience(0), store.index(&run, attempt)).await;
+                indexed = entry.map_err(backend)??.map(|entry| (entry, run));
             }
             let (form, sealing) = store.sealing()?;
             let hasher = Hasher::default();
@@ -82,7 +83,12 @@ impl Store {
                 form,
                 sealing,
             };
-            store.upload(&path, terms, incoming).await
+            let restored = async {
+                let Some((entry, run)) = &indexed else { return Ok(()) };
+                timeout(patience(0), store.restore_entry(entry, run)).await.map_err(backend)?
+            };
+            let (sha256, ()) = try_join(store.upload(&path, terms, incoming), restored).await?;
+            Ok(sha256)
         };
         ToItsEnd::of(upload, &self.uploads).await
     }

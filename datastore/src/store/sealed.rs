@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datastore_api::{File, PlanFormat};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectMeta;
 use object_store::path::Path;
@@ -12,7 +13,8 @@ use super::get::ByteStream;
 use super::record::{Known, get_version};
 use super::{Inner, Store, StoreError, backend};
 use crate::seal::{
-    AtRest, BLOCK, Form, HEAD, Key, Opening, Sealing, TAIL, looks_sealed, may_be_sealed, plain_size,
+    AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, may_be_sealed,
+    plain_size, reading,
 };
 
 /// What a store needs for it.
@@ -81,9 +83,11 @@ impl Store {
                     return Ok((Form::Plain, meta.size));
                 };
                 let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
-                let is_sealed = looks_sealed(key, &head, meta.size, size);
-                let form = Form::Cbc(Some(size), None);
-                Ok(if is_sealed { (form, size) } else { (Form::Plain, meta.size) })
+                match reading(key, signature(&meta.location), &head, meta.size, size) {
+                    Reading::Plain => Ok((Form::Plain, meta.size)),
+                    Reading::Encrypted => Ok((Form::Cbc(Some(size), None), size)),
+                    Reading::Ambiguous => Err(StoreError::Ambiguous(meta.location.clone())),
+                }
             }
             (None, _) => Ok((Form::Plain, meta.size)),
         }
@@ -108,6 +112,16 @@ impl Store {
         let opened = stored.map_ok(move |piece| opening.open(&piece));
         let some = opened.try_filter(|piece| std::future::ready(!piece.is_empty()));
         Ok(some.boxed())
+    }
+}
+
+/// What the artifact at this path must begin with, if that is known.
+fn signature(path: &Path) -> Option<Signature> {
+    match super::Key::at(path.as_ref())? {
+        super::Key::Bundle(_) => Some(Signature::Bundle),
+        super::Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
+        super::Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
+        super::Key::File(..) | super::Key::Applied(_) => None,
     }
 }
 
