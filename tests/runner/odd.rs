@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::RUNNER;
 use crate::checkout::git;
@@ -178,4 +178,19 @@ fn a_file_system_without_locks_is_refused_before_any_work_where_locks_matter() {
     // Where nothing is shared, locks are not needed.
     assert_eq!(run(&["plan"]).code, 0);
     assert!(sandbox.is_clean());
+}
+
+/// It came to its end, and its annotations wait for another process: not for ever, and not deaf.
+#[test]
+fn a_locked_manifest_keeps_no_signal_from_a_runner_whose_apply_is_done() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let manifest = std::fs::File::open(sandbox.work().join("layer.yaml")).unwrap();
+    manifest.lock().unwrap();
+    let args = ["apply", "--no-plan", "--layer", "layer.yaml", "--grace", "300ms"];
+    let runner = sandbox.start(None, &[&args[..], &["--result", "result.json"]].concat());
+    eventually("the apply is done", || runner.said("apply is done"));
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_ne!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(crate::json(sandbox.read("result.json").as_bytes())["applied"], "unplanned");
 }

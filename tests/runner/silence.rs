@@ -1,9 +1,9 @@
 //! A datastore that accepts and never answers: it is given up after `--datastore-timeout`, over all retries and all
 //! that comes after, and whoever waits reads what for.
 
-use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
-use crate::RUNNER;
+use crate::{RUNNER, json};
 
 /// One that never answers requests of this method whose path and query have this part.
 async fn silent(method: &'static str, part: &'static str) -> (TestDatastore, FaultyDatastore) {
@@ -42,6 +42,36 @@ async fn a_silent_datastore_is_given_up_at_every_step_of_a_plan() {
         let asked = silent.seen().iter().filter(|seen| seen.contains(part)).count();
         assert!(asked <= 3, "{part}: asked {asked} times: {}", ended.stderr);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_whose_datastore_falls_silent_is_applied() {
+    let (_datastore, silent) = silent("PUT", "/api/").await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let args = ["apply", "--no-plan", "--layer", "layer.yaml", "--datastore-timeout", "1s"];
+    let args = [&args[..], &["--run", "r", "--result", "result.json"]].concat();
+    let ended = sandbox.run_with(&silent.url, &args);
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert!(ended.stderr.contains("no answer came and no byte moved for 1 s"), "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-date: "), "{}", ended.stderr);
+    assert_eq!(json(sandbox.read("result.json").as_bytes())["applied"], "unplanned");
+}
+
+/// A minute of patience is more than a pod has.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_signal_an_apply_does_not_wait_for_a_silent_datastore_and_is_applied() {
+    let (_datastore, silent) = silent("PUT", "/api/").await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let args = ["apply", "--no-plan", "--layer", "layer.yaml", "--grace", "1s"];
+    let args = [&args[..], &["--run", "r", "--result", "result.json"]].concat();
+    let runner = sandbox.start(Some(&silent.url), &args);
+    eventually("the end of the apply waits", || silent.seen().iter().any(|s| s.starts_with("PUT")));
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert!(!ended.stderr.contains("no byte moved for 60 s"), "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-date: "), "{}", ended.stderr);
+    assert_eq!(json(sandbox.read("result.json").as_bytes())["applied"], "unplanned");
 }
 
 #[test]
