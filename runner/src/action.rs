@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use datastore_api::client::Upload;
 use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
@@ -26,6 +26,7 @@ use crate::provider_mirror::{cli_config, own_files};
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
+use crate::terragrunt;
 use crate::tool::Tool;
 use crate::tool_path::with_tools;
 use crate::version::{self, ToolName, VersionError};
@@ -340,7 +341,7 @@ impl Run<'_> {
     ) -> Result<Summary, RunError> {
         let mut tool = *tool;
         let since = self.report.started.into();
-        let ran_in = tool.terragrunt.and_then(|_| terragrunt_directory(tool.dir, since));
+        let ran_in = tool.terragrunt.and_then(|_| terragrunt::ran_in(tool.dir, since));
         match self.step_into("show json", &tool.show_json(bin), json).await {
             Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
                 // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
@@ -602,28 +603,6 @@ fn no_provider(output: &str) -> bool {
     let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
     contains(&["Failed to query available provider packages", "Failed to install provider"])
         && !contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"])
-}
-
-/// Where terragrunt has just run the tool, if that is in its cache: it writes its list of copied files
-/// anew each time. `since` is when the run started.
-fn terragrunt_directory(dir: &Path, since: SystemTime) -> Option<PathBuf> {
-    let mut newest = None;
-    // The cache has a directory for each working directory, and in it one for each source.
-    let mut to_do = vec![(dir.join(".terragrunt-cache"), 8)];
-    while let Some((dir, depth)) = to_do.pop() {
-        let manifest = fs::metadata(dir.join(".terragrunt-module-manifest"));
-        if let Ok(time) = manifest.and_then(|manifest| manifest.modified()) {
-            newest = newest.max(Some((time, dir.clone())));
-        }
-        let is_kept = |name: &std::ffi::OsStr| name != ".terraform" && name != ".git";
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_dir && depth > 0 && is_kept(&entry.file_name()) {
-                to_do.push((entry.path(), depth - 1));
-            }
-        }
-    }
-    newest.filter(|(time, _)| *time >= since).map(|(_, dir)| dir)
 }
 
 /// Puts the plan where the caller wants it: 0600, whole or not at all.

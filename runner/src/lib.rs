@@ -19,6 +19,7 @@ mod release;
 mod report;
 mod scratch;
 mod telemetry;
+mod terragrunt;
 mod tool;
 mod tool_path;
 pub mod version;
