@@ -11,8 +11,9 @@ use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 
-use crate::artifacts::{Artifacts, Entry, Note};
-use crate::checkout::{self, CheckoutError, Site, Source, Workspace};
+use crate::applied::AppliedError;
+use crate::artifacts::{Artifacts, Entry, OpenError};
+use crate::checkout::{self, CheckoutError, Site, Workspace};
 use crate::config::Environment;
 use crate::diagnostics::Diagnostics;
 use crate::failure::Failure;
@@ -23,6 +24,7 @@ use crate::plan::{PlanError, Summary};
 use crate::planned::{self, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
 use crate::provider_mirror::{cli_config, own_files};
+use crate::record::Record;
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::scratch::Scratch;
@@ -48,6 +50,10 @@ pub(crate) enum RunError {
     Planned(#[from] PlannedError),
     #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Applied(AppliedError),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error("the annotations could not be written ({annotations})")]
@@ -107,81 +113,76 @@ impl Run<'_> {
         let (job, signals) = (self.job, self.signals);
         match &job.action {
             Action::Plan { .. } => {
-                let (artifacts, ready) = tokio::join!(signals.or(open(job)), self.prepare());
+                let (artifacts, code) = tokio::join!(signals.or(open(job)), self.check_out());
                 // The datastore first: with it, whatever else failed can be stored.
                 self.artifacts = artifacts.map_err(RunError::Stopped)??;
-                self.plan(&mut ready?).await
+                let mut ready = self.initialize(code?).await?;
+                self.plan(&mut ready).await
             }
             Action::Apply(from) => {
                 let opened = async {
                     let artifacts = open(job).await?;
-                    let notes = match &artifacts {
-                        Some(artifacts) => artifacts.notes().await?,
+                    let records = match &artifacts {
+                        Some(artifacts) => artifacts.applied().await?,
                         None => Vec::new(),
                     };
-                    Ok::<_, RunError>((artifacts, notes))
+                    Ok::<_, RunError>((artifacts, records))
                 };
-                // Whoever does not know the notes stores nothing that could replace one.
-                let (artifacts, notes) = signals.or(opened).await.map_err(RunError::Stopped)??;
+                // Without the records nothing is stored: it could replace one.
+                let (artifacts, records) =
+                    signals.or(opened).await.map_err(RunError::Stopped)??;
                 self.artifacts = artifacts;
-                Box::pin(self.apply_once(from, &notes)).await
+                Box::pin(self.apply_once(from, records)).await
             }
         }
     }
 
-    /// Applies, unless a note says that it was done. `notes` are those of this run, the latest first.
-    async fn apply_once(&mut self, from: &Apply, notes: &[Note]) -> Result<(), RunError> {
+    /// Applies, unless a record says that it was done. `records` are those of this run, the latest first.
+    async fn apply_once(&mut self, from: &Apply, mut records: Vec<Record>) -> Result<(), RunError> {
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
-        // The run of a pod is one order, however it may be worded by now.
-        if let Some(note) = notes.first().filter(|_| job.pod) {
-            return self.applied_before(from, note).await;
+        // The run of a pod is one order, however it may be worded by now. Elsewhere a name may be used
+        // again with another plan.
+        let unplanned = matches!(from, Apply::Unplanned(_));
+        if job.pod || unplanned && !job.again {
+            if !records.is_empty() {
+                return self.applied_before(from, records.swap_remove(0)).await;
+            }
+            if unplanned && let Some((dir, record)) = self.unsent_record(None) {
+                self.send_unsent(&dir).await;
+                return self.applied_before(from, record).await;
+            }
         }
         let artifacts = self.artifacts.clone();
-        let attempt = artifacts.as_ref().map(Artifacts::attempt);
-        if let Some(note) = notes.iter().find(|note| Some(note.attempt) == attempt) {
-            // It would be replaced by what is stored of a failure.
-            self.report.note(note);
-        }
-        let found = signals.or(found(job, from, artifacts.as_ref(), scratch));
-        let (found, ready) = tokio::join!(found, self.prepare());
-        let Found { plan, sum } = found.map_err(RunError::Stopped)??;
-        // Elsewhere a name may be used again: it is the same only with the same plan.
-        let same = |note: &&Note| plan.as_ref().is_some_and(|plan| note.is_of(plan.sha256));
-        if let Some(note) = notes.iter().find(same) {
-            return self.applied_before(from, note).await;
+        let found = async {
+            let found = found(job, from, artifacts.as_ref(), scratch).await?;
+            let earlier = match (&found.plan, &artifacts) {
+                (Some(plan), Some(artifacts)) => artifacts.applied_plan(plan.sha256).await?,
+                _ => None,
+            };
+            Ok::<_, RunError>((found, earlier))
+        };
+        let prepared = async {
+            let code = self.check_out().await?;
+            self.initialize(code).await
+        };
+        let (found, ready) = tokio::join!(signals.or(found), prepared);
+        let (Found { plan, sum }, earlier) = found.map_err(RunError::Stopped)??;
+        if let Some(plan) = plan.as_ref().map(|plan| plan.sha256) {
+            let same = records.into_iter().find(|record| record.is_of(plan));
+            if let Some(record) = same.or(earlier) {
+                return self.applied_before(from, record).await;
+            }
+            if let Some((dir, record)) = self.unsent_record(Some(plan)) {
+                self.send_unsent(&dir).await;
+                return self.applied_before(from, record).await;
+            }
         }
         self.report.plan = plan;
         self.apply(&mut ready?, sum).await
     }
 
-    /// An attempt did it, and could not say so: that takes neither code nor tool.
-    async fn applied_before(&mut self, from: &Apply, note: &Note) -> Result<(), RunError> {
-        self.report.note(note);
-        if let Source::Bundle(bundle) = &self.job.source {
-            self.report.revision = Some(bundle.revision.to_string());
-        }
-        let line =
-            format!("attempt {} has applied this: nothing to do but to note it", note.attempt);
-        tracing::info!("{line}");
-        self.log.line(&line)?;
-        let mut sum = note.applied.parse().ok();
-        if sum.is_none() {
-            let file = self.scratch.join(PLAN_FILE);
-            let ordered = planned::sum_of_the_ordered(from, self.artifacts.as_ref(), &file);
-            sum = self.signals.or(ordered).await.map_err(RunError::Stopped)?.unwrap_or_else(
-                |error| {
-                    tracing::warn!("the sum of the plan is not known: {error}");
-                    None
-                },
-            );
-        }
-        let sum = sum.map(Sha256::to_base64).or_else(|| annotated_sum(self.job));
-        self.applied(sum).await
-    }
-
-    /// Code and tool, initialized. Meanwhile the datastore is asked; if that fails, nothing but an
-    /// init was for nothing.
-    async fn prepare(&mut self) -> Result<Ready, RunError> {
+    /// The code, and the tool that its version asks for.
+    async fn check_out(&mut self) -> Result<Ready, RunError> {
         let job = self.job;
         let site = Site {
             environment: self.environment,
@@ -206,7 +207,11 @@ impl Run<'_> {
         let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
         let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
         env.push(("PATH".to_owned(), path));
-        let mut ready = Ready { workspace, installed, terragrunt, env, mirrored };
+        Ok(Ready { workspace, installed, terragrunt, env, mirrored })
+    }
+
+    /// Initializes the code.
+    async fn initialize(&mut self, mut ready: Ready) -> Result<Ready, RunError> {
         // Terragrunt initializes by itself: an init of ours would do without mock outputs, say.
         if ready.terragrunt.is_none() {
             self.step_past_mirror(&mut ready, "init", init).await?;
@@ -306,8 +311,9 @@ impl Run<'_> {
         let artifacts = self.artifacts.clone();
         let ahead = async {
             Ok::<_, RunError>(match &artifacts {
-                Some(artifacts) => artifacts.create(&bin_file).await,
-                None => Ok(()),
+                // A finished plan is replaced whole: not before the renderings are there.
+                Some(artifacts) if !artifacts.is_kept() => Some(artifacts.create(&bin_file).await),
+                _ => None,
             })
         };
         // Whatever ends the one ends the other.
@@ -365,7 +371,7 @@ impl Run<'_> {
         &mut self,
         first: &Entry,
         rest: &[Entry],
-        ahead: Result<(), ClientError>,
+        ahead: Option<Result<(), ClientError>>,
     ) -> Result<(), RunError> {
         let Some(artifacts) = &mut self.artifacts else {
             self.report.succeeded(exit_code(&self.job.action, self.report.outcome));
@@ -398,7 +404,7 @@ impl Run<'_> {
         }
     }
 
-    async fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
+    pub(crate) async fn write(&self, annotations: &Annotations) -> Result<(), RunError> {
         let Some(layer) = &self.job.layer else { return Ok(()) };
         let written = self.signals.within(self.last_words(), layer.annotate(annotations)).await;
         written
@@ -424,10 +430,7 @@ impl Run<'_> {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
         self.step_past_mirror(ready, "apply", program).await?;
-        let plan = self.report.plan.as_ref();
-        self.report.applied =
-            Some(plan.map_or_else(|| UNPLANNED.to_owned(), |plan| plan.sha256.to_string()));
-        self.applied(sum).await
+        self.has_applied(sum).await
     }
 
     /// The state file, if it is removed with the run's own directory.
@@ -436,40 +439,6 @@ impl Run<'_> {
         let Environment { tf_data_dir, tf_workspace, .. } = self.environment;
         let (data, workspace_name) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
         Initialized { dir: &workspace.dir, data, workspace: workspace_name }.lost_with(removed)
-    }
-
-    /// The apply has succeeded, and nothing may cause a second one: the word of it goes out first,
-    /// and one thing that fails does not keep the others from being done. `sum` becomes `apply-sum`.
-    async fn applied(&mut self, sum: Option<String>) -> Result<(), RunError> {
-        self.report.outcome = Outcome::Applied;
-        self.report.succeeded(0);
-        if let Some(artifacts) = &self.artifacts {
-            artifacts.put_report_soon(&self.report).await;
-        }
-        let revision = self.report.revision.as_deref();
-        let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
-        let written = self.write(&annotations).await;
-        let stored = match &self.artifacts {
-            Some(artifacts) => {
-                let short = (File::Plan(PlanFormat::Short), Upload::bytes("Apply Successful"));
-                let stored = async {
-                    let outcome = artifacts.put_outcome(self.log.path(), &self.report);
-                    let (short, outcome) = tokio::join!(artifacts.put(&short), outcome);
-                    short.and(outcome)
-                };
-                self.signals.within(self.last_words(), stored).await.map_err(RunError::Stopped)
-            }
-            None => Ok(Ok(())),
-        };
-        written?;
-        match stored.and_then(|stored| stored.map_err(RunError::Datastore)) {
-            // Upstream's controllers answer a failure by another apply.
-            Err(lost) if self.job.burrito => {
-                tracing::warn!("applied, but not all of it is stored: {lost}");
-                Ok(())
-            }
-            stored => stored,
-        }
     }
 
     /// Runs one step of the tool with its output shown.
@@ -549,13 +518,10 @@ fn exit_code(action: &Action, outcome: Outcome) -> u8 {
 }
 
 /// Inside the private directory only.
-const PLAN_FILE: &str = "plan.bin";
+pub(crate) const PLAN_FILE: &str = "plan.bin";
 
 /// The variable that names the tool's CLI configuration.
 const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
-
-/// What an apply is noted as, where the tool made its own plan.
-const UNPLANNED: &str = "unplanned";
 
 /// What an apply is about.
 #[derive(Debug)]
@@ -588,7 +554,7 @@ async fn found(
     Ok(Found { plan, sum: sum.map(Sha256::to_base64).or_else(|| annotated_sum(job)) })
 }
 
-fn annotated_sum(job: &Job) -> Option<String> {
+pub(crate) fn annotated_sum(job: &Job) -> Option<String> {
     job.layer.as_ref()?.layer().annotation("plan-sum").map(str::to_owned)
 }
 

@@ -1,19 +1,22 @@
 //! The files of one run in the datastore: under which attempt they go, and which plan is to be applied.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::time::Duration;
 
-use datastore_api::client::{Condition, Upload};
+use datastore_api::client::{Claimed, Condition, Upload};
 use datastore_api::key::AttemptFiles;
 use datastore_api::{
-    ArtifactName, Attempt, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
+    Attempt, ClaimId, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
 };
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
+use crate::failure::chain;
 use crate::job::Place;
-use crate::report::{PlanRecord, PlanReport, Report};
+use crate::record::{Record, applied_key};
+use crate::report::{PlanRecord, Report};
 
 /// A `run.json` of more than this is none.
 const MAX_REPORT: usize = 16 << 20;
@@ -26,13 +29,25 @@ pub(crate) struct Artifacts {
     client: Client,
     run: RunKey,
     attempt: Attempt,
-    /// The attempts so far that left a report.
-    reported: Vec<Attempt>,
+    /// The attempts that had files at the start.
+    stored: Vec<AttemptFiles>,
+    /// Whether a finished plan or an apply is stored under this attempt, whose log and report stay.
+    kept: bool,
     /// Whether Burrito's controllers named the attempt: other plan files under it are replaced, and not
     /// left alone.
     ordered: bool,
-    /// Whether the datastore is Burrito's own, which knows no files but its own.
-    upstream: bool,
+    server: Server,
+}
+
+/// What a datastore knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    /// All that this version of the runner asks for.
+    Current,
+    /// Neither claims nor records of applied plans: it is an older one of Plancha.
+    Older,
+    /// No files but its own: it is Burrito's.
+    Burritos,
 }
 
 /// A plan in the datastore.
@@ -60,20 +75,22 @@ impl fmt::Display for StoredPlan {
     }
 }
 
-/// What an attempt says that it has applied.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    pub(crate) attempt: Attempt,
-    /// The sha256 of the plan, or that there was none.
-    pub(crate) applied: String,
-    pub(crate) plan: Option<PlanReport>,
-    pub(crate) revision: Option<String>,
+/// The attempt cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error("attempt {attempt} of run {run} {why}")]
+    Taken { run: Name, attempt: Attempt, why: &'static str },
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
 }
 
-impl Note {
-    pub(crate) fn is_of(&self, plan: Sha256) -> bool {
-        self.applied == plan.to_string()
-    }
+/// Whether the datastore knows that an apply was made.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// By at least one of its records.
+    pub(crate) known: bool,
+    /// Why one of them is missing.
+    pub(crate) lost: Option<String>,
 }
 
 /// A file and what it will hold.
@@ -81,44 +98,156 @@ pub(crate) type Entry = (File, Upload);
 
 impl Artifacts {
     /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
-    /// us in, is known before hours of work and not after. Where `ordered`, it may be Burrito's own.
+    /// us in, is known before hours of work and not after, and claims an attempt. Where `ordered`, it
+    /// may be Burrito's own.
     pub(crate) async fn open(
         client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
         ordered: bool,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Self, OpenError> {
         let stored = if ordered {
             client.attempts_unless_burritos(&run).await?
         } else {
             Some(client.attempts(&run).await?)
         };
         let upstream = stored.is_none();
+        let stored = stored.unwrap_or_default().attempts;
+        let first = attempt.unwrap_or_else(|| next(&stored));
+        let mut artifacts = Self {
+            client,
+            run,
+            attempt: first,
+            stored,
+            kept: false,
+            ordered,
+            server: if upstream { Server::Burritos } else { Server::Current },
+        };
         if upstream {
             tracing::warn!(
-                "the datastore is not Plancha's: without run.json a retry cannot know of an \
+                "the datastore is not Plancha's: without its records a retry cannot know of an \
                  earlier apply"
             );
+            return Ok(artifacts);
         }
-        let stored = stored.unwrap_or_default().attempts;
-        let attempt = attempt.unwrap_or_else(|| next(&stored));
-        let report = report_file();
-        let has_report =
-            |files: &&AttemptFiles| files.artifacts.iter().any(|file| file.name == report.name());
-        let reported = stored.iter().filter(has_report).map(|files| files.attempt).collect();
-        Ok(Self { client, run, attempt, reported, ordered, upstream })
+        let has_files = artifacts.files(first).is_some();
+        if has_files && !ordered {
+            return Err(artifacts.taken("is already stored"));
+        }
+        if has_files {
+            artifacts.kept = artifacts.is_finished().await?;
+        }
+        match attempt {
+            // The controllers say which number it is; whoever had it before is gone.
+            Some(_) if ordered => drop(artifacts.claim().await?),
+            Some(_) if !artifacts.claim().await? => {
+                return Err(artifacts.taken("is claimed by another run that is under way"));
+            }
+            Some(_) => {}
+            None => artifacts.claim_free().await?,
+        }
+        Ok(artifacts)
     }
 
-    /// What the attempts of this run say that they have applied, the latest first. One of the same
-    /// number is among them: of a pod that was lost before the controller counted it.
-    pub(crate) async fn notes(&self) -> Result<Vec<Note>, ClientError> {
-        let mut notes = Vec::new();
-        for attempt in self.reported.iter().rev().copied() {
-            let Some(record) = self.record_of(&self.run.run, attempt).await? else { continue };
-            let PlanRecord { applied, plan, revision, .. } = record;
-            notes.extend(applied.map(|applied| Note { attempt, applied, plan, revision }));
+    fn taken(&self, why: &'static str) -> OpenError {
+        OpenError::Taken { run: self.run.run.clone(), attempt: self.attempt, why }
+    }
+
+    /// Claims this attempt; `false` if another run holds it.
+    async fn claim(&mut self) -> Result<bool, ClientError> {
+        match self.client.claim(&self.run, self.attempt, &random_id()).await? {
+            Claimed::Ours => Ok(true),
+            Claimed::Another => Ok(false),
+            Claimed::Unsupported => {
+                tracing::warn!(
+                    "the datastore is older than this runner, and cannot claim attempts"
+                );
+                self.server = Server::Older;
+                Ok(true)
+            }
         }
-        Ok(notes)
+    }
+
+    /// Claims this attempt, or the next one that is free.
+    async fn claim_free(&mut self) -> Result<(), ClientError> {
+        while !self.claim().await? {
+            self.attempt = Attempt(self.attempt.0.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    /// The files of an attempt, if it had any at the start.
+    fn files(&self, attempt: Attempt) -> Option<&AttemptFiles> {
+        self.stored.iter().find(|files| files.attempt == attempt && !files.artifacts.is_empty())
+    }
+
+    fn has(&self, attempt: Attempt, name: &str) -> bool {
+        let files = self.files(attempt);
+        files.is_some_and(|files| files.artifacts.iter().any(|file| file.name == name))
+    }
+
+    /// Whether this attempt holds a plan that came to its end, or an apply.
+    async fn is_finished(&self) -> Result<bool, ClientError> {
+        if self.has(self.attempt, APPLIED) {
+            return Ok(true);
+        }
+        if !self.has(self.attempt, REPORT) {
+            return Ok(false);
+        }
+        let record = self.record_of(&self.run.run, self.attempt).await?;
+        let is_plan = self.has(self.attempt, File::Plan(PlanFormat::Bin).name());
+        Ok(record.is_some_and(|record| record.applied.is_some() || is_plan && record.is_finished()))
+    }
+
+    /// What the attempts of this run have applied, the latest first, but older versions' records last.
+    pub(crate) async fn applied(&self) -> Result<Vec<Record>, ClientError> {
+        let (mut records, mut older) = (Vec::new(), Vec::new());
+        for attempt in self.stored.iter().rev().map(|files| files.attempt) {
+            if self.has(attempt, APPLIED) {
+                let file = other(APPLIED);
+                let download = self.client.get_file(&self.run, Some(attempt), &file).await?;
+                if let Some(download) = download {
+                    let json = download.bytes(MAX_REPORT).await?;
+                    records.push(Record::parse(&json).map_err(|reason| unreadable(&reason))?);
+                    continue;
+                }
+            }
+            // As older versions recorded it; a run that only found a record says so, too.
+            if self.has(attempt, REPORT) {
+                let report = self.record_of(&self.run.run, attempt).await?;
+                older.extend(report.and_then(|old| Record::of_report(&self.run, attempt, old)));
+            }
+        }
+        records.append(&mut older);
+        Ok(records)
+    }
+
+    /// The record that a plan of this layer has been applied, whichever run did it.
+    pub(crate) async fn applied_plan(&self, plan: Sha256) -> Result<Option<Record>, ClientError> {
+        if self.server != Server::Current {
+            return Ok(None);
+        }
+        let json = self.client.get_applied(&applied_key(&self.run, plan)).await?;
+        json.map(|json| Record::parse(&json).map_err(|reason| unreadable(&reason))).transpose()
+    }
+
+    /// Records an apply, once for the attempt and once for the plan. It does not wait long: more is to
+    /// be done.
+    pub(crate) async fn record(&self, record: &Record) -> Recorded {
+        if self.server == Server::Burritos {
+            return Recorded { known: false, lost: None };
+        }
+        let for_plan = async {
+            if self.server != Server::Current {
+                return Ok(());
+            }
+            record.store_for_plan(&self.client, &self.run).await
+        };
+        let of_attempt = record.store(&self.client, &self.run, self.attempt);
+        let (attempt, plan) = tokio::join!(soon(of_attempt), soon(for_plan));
+        let is_current = self.server == Server::Current;
+        let by_plan = plan.is_ok() && is_current && record.plan_sha256().is_some();
+        Recorded { known: attempt.is_ok() || by_plan, lost: attempt.err().or(plan.err()) }
     }
 
     pub(crate) fn attempt(&self) -> Attempt {
@@ -145,23 +274,46 @@ impl Artifacts {
         }
     }
 
+    /// Stores a file, but never in place of that of a finished plan or an apply.
+    pub(crate) async fn put_unless_kept(&self, entry: &Entry) -> Result<(), ClientError> {
+        if !self.kept {
+            return self.put(entry).await;
+        }
+        let (file, upload) = entry;
+        let created =
+            self.client.put_file(&self.run, self.attempt, file, upload, Condition::Create).await;
+        match created {
+            Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
+                tracing::info!("{} of attempt {} stays as it is", file.name(), self.attempt);
+                Ok(())
+            }
+            created => created,
+        }
+    }
+
     /// Stores why the run failed, where Burrito's controllers look for its result.
     pub(crate) async fn put_reason(&self, reason: &str) -> Result<(), ClientError> {
         let short = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
-        self.put(&short).await
+        self.put_unless_kept(&short).await
     }
 
     /// Stores all plan files under one attempt: this one, or the next free one when other files are
-    /// there. `ahead` is what became of the first of them, which was sent ahead.
+    /// there. `ahead` is what became of the first of them, if it was sent ahead.
     pub(crate) async fn create_all(
         &mut self,
         first: &Entry,
         rest: &[Entry],
-        mut ahead: Result<(), ClientError>,
+        ahead: Option<Result<(), ClientError>>,
     ) -> Result<(), ClientError> {
+        let mut created = match ahead {
+            Some(created) => created,
+            None => self.create(first).await,
+        };
         let mut moves = 0;
         loop {
-            let stored = match ahead {
+            // The plan is another now: what is stored beside it must be, too.
+            self.kept &= created.is_err();
+            let stored = match created {
                 Ok(()) => try_join_all(rest.iter().map(|file| self.create(file))).await.map(drop),
                 Err(error) => Err(error),
             };
@@ -171,6 +323,7 @@ impl Artifacts {
                 {
                     moves += 1;
                     self.attempt = next(&self.client.attempts(&self.run).await?.attempts);
+                    self.claim_free().await?;
                     tracing::info!(
                         "other plan files are there: storing as attempt {}",
                         self.attempt
@@ -178,7 +331,7 @@ impl Artifacts {
                 }
                 stored => return stored,
             }
-            ahead = self.create(first).await;
+            created = self.create(first).await;
         }
     }
 
@@ -189,7 +342,7 @@ impl Artifacts {
         run: &Name,
         attempt: Option<Attempt>,
     ) -> Result<Option<StoredPlan>, ClientError> {
-        if self.upstream {
+        if self.server == Server::Burritos {
             return Ok(Some(StoredPlan { run: run.clone(), attempt, record: None }));
         }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
@@ -239,7 +392,7 @@ impl Artifacts {
         run: &Name,
         attempt: Attempt,
     ) -> Result<Option<PlanRecord>, ClientError> {
-        let (run_key, file) = (self.sibling(run), report_file());
+        let (run_key, file) = (self.sibling(run), other(REPORT));
         let download = self.client.get_file(&run_key, Some(attempt), &file).await?;
         let Some(download) = download else { return Ok(None) };
         match serde_json::from_slice(&download.bytes(MAX_REPORT).await?) {
@@ -251,29 +404,32 @@ impl Artifacts {
         }
     }
 
+    /// Stores the log.
+    pub(crate) async fn put_log(&self, log: &Path) -> Result<(), ClientError> {
+        self.put_unless_kept(&(File::Log, Upload::file(log).await?)).await
+    }
+
     /// Stores the log and the report side by side.
     pub(crate) async fn put_outcome(&self, log: &Path, report: &Report) -> Result<(), ClientError> {
-        let log = async { self.put(&(File::Log, Upload::file(log).await?)).await };
-        let (log, report) = tokio::join!(log, self.put_report(report));
+        let (log, report) = tokio::join!(self.put_log(log), self.put_report(report));
         log.and(report)
     }
 
     /// Stores the report.
     pub(crate) async fn put_report(&self, report: &Report) -> Result<(), ClientError> {
-        if self.upstream {
+        if self.server == Server::Burritos {
             return Ok(());
         }
-        self.put(&(report_file(), Upload::bytes(report.to_json()))).await
+        self.put_unless_kept(&(other(REPORT), Upload::bytes(report.to_json()))).await
     }
 
-    /// Stores the report, but does not wait long: an apply was made, and more is to be done.
-    pub(crate) async fn put_report_soon(&self, report: &Report) {
-        const LIMIT: Duration = Duration::from_secs(10);
-        match tokio::time::timeout(LIMIT, self.put_report(report)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("run.json is not stored yet: {error}"),
-            Err(_) => tracing::warn!("run.json is not stored yet: the datastore takes too long"),
-        }
+    /// Whether log and report of this attempt stay unless its plan is replaced.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     fn sibling(&self, run: &Name) -> RunKey {
@@ -286,7 +442,18 @@ pub(crate) async fn leave_reason(place: &Place, reason: &str) {
     const LIMIT: Duration = Duration::from_secs(10);
     let Place { datastore, run, attempt } = place;
     let (file, upload) = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
-    let stored = datastore.put_file(run, *attempt, &file, &upload, Condition::Replace);
+    let stored = async {
+        // An earlier pod of the same number may have left a plan: its text stays.
+        let stored = datastore.attempts_unless_burritos(run).await?.unwrap_or_default().attempts;
+        let mut files = stored.iter().filter(|files| files.attempt == *attempt);
+        let bin = File::Plan(PlanFormat::Bin);
+        if files.any(|files| {
+            files.artifacts.iter().any(|file| [bin.name(), APPLIED].contains(&&*file.name))
+        }) {
+            return Ok(());
+        }
+        datastore.put_file(run, *attempt, &file, &upload, Condition::Replace).await
+    };
     match tokio::time::timeout(LIMIT, stored).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!("the reason is not stored: {error}"),
@@ -294,9 +461,32 @@ pub(crate) async fn leave_reason(place: &Place, reason: &str) {
     }
 }
 
-fn report_file() -> File {
-    let name: ArtifactName = "run.json".parse().expect("a valid name");
-    File::Other(name)
+const REPORT: &str = "run.json";
+/// The record of an apply, created once.
+pub(crate) const APPLIED: &str = "applied.json";
+
+/// A file of ours.
+pub(crate) fn other(name: &str) -> File {
+    File::Other(name.parse().expect("a valid name"))
+}
+
+fn unreadable(reason: &str) -> ClientError {
+    let call = format!("the record of an apply, {APPLIED}");
+    ClientError::Answer { call, reason: reason.to_owned() }
+}
+
+/// What became of an upload that more is waiting for.
+async fn soon(upload: impl Future<Output = Result<(), ClientError>>) -> Result<(), String> {
+    const LIMIT: Duration = Duration::from_secs(10);
+    match tokio::time::timeout(LIMIT, upload).await {
+        Ok(stored) => stored.map_err(|error| chain(&error)),
+        Err(_) => Err(format!("the datastore takes longer than {} s", LIMIT.as_secs())),
+    }
+}
+
+fn random_id() -> ClaimId {
+    let random = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}", random(), random()).parse().expect("hex digits are a valid id")
 }
 
 fn next(stored: &[AttemptFiles]) -> Attempt {

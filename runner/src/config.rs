@@ -117,6 +117,7 @@ fn is_overruled(arg: &Arg, given: &[OsString]) -> bool {
     let over: &[&str] = match arg.get_id().as_str() {
         "plan" => &["--no-plan", "--plan-file"],
         "datastore" => &["--plan-file"],
+        "again" => &["--plan", "--plan-file"],
         "offline" => &["--refresh"],
         _ => &[],
     };
@@ -145,6 +146,11 @@ Examples:
   runner apply --plan-file plan.bin                    a plan from a file, without a datastore
   runner apply --no-plan                               plan and apply in one, unseen")]
     Apply(Box<ApplyArgs>),
+    /// Send what could not be stored after an apply: first the record of the apply, then the other files
+    #[command(after_help = "\
+An apply that succeeded, but could not store all of its files, keeps them in a private directory and prints
+this command. It replaces nothing in the datastore, and removes what was sent. You can repeat it.")]
+    Upload(UploadArgs),
     /// Print the version that a directory asks for, and with --json why
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
@@ -211,6 +217,23 @@ pub struct ApplyArgs {
     /// Apply what a fresh plan says, without a stored one (Burrito's applyWithoutPlanArtifact)
     #[arg(long, conflicts_with = "plan_file")]
     pub no_plan: bool,
+    /// Apply without a stored plan although this run has been applied before
+    #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
+    pub again: bool,
+}
+
+/// `runner upload`
+#[derive(Debug, Args)]
+pub struct UploadArgs {
+    /// The directory with the files that were not sent
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Where artifacts are stored.
+    #[command(flatten)]
+    pub datastore: DatastoreArgs,
+    /// Certificates to trust besides the system's, in PEM
+    #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// What plan and apply share.
@@ -248,7 +271,8 @@ pub struct RunArgs {
     /// Name of this run [default: <layer>-<action>-<5 random>]
     #[arg(long, env = "PLANCHA_RUN", help_heading = "Identity", value_name = "NAME")]
     pub run: Option<Name>,
-    /// Number of this attempt [default: one past the highest stored, 0 for a new run]
+    /// Number of this attempt; refused if it is stored already [default: one past the highest stored or
+    /// claimed, 0 for a new run]
     #[arg(long, env = "PLANCHA_ATTEMPT", help_heading = "Identity", value_name = "N")]
     pub attempt: Option<Attempt>,
 

@@ -9,6 +9,8 @@ use datastore_api::ClientError;
 use reqwest::StatusCode;
 
 use crate::action::RunError;
+use crate::applied::AppliedError;
+use crate::artifacts::OpenError;
 use crate::checkout::CheckoutError;
 use crate::diagnostics::Diagnostic;
 use crate::job::JobError;
@@ -17,6 +19,7 @@ use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
 use crate::report::Outcome;
+use crate::unsent::UploadError;
 use crate::version::{ToolName, VersionError};
 
 /// A run, or another command, that did not do what was ordered.
@@ -148,7 +151,17 @@ impl From<&RunError> for Failure {
             RunError::Checkout(cause) => cause.into(),
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
-            RunError::Datastore(cause) => Self::of_datastore(cause, error),
+            RunError::Datastore(cause) | RunError::Open(OpenError::Datastore(cause)) => {
+                Self::of_datastore(cause, error)
+            }
+            RunError::Open(OpenError::Taken { .. }) => Self::new(Kind::Config, error)
+                .next_step("leave out --attempt for the next free one, or name another"),
+            RunError::Applied(AppliedError::Unannotated { next, .. }) => {
+                Self::new(Kind::Unclassified, error).next_step(next)
+            }
+            RunError::Applied(AppliedError::Unsent { next, .. }) => {
+                Self::new(Kind::Datastore, error).next_step(next)
+            }
             RunError::Tool { errors, .. } => {
                 let summary = errors.first().map(Diagnostic::to_string).unwrap_or_default();
                 let next = if summary.contains("No value for required variable") {
@@ -175,6 +188,28 @@ impl From<&RunError> for Failure {
                  by --work-dir",
             ),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
+        }
+    }
+}
+
+impl From<&UploadError> for Failure {
+    fn from(error: &UploadError) -> Self {
+        match error {
+            UploadError::Directory { .. } | UploadError::Client(_) => {
+                Self::new(Kind::Config, error)
+            }
+            UploadError::Usage(_) => Self::new(Kind::Usage, error),
+            UploadError::Datastore(cause) => Self {
+                next: Some(
+                    "run the same command again: what was sent is not sent twice".to_owned(),
+                ),
+                ..Self::of_datastore(cause, error)
+            },
+            UploadError::Others { .. } => Self::new(Kind::Datastore, error).next_step(
+                "nothing was replaced; compare the files, and delete the directory if you do not \
+                 need them",
+            ),
+            UploadError::Io(_) => Self::new(Kind::Unclassified, error),
         }
     }
 }
@@ -358,7 +393,7 @@ fn datastore_kind(error: &ClientError) -> Kind {
 
 /// The error and its causes, on one line. Some libraries print their causes *and* return them from
 /// `source()`; a cause already told is not told again.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -23,6 +23,7 @@ use crate::version::ToolName;
 
 /// One order to plan or apply a root module.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag or a fact of its own")]
 pub(crate) struct Job {
     pub(crate) action: Action,
     /// Namespace, layer and run.
@@ -47,6 +48,8 @@ pub(crate) struct Job {
     pub(crate) tools: ToolArgs,
     pub(crate) options: PlanOptions,
     pub(crate) datastore: Option<Client>,
+    /// Whether an apply without a stored plan is made although this run has been applied.
+    pub(crate) again: bool,
     /// Without a datastore: where the plan goes to, or comes from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,
@@ -146,7 +149,7 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, no_plan } = args;
+        let ApplyArgs { run, plan, no_plan, again } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
@@ -174,9 +177,16 @@ impl Job {
                      the plan was made; an apply takes them only with --no-plan".to_owned(),
                 ));
             }
+            if again && from != Apply::Unplanned(None) {
+                return Err(JobError::Usage(
+                    "--again repeats an apply that makes its own plan (--no-plan); a stored plan that \
+                     was applied cannot be applied twice: plan again"
+                        .to_owned(),
+                ));
+            }
             Ok(Action::Apply(from))
         };
-        Self::new(run, burrito, environment, action)
+        Ok(Self { again, ..Self::new(run, burrito, environment, action)? })
     }
 
     fn new(
@@ -199,7 +209,7 @@ impl Job {
         let enabled = layer.and_then(|layer| Merged::new(&layer.spec, &Spec::default()).terragrunt);
         let enabled = enabled.map(|version| (version, "the layer's spec.terragrunt.version"));
         let terragrunt = args.terragrunt.clone().map(|asked| (asked, "--terragrunt")).or(enabled);
-        let datastore = datastore(&args, environment)?;
+        let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         let ours = ours(&args, environment);
         check_outputs(&args, layer_file.as_ref())?;
         let name = match (args.name, layer.and_then(|layer| layer.metadata.name.as_deref())) {
@@ -231,6 +241,7 @@ impl Job {
             tools: args.tools,
             options,
             datastore,
+            again: false,
             plan_file: args.plan_file,
             grace: args.grace,
             ours,
@@ -339,8 +350,13 @@ fn tool(
     Ok((tool, request))
 }
 
-fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>, JobError> {
-    let Some(text) = &args.datastore.datastore else { return Ok(None) };
+/// The datastore that the flags name.
+pub(crate) fn datastore(
+    args: &DatastoreArgs,
+    ca_file: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<Client>, JobError> {
+    let Some(text) = &args.datastore else { return Ok(None) };
     // Neither message shows the text: it may hold a password.
     let text = text.expose_secret();
     if let Some(address) = without_scheme(text) {
@@ -363,9 +379,9 @@ fn datastore(args: &RunArgs, environment: &Environment) -> Result<Option<Client>
             "--datastore{shown} is no http or https URL: write http://HOST or https://HOST"
         )));
     }
-    let mut settings = settings(url, &args.datastore);
-    settings.ca_files.extend(args.tools.ca_file.clone());
-    settings.token = match (&args.datastore.token_file, &environment.token) {
+    let mut settings = settings(url, args);
+    settings.ca_files.extend(ca_file.map(Path::to_owned));
+    settings.token = match (&args.token_file, &environment.token) {
         (Some(file), _) => Token::File(file.clone()),
         (None, Some(token)) => Token::Text(token.clone()),
         (None, None) => Token::None,

@@ -3,6 +3,7 @@
 //! [`run`] is the whole program: an order comes in, an exit code goes out.
 
 mod action;
+mod applied;
 mod artifacts;
 mod checkout;
 pub mod config;
@@ -15,6 +16,7 @@ mod plan;
 mod planned;
 mod process;
 mod provider_mirror;
+mod record;
 mod release;
 mod report;
 mod scratch;
@@ -22,6 +24,7 @@ mod telemetry;
 mod terragrunt;
 mod tool;
 mod tool_path;
+mod unsent;
 pub mod version;
 
 pub use process::guard;
@@ -43,7 +46,7 @@ use crate::config::{Cli, Command, Environment};
 use crate::failure::Failure;
 use crate::job::{Job, Refused};
 use crate::process::{Log, Signals};
-use crate::report::Report;
+use crate::report::{Outcome, Report};
 use crate::scratch::Scratch;
 
 /// Where Kubernetes reads how a container ended, if it put a file there.
@@ -70,6 +73,10 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             // Upstream's start knows no other codes, whatever the program is called.
             let code = order(&action, job, &environment, None).await;
             return ExitCode::from(code.min(1));
+        }
+        Command::Upload(args) => {
+            let sent = unsent::upload(&args, &environment).await;
+            ended(sent.map_err(|error| Failure::from(&error)))
         }
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
         Command::Install(args) => ended(release::install(&args, &environment).await),
@@ -152,7 +159,10 @@ async fn execute(
     }
     let outcome = Box::pin(run.execute()).await;
     let failure = outcome.err().map(|error| Failure::from(&error));
-    if let Some(failure) = &failure {
+    // After an apply all was stored that could be.
+    if let Some(failure) = &failure
+        && run.report.outcome != Outcome::Applied
+    {
         run.report.failed(failure);
         last_words(&run, failure).await;
     }

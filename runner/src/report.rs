@@ -8,11 +8,11 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::artifacts::Note;
 use crate::diagnostics::Diagnostic;
 use crate::failure::Failure;
 use crate::plan::Counts;
 use crate::process::{Ended, private_file};
+use crate::record::Record;
 use crate::release::Installed;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
@@ -151,11 +151,11 @@ impl Report {
         });
     }
 
-    /// An earlier attempt has applied this: whatever is stored from here on says so.
-    pub(crate) fn note(&mut self, note: &Note) {
-        self.applied = Some(note.applied.clone());
-        self.plan.clone_from(&note.plan);
-        self.revision.clone_from(&note.revision);
+    /// An earlier run or attempt has applied this.
+    pub(crate) fn applied_by(&mut self, record: &Record) {
+        self.applied = Some(record.applied.clone());
+        self.plan.clone_from(&record.plan);
+        self.revision.clone_from(&record.revision);
     }
 
     /// Nothing went wrong, or has gone wrong so far.
@@ -166,6 +166,16 @@ impl Report {
     /// It did not do what was ordered.
     pub(crate) fn failed(&mut self, failure: &Failure) {
         self.outcome = failure.outcome();
+        self.because(failure);
+    }
+
+    /// It was applied, but not all that follows an apply could be done.
+    pub(crate) fn applied_but(&mut self, failure: &Failure) {
+        self.outcome = Outcome::Applied;
+        self.because(failure);
+    }
+
+    fn because(&mut self, failure: &Failure) {
         self.exit = failure.exit_code();
         self.class = Some(failure.class().to_owned());
         self.message = Some(failure.message().to_owned());

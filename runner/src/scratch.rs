@@ -7,6 +7,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
@@ -25,6 +26,8 @@ const MIN_AGE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: TempDir,
+    /// The one entry that outlives the run.
+    kept: OnceLock<&'static str>,
     /// Held while the run lives.
     _lock: File,
 }
@@ -45,12 +48,35 @@ impl Scratch {
         if let Err(error) = sweep(&parent) {
             tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
         }
-        Ok(Self { dir, _lock: lock })
+        Ok(Self { dir, kept: OnceLock::new(), _lock: lock })
+    }
+
+    /// Leaves this entry where it is when the run ends, and removes all others.
+    pub(crate) fn keep(&self, name: &'static str) {
+        // A second call names the same entry.
+        let _ = self.kept.set(name);
     }
 
     /// A path in it.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let Some(kept) = self.kept.get() else { return };
+        self.dir.disable_cleanup(true);
+        let Ok(entries) = fs::read_dir(self.dir.path()) else { return };
+        // Without its lock it is not swept either.
+        for entry in entries.flatten().filter(|entry| entry.file_name() != *kept) {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            if let Err(error) = removed {
+                tracing::warn!("{error}");
+            }
+        }
     }
 }
 

@@ -157,10 +157,15 @@ async fn after_the_apply_its_word_goes_out_first_and_a_lost_upload_is_told() {
 
     assert_eq!(ended.code, 10, "{}", ended.stderr);
     let puts = faulty.seen().into_iter().filter(|place| place.starts_with("PUT"));
-    assert!(puts.into_iter().next().unwrap().contains("name=run.json"), "the word goes out first");
+    assert!(
+        puts.into_iter().next().unwrap().contains("name=applied.json"),
+        "the record goes out first"
+    );
     assert!(sandbox.read("layer.yaml").contains("apply-sum: "), "the layer knows all the same");
     let report = Stored::new(&datastore, "default", "hello", "a").artifact("run.json", 0).await;
-    assert!(json(&report)["applied"].is_string());
+    let report = json(&report);
+    assert!(report["applied"].is_string());
+    assert_eq!((&report["outcome"], &report["exit"]), (&"applied".into(), &10.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,13 +228,11 @@ fn noted(datastore: &TestDatastore) -> Sandbox {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != init ] || exit $CODE");
     assert_eq!(again(&sandbox, datastore, "0", PLAN).code, 0);
     let planned = sandbox.read("layer.yaml");
-    let ended = again(&sandbox, datastore, "0", APPLY_0);
+    let ended = again(&sandbox, datastore, "0", APPLY);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     sandbox.write("layer.yaml", &planned);
     sandbox
 }
-
-const APPLY_0: &[&str] = &["apply", "--layer", "layer.yaml", "--run", "a", "--attempt", "0"];
 
 fn again(sandbox: &Sandbox, datastore: &TestDatastore, init: &str, args: &[&str]) -> Ended {
     let mut command = sandbox.command(args);
@@ -242,42 +245,13 @@ fn applies(sandbox: &Sandbox) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_of_the_same_attempt_does_not_erase_that_it_was_applied() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = noted(&datastore);
-    // Not even one that could not read it.
-    let unread = Fault { method: "GET", part: "name=run.json", status: 403, times: usize::MAX };
-    let faulty = FaultyDatastore::before(&datastore.url, vec![unread]).await;
-    assert_eq!(sandbox.run_with(&faulty.url, APPLY_0).code, 5);
-    let missing = ["apply", "--name", "hello", "--run", "a", "--attempt", "0", "--plan", "gone"];
-    assert_eq!(again(&sandbox, &datastore, "0", &missing).code, 8);
-    let report = Stored::new(&datastore, "default", "hello", "a").artifact("run.json", 0).await;
-    assert_eq!(json(&report)["outcome"], "failed");
-    assert!(json(&report)["applied"].is_string());
-
-    let ended = again(&sandbox, &datastore, "0", APPLY);
-    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn to_note_an_earlier_apply_takes_no_init() {
     let datastore = TestDatastore::memory().await;
     let sandbox = noted(&datastore);
-    for args in [APPLY_0, APPLY] {
-        let ended = again(&sandbox, &datastore, "7", args);
+    for _ in 0..2 {
+        let ended = again(&sandbox, &datastore, "7", APPLY);
         assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
-        assert!(ended.stderr.contains("attempt 0 has applied this"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("attempt 0 of run a has applied this"), "{}", ended.stderr);
         assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_without_a_plan_applies_whenever_it_is_asked_to() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    for times in 1..=2 {
-        let nightly = ["apply", "--no-plan", "--name", "x", "--run", "nightly"];
-        let ended = sandbox.run_with(&datastore.url, &nightly);
-        assert_eq!((ended.code, applies(&sandbox)), (0, times), "{}", ended.stderr);
     }
 }

@@ -16,6 +16,7 @@ mod mirrors;
 mod odd;
 mod orphans;
 mod plan;
+mod records;
 mod refusals;
 mod remote;
 mod resolve;

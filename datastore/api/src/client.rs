@@ -234,6 +234,11 @@ impl Client {
         self.0.silence.hurry(timeout);
     }
 
+    /// How it reaches its datastore.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
     /// Stores one file of an attempt.
     pub async fn put_file(
         &self,

@@ -19,6 +19,8 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
     pub cache_home: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`, else `~/.local/state`, else nothing.
+    pub state_home: Option<PathBuf>,
     /// The tool's data directory (`TF_DATA_DIR`).
     pub tf_data_dir: Option<PathBuf>,
     /// The tool's workspace (`TF_WORKSPACE`).
@@ -46,6 +48,7 @@ impl Environment {
         let directory = |name| set(name).map(PathBuf::from);
         let home = directory("HOME");
         let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        let state_home = directory("XDG_STATE_HOME").filter(|path| path.is_absolute());
         let variables = variable_names().filter_map(|name| Some((name, env::var(name).ok()?)));
         let tenv = Tenv::read();
         let surroundings = Surroundings {
@@ -59,6 +62,7 @@ impl Environment {
             tenv,
             path: set("PATH").unwrap_or_default(),
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
+            state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
             home,
             tf_data_dir: directory("TF_DATA_DIR"),
             tf_workspace: env::var("TF_WORKSPACE").ok().filter(|name| !name.is_empty()),

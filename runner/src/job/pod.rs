@@ -109,6 +109,7 @@ impl Job {
             datastore: Some(datastore),
             tools,
             options: PlanOptions::default(),
+            again: false,
             plan_file: None,
             grace: GRACE,
             ours: Vec::new(),

@@ -32,15 +32,15 @@ async fn killed_before_the_annotations(tenant: &Tenant) {
     assert!(runner.said("Apply complete!"));
     runner.signal("KILL");
     assert_eq!(runner.wait().code, -1);
-    let report = parsed(&tenant.stored("apply-1").artifact("run.json", 0).await);
-    assert_eq!(report["applied"], report["plan"]["sha256"], "{report}");
+    let record = parsed(&tenant.stored("apply-1").artifact("applied.json", 0).await);
+    assert_eq!(record["applied"], record["plan"]["sha256"], "{record}");
     assert!(tenant.annotation("apply-sum").await.is_null());
 }
 
 async fn only_noted(tenant: &Tenant, ended: &Ended, attempt: u32) {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(!ended.stdout.contains("Apply complete!"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("attempt 0 has applied this"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("attempt 0 of run apply-1 has applied this"), "{}", ended.stderr);
     assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
     assert_eq!(tenant.annotation("apply-commit").await, tenant.repository.commits[0]);
     assert_eq!(tenant.short("apply-1", attempt).await, "Apply Successful");
@@ -89,7 +89,7 @@ async fn a_note_that_cannot_be_read_is_not_replaced() {
     let tenant = tenant!("unread");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
-    let unread = Fault { method: "GET", part: "name=run.json", status: 403, times: usize::MAX };
+    let unread = Fault { method: "GET", part: "name=applied.json", status: 403, times: usize::MAX };
     let faulty = FaultyDatastore::before(&tenant.datastore.url, vec![unread]).await;
     let ended = tenant.start_through(&faulty.url, "apply", "apply-1");
     assert_eq!(ended.code, 1, "{}", ended.stderr);
@@ -129,6 +129,62 @@ async fn an_upload_that_is_lost_after_an_apply_does_not_fail_it() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("applied, but not all of it is stored"), "{}", ended.stderr);
     assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}
+
+/// A repeated number: the pod was lost, and another came before the controller had counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_pod_of_the_same_number_leaves_the_log_and_the_report_of_a_finished_plan() {
+    let tenant = tenant!("kept");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    assert_eq!(tenant.start("plan", "plan-1").code, 0);
+    let stored = tenant.stored("plan-1");
+    let all = async || {
+        let (report, log) = (stored.artifact("run.json", 0).await, stored.log(0).await);
+        (report, log, stored.plan("short", 0).await, stored.plan("bin", 0).await)
+    };
+    let before = all().await;
+    let fails = tenant.sandbox.path("bin/terraform");
+    let tenant = tenant.fake("exit 1");
+    assert_eq!(tenant.start("plan", "plan-1").code, 1);
+    assert_eq!(all().await, before);
+    std::fs::remove_file(fails).unwrap();
+    // One that replaces the plan replaces them all.
+    assert_eq!(tenant.start("plan", "plan-1").code, 0);
+    let after = all().await;
+    assert!(after.0 != before.0 && after.3 != before.3);
+    assert_eq!(parsed(&after.0)["plan"]["sha256"], datastore_api::Sha256::of(&after.3).to_string());
+}
+
+/// A controller whose layer is not annotated orders the plan again, under another name.
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_that_are_refused_after_an_apply_are_written_by_the_next_order() {
+    let tenant = tenant!("reorder");
+    planned(&tenant, json!({})).await;
+    let refused = Fault { method: "PATCH", part: "", status: 403, times: usize::MAX };
+    let api = FaultyDatastore::before(&tenant.server, vec![refused]).await;
+    let kubeconfig = tenant.kubeconfig("refusing", &api.url, &tenant.token);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let ended = tenant.start_with("apply", "apply-1", &[("KUBECONFIG", kubeconfig)]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(tenant.annotation("apply-sum").await.is_null());
+    tenant.run("apply-2", json!({"run": "plan-1", "attempt": "0"})).await;
+    let ended = tenant.start("apply", "apply-2");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!ended.stdout.contains("Apply complete!"), "{}", ended.stdout);
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+
+    // Without a record another pod would apply again: so this one does not fail.
+    let burritos = FaultyDatastore::burritos(&tenant.datastore.url).await;
+    tenant.run("plan-2", json!({})).await;
+    assert_eq!(tenant.start("plan", "plan-2").code, 0);
+    tenant.run("apply-3", json!({"run": "plan-2", "attempt": "0"})).await;
+    let mut command = tenant.command("apply", "apply-3");
+    command.env("KUBECONFIG", kubeconfig);
+    command.env("BURRITO_DATASTORE_HOSTNAME", burritos.url.authority());
+    let ended = Ended::from(command.output().unwrap());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("annotations could not be written"), "{}", ended.stderr);
 }
 
 /// RN17.

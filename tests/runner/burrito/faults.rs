@@ -185,10 +185,7 @@ async fn upstreams_own_datastore_will_do() {
     let tenant = tenant!("upstream");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
-    let unknown = ["/api/attempts", "/api/artifacts"].into_iter().flat_map(|part| {
-        ["GET", "PUT"].map(|method| Fault { method, part, status: 404, times: ALWAYS })
-    });
-    let upstream = FaultyDatastore::before(&tenant.datastore.url, unknown.collect()).await;
+    let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;
     let ended = tenant.start_through(&upstream.url, "plan", "plan-1");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     for attempt in ["0", ""] {

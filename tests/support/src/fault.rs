@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, SERVER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures::TryStreamExt as _;
@@ -40,21 +41,28 @@ struct Proxy {
     seen: Mutex<Vec<String>>,
     headers: Mutex<Vec<HeaderMap>>,
     garble: bool,
+    /// Whether it knows Burrito's routes alone.
+    burritos: bool,
     http: reqwest::Client,
 }
 
 impl FaultyDatastore {
     /// One in front of `behind`.
     pub async fn before(behind: &Url, faults: Vec<Fault>) -> Self {
-        Self::start(behind, faults, false).await
+        Self::start(behind, faults, false, false).await
+    }
+
+    /// One that knows Burrito's routes alone, and answers others as Burrito's datastore does.
+    pub async fn burritos(behind: &Url) -> Self {
+        Self::start(behind, Vec::new(), false, true).await
     }
 
     /// One that hands out other bytes than it was given, under their headers.
     pub async fn garbling(behind: &Url) -> Self {
-        Self::start(behind, Vec::new(), true).await
+        Self::start(behind, Vec::new(), true, false).await
     }
 
-    async fn start(behind: &Url, faults: Vec<Fault>, garble: bool) -> Self {
+    async fn start(behind: &Url, faults: Vec<Fault>, garble: bool, burritos: bool) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let proxy = Arc::new(Proxy {
@@ -63,6 +71,7 @@ impl FaultyDatastore {
             seen: Mutex::default(),
             headers: Mutex::default(),
             garble,
+            burritos,
             // What is behind may be a Kubernetes API of the tests' own.
             http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
         });
@@ -112,6 +121,11 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     if let Some(status) = fault {
         return (StatusCode::from_u16(status).unwrap(), "a fault of the test's").into_response();
     }
+    let own = ["/api/attempts", "/api/artifacts", "/api/applied", "/api/runs"];
+    if proxy.burritos && own.contains(&request.uri().path()) {
+        let json = [(CONTENT_TYPE, "application/json")];
+        return (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response();
+    }
     let url = proxy.behind.join(&place).unwrap();
     let (parts, body) = request.into_parts();
     let mut headers = parts.headers;
@@ -120,6 +134,9 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();
+    if proxy.burritos {
+        response.headers_mut().unwrap().remove(SERVER);
+    }
     let garble = proxy.garble;
     let bytes = answer.bytes_stream().map_ok(move |piece| match garble {
         true => piece.iter().map(|byte| byte ^ 1).collect(),

@@ -1,0 +1,262 @@
+//! What an apply could not store: a private directory that outlives the run, and the command that sends it.
+//!
+//! `$XDG_STATE_HOME/plancha/unsent/<namespace>/<layer>/<run>/<attempt>` holds the record of the apply
+//! (`applied.json`) from the moment at which the apply has succeeded, and is removed once all is stored. So
+//! a runner that is killed in between leaves the record, too. Where that directory cannot be written, it
+//! is one in the scratch directory, which then stays.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use datastore_api::client::{Condition, Token, Upload};
+use datastore_api::{Client, ClientError, File, Name, PlanFormat, RunKey};
+use fs_err as fs;
+use reqwest::StatusCode;
+
+use crate::artifacts::{APPLIED, other};
+use crate::config::{Environment, UploadArgs};
+use crate::job;
+use crate::process::private_file;
+use crate::record::Record;
+use crate::scratch::Scratch;
+
+/// The directory in the scratch directory.
+const IN_SCRATCH: &str = "unsent";
+
+/// `runner upload` did not send everything.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadError {
+    #[error("{} holds nothing that was not sent: {reason}", .dir.display())]
+    Directory { dir: PathBuf, reason: String },
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Client(String),
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
+    #[error("the datastore already holds another {}; the files stay in {}", .files.join(", "), .dir.display())]
+    Others { dir: PathBuf, files: Vec<&'static str> },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The directory of one attempt.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) dir: PathBuf,
+    /// Whether a later run finds it by its names.
+    pub(crate) is_found: bool,
+}
+
+impl Unsent {
+    /// Keeps the record of an apply, before anything is sent.
+    pub(crate) fn begin(
+        state_home: Option<&Path>,
+        scratch: &Scratch,
+        record: &Record,
+    ) -> io::Result<Self> {
+        let named = state_home
+            .ok_or_else(|| io::Error::other("there is no home directory"))
+            .and_then(|home| create(&of_layer(home, &record.namespace, &record.layer), record));
+        let (dir, is_found) = match named {
+            Ok(dir) => (dir, true),
+            Err(error) => {
+                tracing::debug!("what is not sent would stay in the scratch directory: {error}");
+                let dir = scratch.join(IN_SCRATCH);
+                builder().recursive(true).create(&dir)?;
+                (dir, false)
+            }
+        };
+        let unsent = Self { dir, is_found };
+        unsent.keep(APPLIED, record.to_json().as_bytes())?;
+        Ok(unsent)
+    }
+
+    /// Keeps a file.
+    pub(crate) fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        private_file(&self.dir.join(name))?.write_all(bytes)
+    }
+
+    /// Keeps a copy of a file.
+    pub(crate) fn keep_file(&self, name: &str, from: &Path) -> io::Result<()> {
+        let mut to = private_file(&self.dir.join(name))?;
+        io::copy(&mut fs::File::open(from)?, &mut to).map(drop)
+    }
+
+    /// Lets it outlive the run.
+    pub(crate) fn stay(&self, scratch: &Scratch) {
+        if !self.is_found {
+            scratch.keep(IN_SCRATCH);
+        }
+    }
+
+    /// All was stored: removes it.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        remove(&self.dir)
+    }
+
+    /// The command that sends it, for a shell.
+    pub(crate) fn command(&self, client: &Client, burrito: bool) -> String {
+        let settings = client.settings();
+        let mut words =
+            vec![if burrito { "burrito runner upload" } else { "runner upload" }.to_owned()];
+        words.extend(["--datastore".to_owned(), quoted(settings.url.as_str())]);
+        if let Token::File(file) = &settings.token {
+            words.extend(["--token-file".to_owned(), quoted(&file.to_string_lossy())]);
+        }
+        if let Some(file) = settings.ca_files.first() {
+            words.extend(["--ca-file".to_owned(), quoted(&file.to_string_lossy())]);
+        }
+        words.push(quoted(&self.dir.to_string_lossy()));
+        words.join(" ")
+    }
+}
+
+/// The records of this layer that were kept, and where.
+pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, Record)> {
+    let Some(home) = state_home else { return Vec::new() };
+    let layer = of_layer(home, run.namespace.as_ref(), run.layer.as_ref());
+    let below = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let attempts = below(&layer).into_iter().flat_map(|run| below(&run));
+    let read = |dir: PathBuf| {
+        let json = fs::read(dir.join(APPLIED)).ok()?;
+        match Record::parse(&json) {
+            Ok(record) => Some((dir, record)),
+            Err(reason) => {
+                tracing::warn!("{} cannot be read: {reason}", dir.join(APPLIED).display());
+                None
+            }
+        }
+    };
+    attempts.filter_map(read).collect()
+}
+
+/// Sends what an apply could not store.
+pub(crate) async fn upload(
+    args: &UploadArgs,
+    environment: &Environment,
+) -> Result<(), UploadError> {
+    let client = job::datastore(&args.datastore, args.ca_file.as_deref(), environment);
+    let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
+    let client = client.ok_or_else(|| {
+        UploadError::Usage(
+            "there is no datastore to send it to: name one by --datastore".to_owned(),
+        )
+    })?;
+    let run = send(&client, &args.dir).await?;
+    tracing::info!("everything of {run} is stored; {} is removed", args.dir.display());
+    Ok(())
+}
+
+/// Sends a directory: the record of the apply first. It replaces nothing, and removes what was sent.
+pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadError> {
+    let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
+    let json = fs::read(dir.join(APPLIED)).map_err(|error| unusable(error.to_string()))?;
+    let record = Record::parse(&json).map_err(|reason| unusable(format!("{APPLIED}: {reason}")))?;
+    let run = record.run_key().map_err(|error| unusable(format!("{APPLIED}: {error}")))?;
+    let records = client.attempts_unless_burritos(&run).await?.is_some();
+    if records {
+        record.store(client, &run, record.attempt).await?;
+        record.store_for_plan(client, &run).await?;
+    }
+    let mut others = Vec::new();
+    for (name, file) in files().into_iter().filter(|(name, _)| records || *name != REPORT) {
+        let path = dir.join(name);
+        if !path.exists() {
+            continue;
+        }
+        let upload = Upload::file(&path).await?;
+        match client.put_file(&run, record.attempt, &file, &upload, Condition::Create).await {
+            Ok(()) => fs::remove_file(path)?,
+            Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
+                others.push(name);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !others.is_empty() {
+        return Err(UploadError::Others { dir: dir.to_owned(), files: others });
+    }
+    remove(dir)?;
+    Ok(run)
+}
+
+const REPORT: &str = "run.json";
+
+/// What may lie in a directory beside the record, in the order in which it is sent.
+fn files() -> [(&'static str, File); 3] {
+    let short = File::Plan(PlanFormat::Short);
+    [("run.log", File::Log), ("short.diff", short), (REPORT, other(REPORT))]
+}
+
+fn of_layer(state_home: &Path, namespace: &str, layer: &str) -> PathBuf {
+    state_home.join("plancha/unsent").join(namespace).join(layer)
+}
+
+/// Makes the directory of an attempt, which must not be there yet.
+fn create(layer: &Path, record: &Record) -> io::Result<PathBuf> {
+    // A name is one segment of a path, and neither `.` nor `..`.
+    record.run.parse::<Name>().map_err(io::Error::other)?;
+    let run = layer.join(&record.run);
+    builder().recursive(true).create(&run)?;
+    let dir = run.join(record.attempt.to_string());
+    builder().create(&dir)?;
+    Ok(dir)
+}
+
+fn builder() -> std::fs::DirBuilder {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Removes a directory, and those above it that are ours and empty by then.
+fn remove(dir: &Path) -> io::Result<()> {
+    for name in files().map(|(name, _)| name).into_iter().chain([APPLIED]) {
+        match fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(dir)?;
+    let named = dir.ancestors().nth(4).is_some_and(|root| root.ends_with("plancha/unsent"));
+    let above = if named { 3 } else { usize::from(dir.ends_with(IN_SCRATCH)) };
+    for parent in dir.ancestors().skip(1).take(above) {
+        // One that is not empty belongs to others, too.
+        if fs::remove_dir(parent).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
+        for (word, expected) in [
+            ("/a/b-c", "/a/b-c"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("$x", "'$x'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+}
