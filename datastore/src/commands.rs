@@ -1,4 +1,4 @@
-//! The words that tend a storage: `ls`, `cat`, `reindex`, `check`; `gc` is next door.
+//! The words that tend a storage: `ls`, `cat`, `verify`, `reindex`, `check`; `gc` is next door.
 
 mod sweep;
 
@@ -14,7 +14,7 @@ use crate::StartError;
 use crate::auth::{Gate, NewToken, add_rules};
 use crate::config::{Config, Place, Serve, Setting, Tool};
 use crate::error::chain;
-use crate::store::{Ability, Storage, Store, StoreError};
+use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict};
 use crate::tls::Tls;
 
 /// A word could not be done.
@@ -38,6 +38,14 @@ pub enum CommandError {
     /// The storage does not do what is needed of it.
     #[error("the storage does not do what is needed: {0}")]
     Unfit(String),
+    /// Objects have changed since they were stored.
+    #[error(
+        "{0} of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one"
+    )]
+    Changed(usize),
+    /// Objects could not be read.
+    #[error("{0} of the objects could not be read")]
+    Unread(usize),
     /// Some objects are still there.
     #[error("{0} of the objects could not be deleted")]
     Undeleted(usize),
@@ -54,9 +62,10 @@ impl CommandError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) => 8,
-            Self::Corrupt(_) => 9,
+            Self::Corrupt(_) | Self::Changed(_) => 9,
             Self::Start(error) => error.exit_code(),
-            Self::Storage(..) | Self::Unfit(_) | Self::Undeleted(_) => 10,
+            Self::Storage(..) | Self::Unfit(_) => 10,
+            Self::Undeleted(_) | Self::Unread(_) => 10,
             Self::Output(_) | Self::Token(_) => 1,
         }
     }
@@ -88,6 +97,8 @@ pub async fn run(at: &Place, tool: Tool, out: &mut impl Write) -> Result<(), Com
     match tool {
         Tool::Ls(prefix) => ls(&store, &prefix, out).await?,
         Tool::Cat(key) => cat(&store, &key, out).await?,
+        Tool::Verify(prefix) => verify(&store, &prefix, out).await?,
+        Tool::Accept(key) => accept(&store, &key, out).await?,
         Tool::Gc(rules) => sweep::sweep(&store, &rules, out).await?,
         Tool::Reindex => {
             let made = store.reindex().await;
@@ -115,15 +126,70 @@ async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), Com
     Ok(())
 }
 
+/// Objects that are compared at once.
+const AT_ONCE: usize = 4;
+
+async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| CommandError::Storage("list", error);
+    let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
+    let objects = store.list(directory).map_err(failed)?;
+    let ours = objects.try_filter(|object| {
+        let is_own = object.key.starts_with(".plancha/") && Key::at(&object.key).is_none();
+        std::future::ready(object.key.starts_with(prefix) && !is_own)
+    });
+    let verdicts = ours.map_ok(async |object| {
+        let verdict = store.verify(&object.key).await;
+        Ok((object.key, verdict))
+    });
+    let mut verdicts = std::pin::pin!(verdicts.try_buffered(AT_ONCE));
+    let (mut intact, mut healed, mut changed, mut unverified, mut unread) = (0, 0, 0, 0, 0);
+    while let Some((key, verdict)) = verdicts.try_next().await.map_err(failed)? {
+        let (count, word) = match verdict {
+            Ok(Verdict::Intact) => (&mut intact, None),
+            Ok(Verdict::Gone) => continue,
+            Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
+            Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
+            Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
+            Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
+        };
+        *count += 1;
+        if let Some(word) = word {
+            writeln!(out, "{word} {key}")?;
+        }
+    }
+    let all = intact + healed + changed + unverified + unread;
+    writeln!(
+        out,
+        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread"
+    )?;
+    match (changed, unread) {
+        (0, 0) => Ok(()),
+        (0, unread) => Err(CommandError::Unread(unread)),
+        (changed, _) => Err(CommandError::Changed(changed)),
+    }
+}
+
+async fn accept(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let sha256 = store.accept(key).await.map_err(|error| match error {
+        StoreError::NotFound => CommandError::NoKey(key.to_owned()),
+        error => CommandError::Storage("accept it", error),
+    })?;
+    Ok(writeln!(out, "accepted {key}, sha256 {sha256}")?)
+}
+
 async fn cat(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |error| match error {
         StoreError::NotFound => CommandError::NoKey(key.to_owned()),
         error @ StoreError::Corrupt(_) => CommandError::Corrupt(error),
         error => CommandError::Storage("read", error),
     };
-    let (_, mut bytes) = store.open_key(key).await.map_err(failed)?;
+    let (meta, mut bytes) = store.open_key(key).await.map_err(failed)?;
     while let Some(piece) = bytes.try_next().await.map_err(failed)? {
         out.write_all(&piece)?;
+    }
+    out.flush()?;
+    if !meta.is_verified() {
+        writeln!(io::stderr(), "unverified: no digest of `{key}` is recorded")?;
     }
     Ok(())
 }
@@ -199,7 +265,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
             Some(false) => "no",
             None => "not tried",
         };
-        writeln!(out, "storage can {:<20} {can}", ability.name())?;
+        writeln!(out, "storage can {:<22} {can}", ability.name())?;
     }
     out.flush()?;
     Gate::open(auth.clone()).await.map_err(StartError::Callers)?;

@@ -25,7 +25,7 @@ use clap::error::ErrorKind;
 
 use self::settings::{Outside, Settings, parse};
 use self::values::{Listen, Memory, Of, Time};
-use self::words::{Cat, Flags, Gc, Ls, VERSION, Word};
+use self::words::{Cat, Flags, Gc, Ls, VERSION, Verify, Word};
 use crate::auth::{Auth, NewToken};
 use crate::gc::Rules;
 use crate::limits::{self, Limits};
@@ -71,6 +71,10 @@ pub enum Tool {
     Ls(String),
     /// To write out the object at this key.
     Cat(String),
+    /// To compare the objects whose keys begin so with their digests.
+    Verify(String),
+    /// To record the digest of what is stored at this key now.
+    Accept(String),
     /// To delete what is past its time.
     Gc(Rules),
     /// To write the index of runs anew.
@@ -181,6 +185,8 @@ impl Command {
             }
             Word::Ls(Ls { prefix, at }) => (at, Tool::Ls(prefix)),
             Word::Cat(Cat { key, at }) => (at, Tool::Cat(key)),
+            Word::Verify(Verify { accept: Some(key), at, .. }) => (at, Tool::Accept(key)),
+            Word::Verify(Verify { prefix, at, .. }) => (at, Tool::Verify(prefix)),
             Word::Reindex(at) => (at, Tool::Reindex),
             Word::Gc(gc) => {
                 let rules = rules(&gc)?;

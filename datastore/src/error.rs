@@ -149,6 +149,8 @@ impl ApiError {
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Cursor) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
             Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -194,6 +196,10 @@ impl ApiError {
     }
 }
 
+/// Marks an answer about an object whose stored bytes have changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Damaged;
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, text) = (self.status(), self.text());
@@ -204,6 +210,9 @@ impl IntoResponse for ApiError {
             Route::Own => problem(status, &text),
             _ => plain(status, text),
         };
+        if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
+            response.extensions_mut().insert(Damaged);
+        }
         let headers = response.headers_mut();
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));

@@ -8,12 +8,18 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
+mod abandoned;
 mod claims;
 mod cloud;
+mod connector;
+mod dirs;
+mod disk;
+mod error;
 mod get;
 mod index;
 mod janitor;
 mod metered;
+mod multipart;
 mod objects;
 mod parts;
 mod place;
@@ -25,6 +31,9 @@ mod record;
 mod reindex;
 mod runs;
 mod sealed;
+mod try_uploads;
+mod upload;
+mod verify;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -32,7 +41,6 @@ use std::error::Error;
 use std::fmt;
 use std::fs::DirBuilder;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
-use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -40,7 +48,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
-use datastore_api::{AppliedKey, Attempt, BundleKey, File, RunKey, Sha256};
+use datastore_api::{AppliedKey, Attempt, BundleKey, File, RunKey};
 use futures::StreamExt as _;
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
@@ -52,6 +60,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::claims::{CLAIMS, Claim};
 pub use self::cloud::{Cloud, Provider, Variables};
+pub use self::error::StoreError;
 pub use self::get::{ByteStream, Meta};
 pub use self::metered::Calls;
 pub use self::objects::Object;
@@ -59,10 +68,14 @@ pub use self::place::{INDEX, KnownRuns};
 pub use self::probe::{Ability, ProbeResults};
 pub use self::put::Terms;
 pub(crate) use self::reason::reason;
+pub use self::verify::Verdict;
 
 use crate::memory::Memory;
 
+use self::abandoned::Abandoned;
 use self::cloud::Credentials;
+use self::disk::Disk;
+use self::error::backend;
 use self::index::Indexed;
 use self::metered::Metered;
 use self::parts::Pool;
@@ -102,9 +115,12 @@ pub struct Store(Arc<Inner>);
 #[derive(Clone)]
 pub struct Inner {
     objects: Arc<dyn ObjectStore>,
+    /// The files of a directory, where that is the backend.
+    disk: Option<Disk>,
     /// Listings page by page, where the backend has them; without our prefix.
     pages: Option<Arc<dyn PaginatedListStore>>,
     credentials: Option<Credentials>,
+    abandoned: Option<Abandoned>,
     calls: Calls,
     health: Arc<Health>,
     traits: Traits,
@@ -132,60 +148,8 @@ struct Traits {
     whole: usize,
     /// Bytes of each part above that.
     part: usize,
-    /// Parts that may be on their way while another is gathered; a disk gains nothing by them.
+    /// Parts that may be on their way while another is gathered.
     flying: usize,
-}
-
-/// The artifact could not be had or kept.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// No such artifact.
-    #[error("no such artifact")]
-    NotFound,
-    /// The names are fine one by one, but too much together.
-    #[error("the key `{}...` is longer than {MAX_KEY} bytes", .0.chars().take(80).collect::<String>())]
-    KeyTooLong(String),
-    /// It was to be created, and is there with other content.
-    #[error(
-        "it is already stored with other content, which is kept: store it as another attempt, or without \
-         `If-None-Match` to replace it"
-    )]
-    Exists,
-    /// It was replaced between two looks at it.
-    #[error("it was replaced meanwhile")]
-    Replaced,
-    /// The attempt's number belongs to another run of the runner.
-    #[error("another run has claimed this attempt")]
-    Claimed,
-    /// The caller's upload broke off.
-    #[error("the upload broke off")]
-    Upload(#[source] BoxError),
-    /// The caller's upload is not what it was announced to be.
-    #[error("the body has the sha256 {received}, announced was {announced}")]
-    Digest {
-        /// What the caller said.
-        announced: Sha256,
-        /// What arrived.
-        received: Sha256,
-    },
-    /// The stored bytes are not those that were put.
-    #[error("`{0}` no longer has the sha256 it was stored with")]
-    Corrupt(Path),
-    /// It cannot be decrypted.
-    #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
-    Sealed(Path),
-    /// It may be encrypted or not.
-    #[error(
-        "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
-         recognisable. To decide, store it again: then the datastore records how it is stored"
-    )]
-    Ambiguous(Path),
-    /// The backend has no room left.
-    #[error("no space is left in the storage")]
-    Full(#[source] BoxError),
-    /// The backend is at fault.
-    #[error("the storage backend failed")]
-    Backend(#[source] BoxError),
 }
 
 /// Longer keys leave no room for what is put before them, `<prefix>/.plancha/sha256/`: backends end at 1024.
@@ -269,8 +233,8 @@ impl Store {
                 let inner = Inner::new(opened.objects, Traits::cloud(cloud));
                 let pages = Metered { behind: opened.pages, calls: inner.calls.clone() };
                 let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
-                let credentials = opened.credentials;
-                Ok(Self(Arc::new(Inner { pages, credentials, ..inner })))
+                let (credentials, abandoned) = (opened.credentials, opened.abandoned);
+                Ok(Self(Arc::new(Inner { pages, credentials, abandoned, ..inner })))
             }
         }
     }
@@ -358,10 +322,13 @@ impl Store {
 impl Inner {
     fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
         let calls = Calls::default();
+        let disk = traits.root.as_deref().map(|root| Disk::new(root, calls.clone()));
         Self {
             objects: Arc::new(Metered { behind: objects, calls: calls.clone() }),
+            disk,
             pages: None,
             credentials: None,
+            abandoned: None,
             calls,
             health: Arc::default(),
             traits,
@@ -385,8 +352,8 @@ impl Deref for Store {
 
 impl Traits {
     fn file(root: PathBuf) -> Self {
-        let (whole, part) = (256 * KIB, MIB);
-        Self { root: Some(root), metadata: false, whole, part, ..Self::memory() }
+        let (whole, part, flying) = (256 * KIB, MIB, 2);
+        Self { root: Some(root), metadata: false, whole, part, flying, ..Self::memory() }
     }
 
     fn memory() -> Self {
@@ -423,30 +390,6 @@ impl fmt::Display for Storage {
             Self::Cloud(cloud) => cloud.fmt(f),
         }
     }
-}
-
-impl From<object_store::Error> for StoreError {
-    fn from(error: object_store::Error) -> Self {
-        match error {
-            object_store::Error::NotFound { .. } => Self::NotFound,
-            object_store::Error::Precondition { .. } => Self::Replaced,
-            error => backend(error),
-        }
-    }
-}
-
-/// The backend failed; a full one is told apart wherever the reason stands in the chain.
-fn backend(error: impl Into<BoxError>) -> StoreError {
-    let error = error.into();
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
-    while let Some(error_now) = cause {
-        let kind = error_now.downcast_ref::<io::Error>().map(io::Error::kind);
-        if let Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) = kind {
-            return StoreError::Full(error);
-        }
-        cause = error_now.source();
-    }
-    StoreError::Backend(error)
 }
 
 fn timestamp(meta: &ObjectMeta) -> jiff::Timestamp {
@@ -521,17 +464,5 @@ mod tests {
         let path = Path::parse("k".repeat(MAX_KEY)).unwrap();
         let record = record_path(&path).unwrap();
         assert_eq!(MAX_PREFIX + "/".len() + record.as_ref().len(), 1024);
-    }
-
-    #[test]
-    fn a_full_disk_is_found_at_the_end_of_the_chain() {
-        let generic = |kind: io::ErrorKind| object_store::Error::Generic {
-            store: "LocalFileSystem",
-            source: anyhow::Error::from(io::Error::from(kind)).context("writing").into(),
-        };
-        let full = StoreError::from(generic(io::ErrorKind::StorageFull));
-        assert!(matches!(full, StoreError::Full(_)));
-        let other = StoreError::from(generic(io::ErrorKind::PermissionDenied));
-        assert!(matches!(other, StoreError::Backend(_)));
     }
 }

@@ -24,7 +24,7 @@ use http_body::{Frame, SizeHint};
 use tracing::Instrument as _;
 
 use crate::config::LogFormat;
-use crate::error::{Refused, value};
+use crate::error::{Damaged, Refused, value};
 use crate::metrics::{Ended, Metrics};
 use crate::params::Params;
 use crate::transfer;
@@ -90,6 +90,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     response.headers_mut().insert(REQUEST_ID, value(&id));
     counted.line.status = Some(response.status());
     counted.line.refused = response.extensions().get().map(|Refused(reason)| *reason);
+    counted.line.is_broken = response.extensions().get::<Damaged>().is_some();
     counted.line.is_foreign = response.headers().get(ETAG).is_some_and(transfer::is_foreign);
     response.map(|body| {
         counted.body = body;

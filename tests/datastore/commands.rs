@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use support::TestDatastore;
 
-use crate::http::{RUN, get, noise, stored};
+use crate::http::{RUN, files, get, noise, stored};
 use crate::process::program;
 
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
@@ -90,7 +90,7 @@ async fn cat_ends_with_9_where_the_bytes_have_changed_and_with_8_where_there_are
     let datastore = TestDatastore::temporary().await;
     for size in [5, 3 << 20] {
         stored(&datastore, &plan(0), noise(size, 1)).await;
-        crate::transfer::rot_file(&datastore.root().join(FILE), size - 1, 0);
+        crate::changed::rot_file(&datastore.root().join(FILE), size - 1, 0);
         let output = output(&datastore.root(), &["cat", FILE]);
         assert!(output.stdout.len() < size);
         let (code, _, told) = ended(&output);
@@ -105,10 +105,72 @@ async fn cat_ends_with_9_where_the_bytes_have_changed_and_with_8_where_there_are
 }
 
 #[tokio::test]
+async fn cat_says_unverified_where_no_digest_is_recorded() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    let root = datastore.root();
+    assert_eq!(run(&root, &["cat", FILE]), (0, "12345".into(), String::new()));
+    std::fs::remove_file(root.join(".plancha/sha256").join(FILE)).unwrap();
+    let (code, shown, message) = run(&root, &["cat", FILE]);
+    assert_eq!((code, &*shown), (0, "12345"));
+    assert_eq!(message, format!("unverified: no digest of `{FILE}` is recorded"));
+}
+
+#[tokio::test]
+async fn verify_heals_copies_and_lists_what_has_changed() {
+    let datastore = TestDatastore::temporary().await;
+    for (attempt, size) in [5, 100_000, 3 << 20, 5, 3 << 20, 7].into_iter().enumerate() {
+        stored(&datastore, &plan(u32::try_from(attempt).unwrap()), noise(size, 1)).await;
+    }
+    let at = |attempt: u32| format!("layers/team-a/network/plan-1/{attempt}/plan.json");
+    // A restored backup: everything has another inode.
+    let copy = tempfile::TempDir::new().unwrap();
+    let root = copy.path();
+    for file in files(&datastore.root()) {
+        std::fs::create_dir_all(root.join(&file).parent().unwrap()).unwrap();
+        std::fs::copy(datastore.root().join(&file), root.join(&file)).unwrap();
+    }
+    for changed in [3, 4] {
+        crate::changed::rot_file(&root.join(at(changed)), 0, 0);
+    }
+    std::fs::remove_file(root.join(".plancha/sha256").join(at(5))).unwrap();
+    let (code, shown, message) = run(root, &["verify", "layers/team-a/"]);
+    let mut lines = shown.lines().collect::<Vec<_>>();
+    lines.sort_unstable();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    6 objects: 0 intact, 3 healed, 1 unverified, 2 changed, 0 unread
+    changed layers/team-a/network/plan-1/3/plan.json
+    changed layers/team-a/network/plan-1/4/plan.json
+    healed layers/team-a/network/plan-1/0/plan.json
+    healed layers/team-a/network/plan-1/1/plan.json
+    healed layers/team-a/network/plan-1/2/plan.json
+    unverified layers/team-a/network/plan-1/5/plan.json
+    ");
+    assert_eq!(code, 9);
+    insta::assert_snapshot!(message, @"error: 2 of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one");
+    let (code, shown, _) = run(root, &["cat", &at(3)]);
+    assert_eq!((code, &*shown), (9, ""));
+    for adopted in [3, 4, 5] {
+        let (code, shown, _) = run(root, &["verify", "--accept", &at(adopted)]);
+        let bytes = std::fs::read(root.join(at(adopted))).unwrap();
+        let sha256 = datastore_api::Sha256::of(&bytes);
+        assert_eq!((code, shown), (0, format!("accepted {}, sha256 {sha256}\n", at(adopted))));
+        let output = output(root, &["cat", &at(adopted)]);
+        assert!(output.status.success() && output.stdout == bytes && output.stderr.is_empty());
+    }
+    let (code, shown, _) = run(root, &["verify"]);
+    let all = "6 objects: 6 intact, 0 healed, 0 unverified, 0 changed, 0 unread\n";
+    assert_eq!((code, &*shown), (0, all));
+    assert_eq!(run(root, &["verify", "--accept", "layers/a/b/c/0/plan.bin"]).0, 8);
+}
+
+#[tokio::test]
 async fn a_directory_that_is_not_there_is_not_made() {
     let directory = tempfile::TempDir::new().unwrap();
     let root = directory.path().join("nowhere");
-    for words in [&["ls"][..], &["cat", FILE], &["reindex"], &["gc", "--keep-runs", "1"]] {
+    for words in
+        [&["ls"][..], &["cat", FILE], &["reindex"], &["verify"], &["gc", "--keep-runs", "1"]]
+    {
         let (code, _, told) = run(&root, words);
         assert_eq!((code, told), (8, format!("error: there is no directory {}", root.display())));
     }
@@ -165,11 +227,13 @@ fn check_names_every_setting_and_its_source_and_no_secret() {
     --drain-delay    5s  (--drain-delay)
     --drain-timeout  30s  (default)
     --log-format     json  (PLANCHA_LOG_FORMAT)
-    storage can list                 yes
-    storage can write                yes
-    storage can conditional_create   yes
-    storage can read                 yes
-    storage can delete               yes
+    storage can list                   yes
+    storage can write                  yes
+    storage can conditional_create     yes
+    storage can conditional_multipart  yes
+    storage can multipart_etag         yes
+    storage can read                   yes
+    storage can delete                 yes
     ");
 
     // A cloud that nobody answers for.

@@ -85,7 +85,15 @@ async fn what_the_storage_was_asked_and_can_do_is_told() {
     stored(&datastore, &plan, noise(12 << 20, 1)).await;
     get(&datastore, &plan).await;
     let figures = figures(&datastore).await;
-    for ability in ["list", "write", "conditional_create", "read", "delete"] {
+    for ability in [
+        "list",
+        "write",
+        "conditional_create",
+        "conditional_multipart",
+        "multipart_etag",
+        "read",
+        "delete",
+    ] {
         let can = figures[&format!("datastore_storage_can{{ability=\"{ability}\"}}")];
         assert!((can - 1.0).abs() < 0.1, "{ability}");
     }
@@ -115,15 +123,22 @@ async fn what_is_wrong_with_stored_bytes_is_counted() {
     let plan = format!("plans?{RUN}&attempt=0&format=bin");
     let path = datastore.root().join("layers/team-a/network/plan-1/0/plan.bin");
     stored(&datastore, &plan, noise(1 << 20, 1)).await;
-    crate::transfer::rot_file(&path, 700_000, 1);
+    crate::changed::rot_file(&path, 700_000, 1);
     request(&datastore, Method::GET, &plan).send().await.unwrap().bytes().await.unwrap_err();
     std::fs::write(&path, "theirs").unwrap();
+    assert_eq!(get(&datastore, &plan).await.status, 500, "changed");
+    std::fs::remove_file(
+        datastore.root().join(".plancha/sha256").join(path.strip_prefix(datastore.root()).unwrap()),
+    )
+    .unwrap();
     get(&datastore, &plan).await;
     let figures = figures(&datastore).await;
     let labels = "{route=\"/api/plans\",method=\"GET\",status=\"2xx\",kind=\"bin\"}";
     for name in ["datastore_broken_answers_total", "datastore_foreign_reads_total"] {
         assert!((figures[&format!("{name}{labels}")] - 1.0).abs() < 0.1, "{name}");
     }
+    let refused = format!("datastore_broken_answers_total{}", labels.replace("2xx", "5xx"));
+    assert!((figures[&refused] - 1.0).abs() < 0.1, "a refusal counts as well");
 }
 
 #[tokio::test]

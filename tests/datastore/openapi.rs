@@ -59,6 +59,7 @@ async fn a_parameter_is_required_where_the_document_says_so_and_only_there() {
             let given = query.iter().filter(|(name, _)| name != omitted);
             let given = given.map(|(name, _)| match *name {
                 "format" => "format=bin".to_owned(),
+                "cursor" => "cursor=".to_owned(),
                 name => format!("{name}=1"),
             });
             let rest = path.strip_prefix("/api/").unwrap();

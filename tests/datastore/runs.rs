@@ -127,3 +127,29 @@ async fn a_page_has_its_limits() {
         400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"missing query parameter `layer`"}
     "#);
 }
+
+#[tokio::test]
+async fn a_cursor_of_another_layer_or_none_of_ours_is_400() {
+    for datastore in TestDatastore::each().await {
+        for (layer, run) in [("b", "r1"), ("b", "r2"), ("c", "r1"), ("c", "r2")] {
+            let url = format!("plans?namespace=a&layer={layer}&run={run}&attempt=0");
+            stored(&datastore, &url, "x").await;
+        }
+        let page = get(&datastore, "runs?namespace=a&layer=b&limit=1").await.json();
+        let cursor = page["next"].as_str().unwrap();
+        assert!(cursor.bytes().all(|c| c.is_ascii_hexdigit()), "{cursor}");
+        let ask = async |layer: &str, cursor: &str| {
+            let url = format!("runs?namespace=a&layer={layer}&limit=1&cursor={cursor}");
+            get(&datastore, &url).await
+        };
+        assert_eq!(ask("b", cursor).await.status, 200);
+        for foreign in
+            ["x", "..%2F..%2Fteam-b%2F", "fffffe74301a97fe-r1", "abc.token", &cursor[2..]]
+        {
+            let answer = ask("b", foreign).await;
+            assert_eq!(answer.status, 400, "{foreign}");
+            assert!(answer.text().contains("query parameter `cursor`"), "{}", answer.text());
+        }
+        assert_eq!(ask("c", cursor).await.status, 400, "of another layer");
+    }
+}

@@ -357,9 +357,50 @@ async fn a_copy_of_an_encrypted_object_is_read_with_its_key_and_with_no_other() 
     for at_rest in [AtRest::default(), sealed("another")] {
         assert_eq!(get(&over(&root, at_rest).await, &url).await.status, 500);
     }
-    // What is as long, and something else, is what it is.
+    // What is as long, and something else, is no answer in any form.
     std::fs::write(&file, vec![b'a'; 1040]).unwrap();
-    assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.body, [b'a'; 1040]);
+    assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.status, 500);
+}
+
+#[tokio::test]
+async fn a_power_failure_between_a_record_and_its_object_never_shows_ciphertext() {
+    let root = TempDir::new().unwrap();
+    let url = format!("artifacts?{RUN}&attempt=0&name=a");
+    let (file, record, kept) = (
+        root.path().join("layers/team-a/network/plan-1/0/a"),
+        root.path().join(".plancha/sha256/layers/team-a/network/plan-1/0/a"),
+        root.path().join("kept"),
+    );
+    // Nothing in them would tell that they are encrypted.
+    let (old, new) = (noise(1023, 1), noise(1023, 2));
+    let plain = over(&root, AtRest { encrypts: false, ..sealed(KEY) }).await;
+    let encrypting = over(&root, sealed(KEY)).await;
+    stored(&plain, &url, old.clone()).await;
+    std::fs::hard_link(&file, &kept).unwrap();
+    let record_before = std::fs::read(&record).unwrap();
+    stored(&encrypting, &url, new.clone()).await;
+    let encrypted = std::fs::read(&file).unwrap();
+    assert_ne!(encrypted, new);
+
+    // The record was written, the object not yet renamed.
+    std::fs::hard_link(&file, root.path().join("new")).unwrap();
+    std::fs::rename(&kept, &file).unwrap();
+    let answer = get(&encrypting, &url).await;
+    assert!((answer.status, &answer.body) == (200, &old));
+    assert_eq!(answer.header("etag"), Some(&*etag(&old)));
+
+    // The object was renamed, and the record is still that of the plain one, as an earlier release could leave it.
+    std::fs::rename(root.path().join("new"), &file).unwrap();
+    std::fs::write(&record, record_before).unwrap();
+    for headers in [&[][..], &[("range", "bytes=0-9")]] {
+        let mut read = request(&encrypting, Method::GET, &url);
+        for (name, value) in headers {
+            read = read.header(*name, *value);
+        }
+        assert_eq!(send(read).await.status, 500);
+    }
+    stored(&encrypting, &url, new.clone()).await;
+    assert!(get(&encrypting, &url).await.body == new);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,6 +47,9 @@ pub(super) enum Word {
     /// Write one stored object to standard output, verified
     #[command(after_help = CAT)]
     Cat(Cat),
+    /// Compare stored objects with the digests that they were stored with
+    #[command(after_help = VERIFY)]
+    Verify(Verify),
     /// Delete what is past its time
     #[command(after_help = GC)]
     Gc(Gc),
@@ -115,7 +118,22 @@ Examples:
   datastore cat layers/default/network/r1/0/plan.bin > plan.bin && terraform show plan.bin
 
 The exit code is 8 if there is no such key, and 9 if the bytes are not those that were stored: then what
-was written so far must not be used.";
+was written so far must not be used. Where no digest is recorded, standard error says `unverified`.";
+
+const VERIFY: &str = "\
+Every object is read. A line is printed for each that is not as it was stored:
+
+  healed      the bytes are those that were stored, under another time or inode, as after a restore: the digest
+              record is renewed
+  changed     other bytes; they are served to nobody
+  unverified  no digest is recorded: another program stored it
+
+Examples:
+  datastore verify
+  datastore verify layers/default/network/
+  datastore verify --accept layers/default/network/r1/0/run.log   # you have looked at it, and it is right
+
+The exit code is 9 if an object has changed, 10 if one could not be read.";
 
 const GC: &str = "\
 Each rule deletes by itself: with both, a log is gone once its run is past the last 20 or it is older than
@@ -153,6 +171,20 @@ pub(super) struct Ls {
 pub(super) struct Cat {
     /// The key, as `ls` shows it
     pub(super) key: String,
+    #[command(flatten)]
+    pub(super) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// Only keys that begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(super) prefix: String,
+
+    /// Record the digest of what is stored at this key now, and check nothing else
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    pub(super) accept: Option<String>,
+
     #[command(flatten)]
     pub(super) at: At,
 }

@@ -24,6 +24,8 @@ use object_store::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
+use super::abandoned::Abandoned;
+use super::connector::Connector;
 use super::{BoxError, MAX_PREFIX};
 
 /// Who keeps the objects.
@@ -60,6 +62,8 @@ pub(super) struct Opened {
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// None where requests are not signed.
     pub(super) credentials: Option<Credentials>,
+    /// Where uploads that were left behind can be listed.
+    pub(super) abandoned: Option<Abandoned>,
 }
 
 /// Asks whether credentials can be had at all.
@@ -239,9 +243,12 @@ impl Cloud {
                     .into(),
             ),
             Provider::S3 => {
-                let s3 = Arc::new(self.s3()?);
+                let connector = Connector::s3();
+                let s3 = Arc::new(self.s3(&connector)?);
                 let credentials = Arc::clone(s3.credentials());
-                Ok(self.opened(&s3, asking(credentials)))
+                let client = connector.client.get().cloned();
+                let abandoned = client.map(|client| Abandoned { s3: Arc::clone(&s3), client });
+                Ok(Opened { abandoned, ..self.opened(&s3, asking(credentials)) })
             }
             Provider::Gcs => {
                 let gcs = Arc::new(self.gcs()?);
@@ -266,15 +273,16 @@ impl Cloud {
             Arc::new(PrefixStore::new(Arc::clone(store) as Arc<dyn ObjectStore>, &*self.prefix))
         };
         let credentials = Some(credentials).filter(|_| !self.variables.skip_signature());
-        Opened { objects, pages: Arc::clone(store) as _, credentials }
+        Opened { objects, pages: Arc::clone(store) as _, credentials, abandoned: None }
     }
 
-    fn s3(&self) -> object_store::Result<AmazonS3> {
+    fn s3(&self, connector: &Connector) -> object_store::Result<AmazonS3> {
         let http = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
             .iter()
             .find_map(|name| self.variables.get(name))
             .is_some_and(|url| url.starts_with("http://"));
         let mut builder = AmazonS3Builder::new()
+            .with_http_connector(connector.clone())
             .with_retry(retry())
             .with_client_options(client())
             // TLS protects the body already, and our own sha256 stays with the object.
@@ -286,8 +294,10 @@ impl Cloud {
     }
 
     fn gcs(&self) -> object_store::Result<GoogleCloudStorage> {
-        let mut builder =
-            GoogleCloudStorageBuilder::new().with_retry(retry()).with_client_options(client());
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_http_connector(Connector::gcs())
+            .with_retry(retry())
+            .with_client_options(client());
         for (key, value) in self.variables.typed::<GoogleConfigKey>() {
             builder = builder.with_config(key, value);
         }

@@ -1,26 +1,30 @@
-//! What uploads leave in a directory when the machine loses power, or the process is killed.
+//! What uploads leave behind when the machine loses power, or the process is killed.
 //!
 //! A staged file is named `<name>#<number>`, which no object may be. It is hidden from every listing
-//! of `object_store`, so nobody else would ever remove it.
+//! of `object_store`, so nobody else would ever remove it. Multipart uploads of a bucket are in
+//! `abandoned.rs`.
 
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Store;
+use super::{BoxError, Store};
 
 /// One that nobody has written to for so long belongs to nobody.
 const AGE: Duration = Duration::from_hours(24);
 const EVERY: Duration = Duration::from_hours(1);
 
 impl Store {
-    /// Removes what uploads have left behind, now and every hour, until `shutdown`. Only a directory
-    /// needs that.
+    /// Removes what uploads have left behind, now and every hour, until `shutdown`: staged files of a directory,
+    /// multipart uploads of a bucket.
     pub async fn tidy(self, shutdown: CancellationToken) {
-        let Some(root) = &self.traits.root else { return };
+        if self.traits.root.is_none() && self.abandoned.is_none() {
+            return;
+        }
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -28,14 +32,21 @@ impl Store {
                 _ = ticks.tick() => {}
                 () = shutdown.cancelled() => return,
             }
-            let root = root.clone();
-            let swept = tokio::task::spawn_blocking(move || sweep(&root, SystemTime::now())).await;
-            match swept.map_err(io::Error::other).flatten() {
+            match self.sweep(Timestamp::now()).await {
                 Ok(0) => {}
-                Ok(files) => tracing::info!(files, "removed what uploads had left behind"),
+                Ok(uploads) => tracing::info!(uploads, "removed what uploads had left behind"),
                 Err(error) => tracing::warn!(%error, "cannot look for what uploads left behind"),
             }
         }
+    }
+
+    /// Removes what uploads have left behind a day before `now`, and returns how many.
+    pub async fn sweep(&self, now: Timestamp) -> Result<usize, BoxError> {
+        if let Some(abandoned) = &self.abandoned {
+            return abandoned.sweep(self.below(), now).await;
+        }
+        let Some(root) = self.traits.root.clone() else { return Ok(0) };
+        Ok(tokio::task::spawn_blocking(move || sweep(&root, now.into())).await??)
     }
 }
 

@@ -21,11 +21,11 @@ use object_store::{
 use tokio::time::timeout;
 
 /// A backend that says nothing for so long is given up. What reads is to end within 20 s.
-const SILENCE: Duration = Duration::from_secs(15);
+pub(super) const SILENCE: Duration = Duration::from_secs(15);
 /// The same in the middle of an object: the rest is asked for again.
 const READ_SILENCE: Duration = Duration::from_secs(5);
 /// The parts of a large object are put together in so long.
-const COMPLETION: Duration = Duration::from_mins(10);
+pub(super) const COMPLETION: Duration = Duration::from_mins(10);
 /// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
 const COMMIT: Duration = Duration::from_secs(14);
 const SLOWEST: usize = 64 << 10;
@@ -68,7 +68,8 @@ impl Calls {
         self.within(SILENCE, call, work).await
     }
 
-    async fn within<T>(
+    /// Counts a call, and gives up on it after `limit`.
+    pub(super) async fn within<T>(
         &self,
         limit: Duration,
         call: Call,

@@ -81,8 +81,7 @@ impl Store {
         self.open_path(&parse(key)?).await
     }
 
-    /// Removes the object that lies at `key`, and the record of its digest. One that is not there
-    /// is no error.
+    /// Removes the object at `key`, and the record of its digest. One that is not there is no error.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = parse(key)?;
         let _turn = self.turn(&path).await;
@@ -93,6 +92,9 @@ impl Store {
     pub async fn delete_unchanged(&self, object: &Object) -> Result<bool, StoreError> {
         let path = parse(&object.key)?;
         let _turn = self.turn(&path).await;
+        if let Some(disk) = &self.disk {
+            return Ok(disk.delete(&path, Some(object)).await?);
+        }
         match self.objects.head(&path).await.map_err(StoreError::from) {
             // The answer to a HEAD has no fractions of a second.
             Ok(now)
@@ -179,11 +181,15 @@ impl Store {
     }
 
     async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
-        self.remove(path).await?;
         // Of all that the datastore keeps for itself, only records of applied plans have a digest.
         if path.as_ref().starts_with(".plancha/") && !path.as_ref().starts_with(APPLIED) {
+            return self.remove(path).await;
+        }
+        if let Some(disk) = &self.disk {
+            disk.delete(path, None).await?;
             return Ok(());
         }
+        self.remove(path).await?;
         self.remove_record(path).await
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use object_store::{MultipartUpload, PutPayload};
 use tokio::task::JoinSet;
 
+use super::disk::{Disk, Staged};
 use super::{BoxError, KIB, StoreError, backend};
 
 /// Bytes of each block.
@@ -37,7 +38,7 @@ struct Full {
 
 /// A multipart upload: some parts on their way, and what the next one will be made of.
 pub(super) struct Parts {
-    upload: Box<dyn MultipartUpload>,
+    pub(super) upload: Upload,
     /// Names this upload in what it makes, so that we know it again.
     pub(super) id: String,
     /// The tag of what lay there when it began, if that was asked for.
@@ -46,6 +47,14 @@ pub(super) struct Parts {
     flying: JoinSet<object_store::Result<()>>,
     most: usize,
     blocks: Blocks,
+}
+
+/// Where parts go.
+pub(super) enum Upload {
+    /// An upload of the backend's.
+    Cloud(Box<dyn MultipartUpload>),
+    /// A file, and how much of it is written.
+    File(Disk, Arc<Staged>, u64),
 }
 
 impl Pool {
@@ -133,7 +142,7 @@ impl Parts {
     /// Of `size` bytes each, but the last; up to `most` of them on their way while another is
     /// gathered.
     pub(super) fn new(
-        upload: Box<dyn MultipartUpload>,
+        upload: Upload,
         (id, before): (String, Option<String>),
         (size, most): (usize, usize),
         blocks: Blocks,
@@ -159,7 +168,14 @@ impl Parts {
 
     async fn send(&mut self) -> Result<(), StoreError> {
         let part = self.blocks.take(self.size);
-        self.flying.spawn(self.upload.put_part(part));
+        match &mut self.upload {
+            Upload::Cloud(upload) => self.flying.spawn(upload.put_part(part)),
+            Upload::File(disk, staged, at) => {
+                let (disk, staged, start) = (disk.clone(), Arc::clone(staged), *at);
+                *at += part.content_length() as u64;
+                self.flying.spawn(async move { disk.write(staged, start, part).await })
+            }
+        };
         self.landed(self.most).await
     }
 
@@ -174,17 +190,26 @@ impl Parts {
         Ok(())
     }
 
-    pub(super) async fn complete(&mut self) -> object_store::Result<object_store::PutResult> {
-        self.upload.complete().await
-    }
-
-    /// What is not removed here is invisible all the same, so that it failed is only worth a line.
+    /// Removes what was uploaded.
     pub(super) async fn abort(&mut self) {
         self.flying.shutdown().await;
-        if let Err(error) = self.upload.abort().await {
-            let error: BoxError = error.into();
-            tracing::warn!(%error, "an upload that broke off could not be removed");
+        match &mut self.upload {
+            Upload::Cloud(upload) => abort(&mut **upload).await,
+            Upload::File(disk, staged, _) => warn_of(disk.discard(staged).await),
         }
+    }
+}
+
+/// Removes what was uploaded.
+pub(super) async fn abort(upload: &mut dyn MultipartUpload) {
+    warn_of(upload.abort().await);
+}
+
+/// What stays is invisible all the same, so that it failed is only worth a line.
+fn warn_of(removed: object_store::Result<()>) {
+    if let Err(error) = removed {
+        let error: BoxError = error.into();
+        tracing::warn!(%error, "an upload that broke off could not be removed");
     }
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
 
+use super::try_uploads::Uploads;
 use super::{BoxError, Store, parse, random, reason, timestamp};
 
 /// Something that a backend can do.
@@ -27,6 +28,10 @@ pub enum Ability {
     Write,
     /// To refuse to create an object that is there already.
     Create,
+    /// To do so for a large object, which is uploaded in parts.
+    CreateLarge,
+    /// To name the same `ETag` when a multipart upload is completed as afterwards.
+    Tag,
     /// To read back what was written.
     Read,
     /// To delete it.
@@ -65,6 +70,8 @@ struct State {
     is_down: bool,
     creates: bool,
     succeeded: Option<Instant>,
+    /// Whether it does so for large objects, and names their tags; tried once, since servers do not change.
+    uploads: Option<Uploads>,
     /// Of the object that is tried with.
     name: Option<u64>,
 }
@@ -85,7 +92,15 @@ const SKEW: u64 = 300;
 
 impl Ability {
     /// All of them, in the order in which they are tried.
-    pub const ALL: [Self; 5] = [Self::List, Self::Write, Self::Create, Self::Read, Self::Delete];
+    pub const ALL: [Self; 7] = [
+        Self::List,
+        Self::Write,
+        Self::Create,
+        Self::CreateLarge,
+        Self::Tag,
+        Self::Read,
+        Self::Delete,
+    ];
 
     /// As a label.
     pub fn name(self) -> &'static str {
@@ -93,6 +108,8 @@ impl Ability {
             Self::List => "list",
             Self::Write => "write",
             Self::Create => "conditional_create",
+            Self::CreateLarge => "conditional_multipart",
+            Self::Tag => "multipart_etag",
             Self::Read => "read",
             Self::Delete => "delete",
         }
@@ -109,6 +126,8 @@ impl ProbeResults {
                 list = can(Ability::List),
                 write = can(Ability::Write),
                 conditional_create = can(Ability::Create),
+                conditional_multipart = can(Ability::CreateLarge),
+                multipart_etag = can(Ability::Tag),
                 read = can(Ability::Read),
                 delete = can(Ability::Delete),
                 "storage tried"
@@ -124,6 +143,12 @@ impl ProbeResults {
             tracing::warn!(
                 "this storage overwrites where it was told to create: what is created twice at once \
                  is kept apart within this process, but not between replicas"
+            );
+        } else if can(Ability::CreateLarge) == Some(false) {
+            tracing::warn!(
+                "this storage does not honour a condition on the completion of a multipart upload: artifacts \
+                 above 8 MiB that are created twice at once are kept apart within this process, but not \
+                 between replicas"
             );
         }
     }
@@ -173,7 +198,7 @@ impl Store {
         }
         let error = timeout(PATIENCE, self.list_any()).await.ok()?.err()?;
         let (cause, way_out) = (text(&error), provider.way_out());
-        if server_time(&cause).is_some() {
+        if is_skewed(&cause) {
             // Clocks are often set only after the start.
             return None;
         }
@@ -234,6 +259,16 @@ impl Store {
         self.health.state(|state| state.creates)
     }
 
+    /// Whether it does so when a multipart upload is completed.
+    pub(super) fn creates_large(&self) -> bool {
+        self.health.state(|state| state.creates && state.uploads.is_some_and(|seen| seen.creates))
+    }
+
+    /// Whether the tag that it names then is that of the object.
+    pub(super) fn names_tags(&self) -> bool {
+        self.health.state(|state| state.uploads.is_some_and(|seen| seen.tags))
+    }
+
     /// Tries to list.
     pub async fn try_list(&self) {
         self.try_some(false).await;
@@ -282,7 +317,14 @@ impl Store {
         let done = &mut results.abilities;
         self.list_one().await?;
         done.push((Ability::List, true));
-        let path = self.write_one().await?;
+        let seen = self.health.state(|state| state.uploads);
+        let path = self.path()?;
+        let first = if seen.is_none() {
+            Some(timeout(PATIENCE, self.try_first_upload(&path)).await?)
+        } else {
+            None
+        };
+        self.write_one().await?;
         done.push((Ability::Write, true));
         let again = PutOptions::from(PutMode::Create);
         let again = timeout(STEP, self.objects.put_opts(&path, "second".into(), again)).await?;
@@ -291,10 +333,25 @@ impl Store {
             again?;
         }
         done.push((Ability::Create, creates));
+        let uploads = match (seen, first) {
+            (Some(seen), _) => seen,
+            (None, first) => {
+                let second = self.try_second_upload(&path, first.unwrap_or_default());
+                timeout(PATIENCE, second).await?
+            }
+        };
+        self.health.state(|state| state.uploads = Some(uploads));
+        done.push((Ability::CreateLarge, creates && uploads.creates));
+        done.push((Ability::Tag, uploads.tags));
+        let text = if creates { "first" } else { "second" };
+        if seen.is_none() && !uploads.creates {
+            // It may have been replaced.
+            timeout(STEP, self.objects.put(&path, text.into())).await??;
+        }
         let found = timeout(STEP, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
         let read = timeout(STEP, found.bytes()).await??;
-        if read != if creates { "first" } else { "second" } {
+        if read != text {
             return Err("what was read is not what was written".into());
         }
         done.push((Ability::Read, true));
@@ -306,10 +363,14 @@ impl Store {
     /// Writes the object that is tried with: always the same, so that a storage that takes objects and deletes none
     /// is left with one.
     async fn write_one(&self) -> Result<Path, BoxError> {
-        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
-        let path = parse(&format!(".plancha/probe/{name:016x}"))?;
+        let path = self.path()?;
         timeout(STEP, self.objects.put(&path, "first".into())).await??;
         Ok(path)
+    }
+
+    fn path(&self) -> Result<Path, BoxError> {
+        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
+        Ok(parse(&format!(".plancha/probe/{name:016x}"))?)
     }
 
     async fn list_one(&self) -> Result<(), BoxError> {
@@ -348,11 +409,11 @@ impl Health {
         self.state(|state| {
             results.reason = error.as_deref().map(|error| reason(error));
             results.error = error.map(|error| text(&*error));
-            if let Some(time) = results.error.as_deref().and_then(server_time) {
-                let skew = seconds_since(time);
-                results.skew = Some(skew);
+            if let Some(text) = results.error.as_deref().filter(|text| is_skewed(text)) {
+                results.skew = server_time(text).map(seconds_since);
+                let by = results.skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
                 results.error = Some(format!(
-                    "this machine's clock and the storage's differ by {skew} s, which the storage refuses: set \
+                    "this machine's clock and the storage's differ by {by}, which the storage refuses: set \
                      the clock, by NTP for example"
                 ));
                 results.reason.clone_from(&results.error);
@@ -378,9 +439,14 @@ impl Health {
     }
 }
 
-/// The time on the clock of an S3 that refuses ours.
+/// Whether an S3 refuses our clock.
+fn is_skewed(text: &str) -> bool {
+    text.contains("RequestTimeTooSkewed")
+}
+
+/// The time on its clock, which not every server says.
 fn server_time(text: &str) -> Option<jiff::Timestamp> {
-    let (_, after) = text.split_once("RequestTimeTooSkewed")?.1.split_once("<ServerTime>")?;
+    let (_, after) = text.split_once("<ServerTime>")?;
     after.split_once('<')?.0.parse().ok()
 }
 

@@ -4,30 +4,24 @@
 //! applied may fail, or be told to be there already once it was tried again. So where the answer does
 //! not settle it, what lies there does.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::Sha256;
-use datastore_api::digest::Hasher;
-use futures::future::{BoxFuture, try_join};
-use futures::{FutureExt as _, Stream, TryStreamExt as _};
+use futures::Stream;
+use futures::future::try_join;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectStoreExt as _, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult,
+    Attribute, Attributes, Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, PutResult,
 };
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::metered::patience;
-use super::parts::{Blocks, Parts};
+use super::parts::Blocks;
 use super::record::{FORM, METADATA};
-use super::{BoxError, Key, Provider, Store, StoreError, backend, random};
-use crate::seal::{Form, Sealing};
+use super::upload::{Incoming, Received, ToItsEnd};
+use super::{BoxError, Key, Provider, Store, StoreError, backend};
+use crate::seal::Form;
 
 /// On what terms an object is put.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,14 +33,14 @@ pub struct Terms {
 }
 
 /// So long it may take, after what a put may take, to see what became of it.
-const LOOK: Duration = Duration::from_secs(5);
+pub(super) const LOOK: Duration = Duration::from_secs(5);
 /// Before each further try where the backend says that something is there, and nothing is.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
 /// What a put finds at its place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum There {
+pub(super) enum There {
     Nothing,
     Same,
     Other,
@@ -71,18 +65,9 @@ impl Store {
                 indexed = entry.map_err(backend)??.map(|entry| (entry, run));
             }
             let (form, sealing) = store.sealing()?;
-            let hasher = Hasher::default();
             // What comes with the body stays until the upload has ended.
             let mut body = body;
-            let incoming = Incoming {
-                body: &mut body,
-                hasher,
-                plain: 0,
-                is_over: false,
-                size: 0,
-                form,
-                sealing,
-            };
+            let incoming = Incoming::new(&mut body, form, sealing);
             let restored = async {
                 let Some((entry, run)) = &indexed else { return Ok(()) };
                 timeout(patience(0), store.restore_entry(entry, run)).await.map_err(backend)?
@@ -103,9 +88,9 @@ impl Store {
         while let Some(piece) = incoming.next().await? {
             head.extend(&piece);
             if head.len() > self.traits.whole {
-                let mut parts = self.start_parts(path, terms, head, incoming.form).await?;
+                let mut parts = self.start_parts(path, terms, head, incoming.form()).await?;
                 return match incoming.in_parts(&mut parts, terms).await {
-                    Ok(received) => self.commit_parts(path, terms, parts, received).await,
+                    Ok(received) => self.commit(path, terms, parts, received).await,
                     Err(error) => {
                         parts.abort().await;
                         Err(error)
@@ -127,6 +112,10 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let Received { size, sha256, form, .. } = received;
         let _turn = self.turn(path).await;
+        if let Some(disk) = &self.disk {
+            let put = disk.put(path, bytes, received.version(), terms.create).await;
+            return self.settled_put(path, terms, &received, put).await;
+        }
         // Where the backend cannot create, the turn keeps at least our own puts apart.
         if terms.create && !self.creates() {
             match timeout(LOOK, self.there(path, &received)).await.map_err(backend)?? {
@@ -137,9 +126,6 @@ impl Store {
         }
         let attributes = self.attributes(Some(sha256), form, None);
         let carried = !attributes.is_empty();
-        if !carried {
-            self.announce(path, &received).await?;
-        }
         let put = self.put_whole(path, terms.create, &bytes, attributes, &received).await?;
         if let Some(put) = put
             && !carried
@@ -219,120 +205,42 @@ impl Store {
             && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
     }
 
-    async fn start_parts(
+    /// What became of a put to a directory.
+    pub(super) async fn settled_put(
         &self,
         path: &Path,
         terms: Terms,
-        head: Blocks,
-        form: Form,
-    ) -> Result<Parts, StoreError> {
-        let id = format!("{:016x}{:016x}", random(), random());
-        let attributes = self.attributes(terms.sha256, form, Some(&id));
-        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-        let before = if self.is_azure() { self.tag(path).await } else { None };
-        let upload = self.objects.put_multipart_opts(path, options).await.map_err(backend)?;
-        Ok(Parts::new(upload, (id, before), (self.traits.part, self.traits.flying), head))
-    }
-
-    /// A large object, all of whose parts are there.
-    async fn commit_parts(
-        &self,
-        path: &Path,
-        terms: Terms,
-        mut parts: Parts,
-        received: Received,
-    ) -> Result<Sha256, StoreError> {
-        let Received { size, sha256, form, .. } = received;
-        let _turn = self.turn(path).await;
-        if terms.create {
-            let there = self.there(path, &received).await;
-            if !matches!(there, Ok(There::Nothing)) {
-                parts.abort().await;
-                return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
-            }
-        }
-        if !self.traits.metadata
-            && let Err(error) = self.announce(path, &received).await
-        {
-            parts.abort().await;
-            return Err(error);
-        }
-        let etag = match parts.complete().await {
-            Ok(put) => put.e_tag,
-            Err(error) => {
-                let Some(etag) = self.uploaded(path, &parts.id).await else {
-                    parts.abort().await;
-                    return match self.there_after(path, &received, parts.before, &error).await {
-                        There::Same => Ok(sha256),
-                        There::Other if terms.create => Err(StoreError::Exists),
-                        There::Other => Ok(sha256),
-                        There::Nothing => Err(backend(error)),
-                    };
-                };
-                etag
-            }
-        };
-        if terms.sha256.is_none() || !self.traits.metadata {
-            self.record(path, etag, size, sha256, form).await?;
-        }
-        Ok(sha256)
-    }
-
-    /// Writes down ahead how an encrypted object will lie where none is yet: one whose record was lost in a
-    /// power failure would be taken for plain.
-    async fn announce(&self, path: &Path, received: &Received) -> Result<(), StoreError> {
-        let Received { size, sha256, form, .. } = *received;
-        if form == Form::Plain {
-            return Ok(());
-        }
-        match self.objects.head(path).await {
-            Err(Error::NotFound { .. }) => {
-                self.record_of(path, String::new(), size, sha256, form).await
-            }
-            there => there.map(drop).map_err(backend),
-        }
-    }
-
-    /// The tag of the object that the upload of this id has made, if it has.
-    async fn uploaded(&self, path: &Path, id: &str) -> Option<Option<String>> {
-        let head = self.objects.get_opts(path, GetOptions::new().with_head(true));
-        let found = timeout(LOOK, head).await.ok()?.ok()?;
-        let bears = found.attributes.get(&self.upload_id()).is_some_and(|there| &**there == id);
-        bears.then_some(found.meta.e_tag)
-    }
-
-    /// What has overtaken an upload; nothing, if that is not why it failed.
-    ///
-    /// Whoever puts a blob on Azure removes the parts that others have sent for it. To them it is as
-    /// if they had been first: stored, and replaced at once.
-    async fn there_after(
-        &self,
-        path: &Path,
         received: &Received,
-        before: Option<String>,
-        error: &Error,
-    ) -> There {
-        let removed = self.is_azure() && error.to_string().contains("InvalidBlockList");
-        if !removed || self.tag(path).await == before {
-            return There::Nothing;
+        put: object_store::Result<()>,
+    ) -> Result<Sha256, StoreError> {
+        match put {
+            Ok(()) => Ok(received.sha256),
+            Err(Error::AlreadyExists { .. }) if terms.create => {
+                match self.there(path, received).await? {
+                    There::Same => Ok(received.sha256),
+                    There::Other => Err(StoreError::Exists),
+                    // Deleted in this moment.
+                    There::Nothing => Err(StoreError::Replaced),
+                }
+            }
+            Err(error) => Err(backend(error)),
         }
-        self.there(path, received).await.unwrap_or(There::Nothing)
     }
 
-    /// The tag of what lies there now.
-    async fn tag(&self, path: &Path) -> Option<String> {
-        self.objects.head(path).await.ok()?.e_tag
-    }
-
-    fn is_azure(&self) -> bool {
+    pub(super) fn is_azure(&self) -> bool {
         self.traits.provider == Some(Provider::Azure)
     }
 
     /// What lies at a place where these bytes are to be.
-    async fn there(&self, path: &Path, received: &Received) -> Result<There, StoreError> {
+    pub(super) async fn there(
+        &self,
+        path: &Path,
+        received: &Received,
+    ) -> Result<There, StoreError> {
         let Received { plain, sha256, .. } = *received;
         let meta = match self.look_at_path(path).await {
             Err(StoreError::NotFound) => return Ok(There::Nothing),
+            Err(StoreError::Corrupt(_)) => return Ok(There::Other),
             meta => meta?,
         };
         let there = match meta.sha256 {
@@ -346,14 +254,19 @@ impl Store {
         }
         if meta.sha256.is_none() {
             // Whoever put it has not written its digest down, or could not.
-            self.record_of(path, meta.etag, meta.stored, sha256, meta.form).await?;
+            self.record(path, Some(meta.etag), meta.stored, sha256, meta.form).await?;
         }
         Ok(There::Same)
     }
 
     /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
     /// lies there, and the id of the upload that makes it.
-    fn attributes(&self, sha256: Option<Sha256>, form: Form, upload: Option<&str>) -> Attributes {
+    pub(super) fn attributes(
+        &self,
+        sha256: Option<Sha256>,
+        form: Form,
+        upload: Option<&str>,
+    ) -> Attributes {
         if !self.traits.metadata {
             return Attributes::new();
         }
@@ -364,7 +277,7 @@ impl Store {
     }
 
     /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
-    fn upload_id(&self) -> Attribute {
+    pub(super) fn upload_id(&self) -> Attribute {
         Attribute::Metadata(
             if self.is_azure() { "plancha_upload" } else { "plancha-upload" }.into(),
         )
@@ -374,112 +287,6 @@ impl Store {
     pub(super) async fn put_own(&self, path: &Path, bytes: Bytes) -> Result<(), StoreError> {
         self.objects.put(path, bytes.into()).await.map_err(backend)?;
         Ok(())
-    }
-}
-
-/// Work that goes on when nobody waits for it any more. While somebody does it is done in his task: one of
-/// its own would cost a small put two changes of the core.
-struct ToItsEnd<T: Send + 'static> {
-    work: Option<BoxFuture<'static, T>>,
-    /// So that it is waited for at the end.
-    _under_way: TaskTrackerToken,
-    uploads: TaskTracker,
-    runtime: Handle,
-}
-
-impl<T: Send + 'static> ToItsEnd<T> {
-    fn of(work: impl Future<Output = T> + Send + 'static, uploads: &TaskTracker) -> Self {
-        let (work, runtime) = (Some(work.boxed()), Handle::current());
-        Self { work, _under_way: uploads.token(), uploads: uploads.clone(), runtime }
-    }
-}
-
-impl<T: Send + 'static> Future for ToItsEnd<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let done = ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(done)
-    }
-}
-
-impl<T: Send + 'static> Drop for ToItsEnd<T> {
-    fn drop(&mut self) {
-        // What has panicked cannot go on.
-        if let Some(work) = self.work.take()
-            && !std::thread::panicking()
-        {
-            self.uploads.spawn_on(work, &self.runtime);
-        }
-    }
-}
-
-/// A body, and what is known of it so far.
-struct Incoming<S> {
-    body: S,
-    /// Of what comes in.
-    hasher: Hasher,
-    plain: u64,
-    is_over: bool,
-    /// Of what is stored.
-    size: u64,
-    form: Form,
-    sealing: Option<Sealing>,
-}
-
-/// What was received, as it lies there.
-#[derive(Clone, Copy)]
-struct Received {
-    /// Of what came in.
-    plain: u64,
-    /// Of what lies there.
-    size: u64,
-    /// Of what came in.
-    sha256: Sha256,
-    form: Form,
-}
-
-impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
-    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let piece = self.body.try_next().await.map_err(StoreError::Upload)?;
-        if let Some(piece) = &piece {
-            self.hasher.update(piece);
-            self.plain += piece.len() as u64;
-        }
-        self.is_over = piece.is_none();
-        let stored = match (&mut self.sealing, piece) {
-            (Some(sealing), Some(piece)) => Some(sealing.seal(&piece)),
-            (Some(_), None) => self.sealing.take().map(Sealing::finish),
-            (None, piece) => piece,
-        };
-        self.size += stored.as_ref().map_or(0, Bytes::len) as u64;
-        Ok(stored)
-    }
-
-    /// Sends all that comes, up to its end.
-    async fn in_parts(mut self, parts: &mut Parts, terms: Terms) -> Result<Received, StoreError> {
-        while let Some(piece) = self.next().await? {
-            parts.write(&piece).await?;
-        }
-        parts.flush().await?;
-        self.finish(terms)
-    }
-
-    /// Size and digest, if that is what the caller announced.
-    fn finish(self, terms: Terms) -> Result<Received, StoreError> {
-        let form = self.form.of_size(self.plain);
-        let received = self.hasher.finish();
-        match terms.sha256 {
-            Some(announced) if announced != received => {
-                Err(StoreError::Digest { announced, received })
-            }
-            _ => Ok(Received { plain: self.plain, size: self.size, sha256: received, form }),
-        }
     }
 }
 
@@ -493,12 +300,12 @@ mod tests {
     use futures::stream::{self, BoxStream};
     use object_store::memory::InMemory;
     use object_store::{
-        CopyOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, Result,
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+        PutMultipartOptions, Result,
     };
 
     use super::super::{Inner, Traits};
     use super::*;
-    use crate::seal::AtRest;
 
     /// Refuses some puts.
     struct Refusing<F> {
@@ -604,30 +411,5 @@ mod tests {
                 assert_eq!(there, "ours");
             }
         }
-    }
-
-    #[tokio::test]
-    async fn an_encrypted_object_that_lost_its_record_is_known_all_the_same() {
-        let puts = AtomicUsize::default();
-        // Of its record only the first is written: then the power fails.
-        let refuses = move |path: &Path, _: &PutMode| {
-            if path.as_ref().starts_with(".plancha/sha256/")
-                && puts.fetch_add(1, Ordering::Relaxed) > 0
-            {
-                return Err(Error::Generic { store: "power", source: "failed".into() });
-            }
-            Ok(())
-        };
-        let disk = Refusing { behind: InMemory::new(), refuses };
-        let traits = Traits { metadata: false, ..Traits::memory() };
-        let at_rest = AtRest { key: Some("key".into()), encrypts: true };
-        let store = Store(Arc::new(Inner::new(Arc::new(disk), traits))).at_rest(&at_rest);
-        let key = Key::at("layers/a/b/c/0/notes").unwrap();
-        // Neither text nor a known kind of file, and with the shortest padding.
-        let plain = Bytes::from((0..1023_u32).map(|n| (n * 37 % 251) as u8).collect::<Vec<_>>());
-        let body = stream::iter([Ok(plain.clone())]);
-        store.put(&key, Terms::default(), body).await.unwrap_err();
-        let (_, bytes) = store.open_whole(&key).await.unwrap();
-        assert_eq!(bytes.try_collect::<Vec<_>>().await.unwrap().concat(), plain);
     }
 }

@@ -1,8 +1,10 @@
 //! Pages of a layer's runs.
 //!
 //! S3, Google Cloud Storage and Azure list in the order of keys, page by page, so a page costs the
-//! same however many runs there are; its cursor holds their token. A directory is listed whole.
+//! same however many runs there are. A directory is listed whole. A cursor says where a page ended: by the time
+//! of its last entry, which the page has shown, and by digests, so it reveals no key and nothing of the backend.
 
+use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 
@@ -25,16 +27,28 @@ const REMEMBERED: usize = 100;
 const DIGITS: usize = 12;
 /// Listings for one page, where one brings too few because runs were tried again.
 const LISTINGS: usize = 8;
+/// Entries of one listing that looks for the place where the page before ended.
+const SKIPPED: usize = 1000;
+/// Hex digits of an entry's time, and those by which a layer is known.
+const TIME: usize = 16;
+const LAYER: usize = 8;
 /// Names that are read at once, of runs whose name is no part of their entry.
 const READS: usize = 8;
 
 /// Where a page begins.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cursor {
+    /// The last entry of the page before.
+    after: Option<Place>,
     /// Runs that were shown last, the newest at the end.
     seen: VecDeque<String>,
-    /// The backend's token of the next listing.
-    token: Option<String>,
+}
+
+/// An entry of the index, by its time and the beginning of its digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    time: String,
+    mark: String,
 }
 
 impl Store {
@@ -47,10 +61,15 @@ impl Store {
         after: Option<&str>,
     ) -> Result<Runs, StoreError> {
         let prefix = parse(&index_prefix(namespace.as_ref(), layer.as_ref()))?;
-        let (entries, next) = match &self.pages {
-            Some(pages) => self.page(&**pages, &prefix, limit, after).await?,
-            None => self.page_of_all(&prefix, limit, after).await?,
+        let cursor = match after.filter(|after| !after.is_empty()) {
+            Some(after) => Cursor::parse(after, &prefix).ok_or(StoreError::Cursor)?,
+            None => Cursor::default(),
         };
+        let (entries, next) = match &self.pages {
+            Some(pages) => self.page(&**pages, &prefix, limit, cursor).await?,
+            None => self.page_of_all(&prefix, limit, cursor).await?,
+        };
+        let next = next.and_then(|next| next.text(&prefix));
         let mut runs = Vec::new();
         for some in entries.chunks(READS) {
             let infos = try_join_all(some.iter().map(|entry| self.run_info(&prefix, entry)));
@@ -65,35 +84,34 @@ impl Store {
         pages: &dyn PaginatedListStore,
         prefix: &Path,
         limit: usize,
-        after: Option<&str>,
-    ) -> Result<(Vec<String>, Option<String>), StoreError> {
+        cursor: Cursor,
+    ) -> Result<(Vec<String>, Option<Cursor>), StoreError> {
         let full = format!("{}{prefix}/", self.below());
-        let mut cursor = after.map(Cursor::parse).unwrap_or_default();
-        let mut entries = Vec::new();
-        for _ in 0..LISTINGS {
+        let offset = cursor.after.as_ref().map(|after| format!("{full}{}", after.time));
+        let mut page = Page::new(cursor, limit);
+        let (mut token, mut listings) = (None, 0);
+        while listings < LISTINGS || page.entries.is_empty() {
             let options = PaginatedListOptions {
-                max_keys: Some(limit.saturating_sub(entries.len())),
-                page_token: cursor.token.take(),
+                offset: offset.clone(),
+                max_keys: Some(page.wanted()),
+                page_token: token,
                 ..PaginatedListOptions::default()
             };
-            let page = pages.list_paginated(Some(&full), options).await.map_err(backend)?;
-            cursor.token = page.page_token;
-            let mut found = page.result.objects;
-            // The token is the caller's word: a backend that believes it must not lead elsewhere.
+            let listed = pages.list_paginated(Some(&full), options).await.map_err(backend)?;
+            token = listed.page_token;
+            let mut found = listed.result.objects;
             found.retain(|meta| meta.location.as_ref().starts_with(&full));
             found.sort_by(|a, b| a.location.cmp(&b.location));
-            for entry in found.iter().filter_map(|meta| meta.location.filename()) {
-                if let Some((_, run)) = parse_entry(entry)
-                    && cursor.shows(run)
-                {
-                    entries.push(entry.to_owned());
-                }
+            let names = found.iter().filter_map(|meta| meta.location.filename());
+            match page.take(names, token.is_none()) {
+                Taken::Full => return Ok((page.entries, Some(page.cursor))),
+                Taken::Lost => token = None,
+                Taken::All if token.is_none() => return Ok((page.entries, None)),
+                Taken::All => {}
             }
-            if cursor.token.is_none() || entries.len() >= limit {
-                break;
-            }
+            listings += 1;
         }
-        Ok((entries, cursor.text()))
+        Ok((page.entries, Some(page.cursor)))
     }
 
     /// A page at the price of the whole listing.
@@ -101,8 +119,8 @@ impl Store {
         &self,
         prefix: &Path,
         limit: usize,
-        after: Option<&str>,
-    ) -> Result<(Vec<String>, Option<String>), StoreError> {
+        cursor: Cursor,
+    ) -> Result<(Vec<String>, Option<Cursor>), StoreError> {
         let found = self.entries(prefix).await?;
         let mut entries = found.iter().map(String::as_str).collect::<Vec<_>>();
         entries.sort_unstable();
@@ -110,10 +128,17 @@ impl Store {
         // A run with several attempts stands here for each of them: the newest counts.
         let mut seen = HashSet::new();
         entries.retain(|entry| parse_entry(entry).is_some_and(|(_, run)| seen.insert(run)));
-        entries.retain(|entry| after.is_none_or(|after| *entry > after));
-
+        if let Some(after) = cursor.after {
+            let here = entries.iter().position(|entry| after.meets(entry) == Met::Here);
+            let begin = match here {
+                Some(here) => here + 1,
+                None => entries.partition_point(|entry| after.meets(entry) == Met::Earlier),
+            };
+            entries.drain(..begin);
+        }
         let next = entries.get(limit).and_then(|_| entries.get(limit.checked_sub(1)?));
-        let next = next.map(|entry| (*entry).to_owned());
+        let next =
+            next.map(|entry| Cursor { after: Some(Place::of(entry)), seen: VecDeque::new() });
         Ok((entries.into_iter().take(limit).map(str::to_owned).collect(), next))
     }
 
@@ -171,23 +196,145 @@ fn names(directory: &std::path::Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-impl Cursor {
-    /// `<what was seen>.<token>`; one that we have not made begins at the newest run.
-    fn parse(text: &str) -> Self {
-        let Some((seen, token)) = text.split_once('.') else { return Self::default() };
-        let seen = seen.as_bytes().chunks(DIGITS).map(|mark| String::from_utf8_lossy(mark));
-        Self { seen: seen.map(Into::into).collect(), token: Some(token.to_owned()) }
+/// A page that is being filled.
+struct Page {
+    /// Where the page before ended, if there was one.
+    from: Option<Place>,
+    /// Whether that place was not met yet, and whether entries of its time were passed over meanwhile.
+    is_before: bool,
+    has_skipped: bool,
+    cursor: Cursor,
+    entries: Vec<String>,
+    limit: usize,
+}
+
+/// What became of the entries of a listing.
+enum Taken {
+    /// All were taken.
+    All,
+    /// The page is full.
+    Full,
+    /// The place where the page before ended was deleted: entries of its time were passed over that it has not shown.
+    Lost,
+}
+
+impl Page {
+    fn new(cursor: Cursor, limit: usize) -> Self {
+        let from = cursor.after.clone();
+        let is_before = from.is_some();
+        Self { from, is_before, has_skipped: false, cursor, entries: Vec::new(), limit }
     }
 
-    fn text(self) -> Option<String> {
-        let token = self.token?;
-        Some(format!("{}.{token}", self.seen.into_iter().collect::<String>()))
+    /// How many entries to list next.
+    fn wanted(&self) -> usize {
+        if self.has_skipped && self.is_before {
+            return SKIPPED;
+        }
+        self.limit - self.entries.len() + usize::from(self.is_before)
+    }
+
+    fn take<'a>(&mut self, names: impl Iterator<Item = &'a str>, is_last: bool) -> Taken {
+        for name in names {
+            let Some((_, run)) = parse_entry(name) else { continue };
+            match self.from.as_ref().map_or(Met::Past, |from| from.meets(name)) {
+                Met::Earlier => continue,
+                Met::Here => {
+                    self.is_before = false;
+                    continue;
+                }
+                Met::Same if self.is_before => {
+                    self.has_skipped = true;
+                    continue;
+                }
+                Met::Past if self.is_before && self.has_skipped => return self.lost(),
+                Met::Same | Met::Past => self.is_before = false,
+            }
+            if self.entries.len() >= self.limit {
+                return Taken::Full;
+            }
+            self.cursor.after = Some(Place::of(name));
+            if self.cursor.shows(run) {
+                self.entries.push(name.to_owned());
+            }
+        }
+        match () {
+            () if is_last && self.is_before && self.has_skipped => self.lost(),
+            () if self.entries.len() >= self.limit && !is_last => Taken::Full,
+            () => Taken::All,
+        }
+    }
+
+    /// Begins anew with the first entry of that time. Those that were shown last are known again.
+    fn lost(&mut self) -> Taken {
+        self.is_before = false;
+        Taken::Lost
+    }
+}
+
+/// Where an entry is, seen from the end of the page before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Earlier,
+    /// Of the same time: before or behind it.
+    Same,
+    Here,
+    Past,
+}
+
+impl Place {
+    fn of(entry: &str) -> Self {
+        let time = entry.get(..TIME).unwrap_or_default().to_owned();
+        Self { time, mark: mark(entry) }
+    }
+
+    fn meets(&self, entry: &str) -> Met {
+        match entry.get(..TIME).unwrap_or_default().cmp(self.time.as_str()) {
+            Ordering::Less => Met::Earlier,
+            Ordering::Greater => Met::Past,
+            Ordering::Equal if mark(entry) == self.mark => Met::Here,
+            Ordering::Equal => Met::Same,
+        }
+    }
+}
+
+fn mark(text: &str) -> String {
+    let mut mark = Sha256::of(text.as_bytes()).to_string();
+    mark.truncate(DIGITS);
+    mark
+}
+
+/// What tells the cursors of one layer from those of others.
+fn layer_mark(prefix: &Path) -> String {
+    let mut mark = mark(prefix.as_ref());
+    mark.truncate(LAYER);
+    mark
+}
+
+impl Cursor {
+    /// `<layer><time><digest of the entry><digests of runs that were shown>`; none if it is not from a page of the layer
+    /// at `prefix`.
+    fn parse(text: &str, prefix: &Path) -> Option<Self> {
+        let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        let rest = text.strip_prefix(&*layer_mark(prefix)).filter(|_| is_hex)?;
+        let (time, rest) = rest.split_at_checked(TIME)?;
+        let (mark, rest) = rest.split_at_checked(DIGITS)?;
+        if !rest.len().is_multiple_of(DIGITS) || rest.len() > REMEMBERED * DIGITS {
+            return None;
+        }
+        let seen = rest.as_bytes().chunks(DIGITS).map(|mark| String::from_utf8_lossy(mark));
+        let after = Place { time: time.to_owned(), mark: mark.to_owned() };
+        Some(Self { after: Some(after), seen: seen.map(Into::into).collect() })
+    }
+
+    fn text(self, prefix: &Path) -> Option<String> {
+        let Place { time, mark } = self.after?;
+        let seen = self.seen.into_iter().collect::<String>();
+        Some(format!("{}{time}{mark}{seen}", layer_mark(prefix)))
     }
 
     /// Whether a run is to be shown, which then counts as seen.
     fn shows(&mut self, run: &str) -> bool {
-        let mut mark = Sha256::of(run.as_bytes()).to_string();
-        mark.truncate(DIGITS);
+        let mark = mark(run);
         if self.seen.contains(&mark) {
             return false;
         }
@@ -205,19 +352,26 @@ mod tests {
 
     #[test]
     fn a_cursor_knows_again_what_was_shown_and_where_to_go_on() {
-        let mut cursor = Cursor { token: Some("a.token=/".to_owned()), ..Cursor::default() };
+        let prefix = Path::from("a/b");
+        let after = Some(Place::of("fffffe74301a97fe-r2"));
+        let mut cursor = Cursor { after: after.clone(), ..Cursor::default() };
         assert!(cursor.shows("-r1"));
         assert!(cursor.shows("-r2"));
         assert!(!cursor.shows("-r1"));
-        let mut cursor = Cursor::parse(&cursor.text().unwrap());
-        assert_eq!(cursor.token.as_deref(), Some("a.token=/"));
+        let text = cursor.text(&prefix).unwrap();
+        assert_eq!(Cursor::parse(&text, &Path::from("a/c")), None, "of another layer");
+        let mut cursor = Cursor::parse(&text, &prefix).unwrap();
+        assert_eq!(cursor.after, after);
         assert!(!cursor.shows("-r2"));
         for run in 0..2 * REMEMBERED {
             cursor.shows(&format!("-other-{run}"));
         }
         assert!(cursor.shows("-r2"), "it is forgotten");
-        assert!(cursor.text().unwrap().len() < 1300);
-        assert_eq!(Cursor::default().text(), None);
+        assert!(cursor.text(&prefix).unwrap().len() < 1300);
+        assert_eq!(Cursor::default().text(&prefix), None);
+        for foreign in ["", "x", &text[1..], &text[..text.len() - 1], &text.to_uppercase()] {
+            assert_eq!(Cursor::parse(foreign, &prefix), None, "{foreign}");
+        }
     }
 
     #[test]

@@ -52,7 +52,11 @@ impl Store {
     ) -> Result<(Form, u64), StoreError> {
         let marked = match known {
             Known::Digest(_, form) => Some(*form),
-            Known::Nothing(form) | Known::Another(form) => *form,
+            Known::Nothing(form) => *form,
+            // In a directory a record without a form is that of a plain object.
+            Known::Another(another) => {
+                another.form.or_else(|| self.disk.is_some().then_some(Form::Plain))
+            }
         };
         let sealed = || StoreError::Sealed(meta.location.clone());
         if let Some(Form::Cbc(_, Some(id))) = marked
@@ -67,7 +71,11 @@ impl Store {
             {
                 let tail = self.bytes_of(meta, meta.size.saturating_sub(TAIL as u64)..meta.size);
                 let ends_so = plain_size(key, meta.size, &tail.await?) == Some(size);
-                Ok(if ends_so { (form, size) } else { (Form::Plain, meta.size) })
+                match self.disk {
+                    _ if ends_so => Ok((form, size)),
+                    Some(_) => Err(StoreError::Corrupt(meta.location.clone())),
+                    None => Ok((Form::Plain, meta.size)),
+                }
             }
             (Some(form @ Form::Cbc(Some(size), _)), _) => Ok((form, size)),
             (Some(Form::Plain), _) => Ok((Form::Plain, meta.size)),

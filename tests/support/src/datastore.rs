@@ -74,6 +74,22 @@ impl TestDatastore {
         self.double.as_ref().unwrap()
     }
 
+    /// Two replicas over each storage that several processes may share; or over the storage that
+    /// `PLANCHA_TEST_STORAGE` names.
+    pub async fn replicas() -> Vec<[Self; 2]> {
+        if let Some(storage) = ordered_storage() {
+            return vec![[Self::start(storage.clone()).await, Self::start(storage).await]];
+        }
+        let file = Self::temporary().await;
+        let beside = Self::file(&file.root()).await;
+        let mut pairs = vec![[file, beside]];
+        for double in Self::doubles().await {
+            let beside = double.beside().await;
+            pairs.push([double, beside]);
+        }
+        pairs
+    }
+
     /// One that keeps everything in memory.
     pub async fn memory() -> Self {
         Self::start(Storage::Memory).await

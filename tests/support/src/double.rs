@@ -196,6 +196,21 @@ impl Double {
         self.shared.bucket.lock().unwrap().ignores_conditions = true;
     }
 
+    /// From now on a condition of the completion of an upload is ignored, as many servers do.
+    pub fn ignore_conditions_of_completions(&self) {
+        self.shared.bucket.lock().unwrap().ignores_completions = true;
+    }
+
+    /// From now on a completion is answered another `ETag` than the object has.
+    pub fn mistell_tags(&self) {
+        self.shared.bucket.lock().unwrap().mistells_tags = true;
+    }
+
+    /// From now on a refusal of a clock does not say what time it is.
+    pub fn hide_time(&self) {
+        self.shared.bucket.lock().unwrap().hides_time = true;
+    }
+
     /// Its clock is ahead by so much from now on. S3 refuses requests of more than 15 minutes ago.
     pub fn clock(&self, ahead: SignedDuration) {
         self.shared.bucket.lock().unwrap().ahead = ahead;
@@ -238,6 +253,11 @@ impl Double {
         let mut data = object.data.concat();
         data[at] ^= 1;
         object.data = vec![data.into()];
+    }
+
+    /// Begins a multipart upload, as a process that is then killed.
+    pub fn begin_upload(&self, key: &str) {
+        self.shared.bucket.lock().unwrap().begin(key.to_owned(), Vec::new());
     }
 
     /// How many multipart uploads are neither complete nor given up.

@@ -1,11 +1,13 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `clouds`, `server=S3S-FS`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
 
 #[path = "bench/clouds.rs"]
 mod clouds;
+#[path = "bench/files.rs"]
+mod files;
 #[path = "bench/install.rs"]
 mod install;
 #[path = "bench/memory.rs"]
@@ -44,7 +46,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|resolve|install|transfer|clouds|server=S3S-FS|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|resolve|install|transfer|files|clouds|server=S3S-FS|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -61,6 +63,9 @@ async fn main() {
     }
     if wanted("transfer") {
         transfer(&programs).await;
+    }
+    if wanted("files") {
+        files::files(&programs).await;
     }
     if wanted("clouds") {
         clouds::clouds(&programs).await;

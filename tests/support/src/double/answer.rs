@@ -146,11 +146,19 @@ fn done(shared: &Shared, asked: Asked) -> (axum::http::response::Parts, Vec<Byte
         return (StatusCode::NOT_FOUND.into_response().into_parts().0, vec![body.into()]);
     }
     if shared.dialect == Dialect::S3 && shared.bucket.lock().unwrap().is_skewed() {
-        let body = too_skewed(shared.bucket.lock().unwrap().now());
+        let bucket = shared.bucket.lock().unwrap();
+        let body = if bucket.hides_time {
+            error("RequestTimeTooSkewed")
+        } else {
+            too_skewed(bucket.now())
+        };
         return (StatusCode::FORBIDDEN.into_response().into_parts().0, vec![body.into()]);
     }
     let has = |name| asked.query.contains_key(name);
     let (response, data) = match asked.method {
+        Method::GET if asked.key.is_empty() && has("uploads") => {
+            text(StatusCode::OK, list_uploads(shared, &asked))
+        }
         Method::GET if asked.key.is_empty() => text(StatusCode::OK, list(shared, &asked)),
         Method::POST if has("delete") => text(StatusCode::OK, delete_many(shared, &asked)),
         Method::POST if has("uploads") => text(StatusCode::OK, begin(shared, &asked)),
@@ -192,18 +200,23 @@ fn too_skewed(now: Timestamp) -> String {
 
 fn put(shared: &Shared, asked: Asked) -> (Response, Vec<Bytes>) {
     let mut bucket = shared.bucket.lock().unwrap();
-    let condition = match shared.dialect {
-        Dialect::S3 => asked.headers.get(IF_NONE_MATCH).is_some_and(|value| value == "*"),
-        Dialect::Gcs => {
-            asked.headers.get("x-goog-if-generation-match").is_some_and(|value| value == "0")
-        }
-    };
-    if condition && !bucket.ignores_conditions && bucket.objects.contains_key(&asked.key) {
+    if creates(shared.dialect, &asked.headers)
+        && !bucket.ignores_conditions
+        && bucket.objects.contains_key(&asked.key)
+    {
         return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
     }
     let metadata = metadata(&asked.headers);
     let object = bucket.put(asked.key, asked.body, metadata);
     (told(shared.dialect, StatusCode::OK, &object), Vec::new())
+}
+
+/// Whether a request is only to create.
+fn creates(dialect: Dialect, headers: &HeaderMap) -> bool {
+    match dialect {
+        Dialect::S3 => headers.get(IF_NONE_MATCH).is_some_and(|value| value == "*"),
+        Dialect::Gcs => headers.get("x-goog-if-generation-match").is_some_and(|value| value == "0"),
+    }
 }
 
 /// Headers that come back with the object: only those that users define.
@@ -323,10 +336,16 @@ fn complete(shared: &Shared, asked: &Asked) -> (Response, Vec<Bytes>) {
     let body = String::from_utf8(asked.body.concat()).unwrap();
     let numbers = elements(&body, "PartNumber").map(|number| number.parse().unwrap());
     let named = numbers.zip(elements(&body, "ETag")).collect::<Vec<_>>();
-    let object = shared.bucket.lock().unwrap().complete(&asked.query["uploadId"], &named);
-    match object {
+    let mut bucket = shared.bucket.lock().unwrap();
+    let heeds = !bucket.ignores_conditions && !bucket.ignores_completions;
+    if heeds && creates(shared.dialect, &asked.headers) && bucket.objects.contains_key(&asked.key) {
+        return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
+    }
+    match bucket.complete(&asked.query["uploadId"], &named) {
         Ok(object) => {
-            let tag = escaped(&object.etag());
+            let another =
+                if bucket.mistells_tags { "\"another\"".to_owned() } else { object.etag() };
+            let tag = escaped(&another);
             let told = format!(
                 "<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
             );
@@ -365,6 +384,32 @@ fn list(shared: &Shared, asked: &Asked) -> String {
         write!(xml, "<NextContinuationToken>after:{next}</NextContinuationToken>").unwrap();
     }
     xml + "</ListBucketResult>"
+}
+
+/// One upload on each page, so that pages are tested.
+fn list_uploads(shared: &Shared, asked: &Asked) -> String {
+    let bucket = shared.bucket.lock().unwrap();
+    let query = |name: &str| asked.query.get(name).map_or("", String::as_str);
+    let after = (query("key-marker").to_owned(), query("upload-id-marker").to_owned());
+    let uploads =
+        bucket.uploads.iter().filter(|(_, upload)| upload.key.starts_with(query("prefix")));
+    let mut uploads = uploads
+        .map(|(id, upload)| ((upload.key.clone(), id.clone()), upload.initiated))
+        .filter(|(place, _)| *place > after)
+        .collect::<Vec<_>>();
+    uploads.sort();
+    let mut xml = "<?xml version=\"1.0\"?><ListMultipartUploadsResult>".to_owned();
+    write!(xml, "<IsTruncated>{}</IsTruncated>", uploads.len() > 1).unwrap();
+    if let Some(((key, id), initiated)) = uploads.first() {
+        let (key, id) = (escaped(key), escaped(id));
+        write!(
+            xml,
+            "<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{id}</NextUploadIdMarker><Upload>\
+             <Key>{key}</Key><UploadId>{id}</UploadId><Initiated>{initiated}</Initiated></Upload>"
+        )
+        .unwrap();
+    }
+    xml + "</ListMultipartUploadsResult>"
 }
 
 /// The texts of every element of this name.

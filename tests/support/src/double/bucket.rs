@@ -11,6 +11,12 @@ pub(super) struct Bucket {
     pub(super) objects: BTreeMap<String, Object>,
     pub(super) uploads: HashMap<String, Upload>,
     pub(super) ignores_conditions: bool,
+    /// Those of a completion alone.
+    pub(super) ignores_completions: bool,
+    /// A completion is answered another tag than the object has.
+    pub(super) mistells_tags: bool,
+    /// A refusal of a clock does not say what time it is.
+    pub(super) hides_time: bool,
     pub(super) is_missing: bool,
     pub(super) page_size: usize,
     pub(super) ahead: SignedDuration,
@@ -31,6 +37,7 @@ pub(super) struct Object {
 pub(super) struct Upload {
     pub(super) key: String,
     pub(super) metadata: Vec<(String, String)>,
+    pub(super) initiated: Timestamp,
     pub(super) parts: BTreeMap<u32, (u64, Vec<Bytes>)>,
 }
 
@@ -56,6 +63,9 @@ impl Default for Bucket {
             objects: BTreeMap::new(),
             uploads: HashMap::new(),
             ignores_conditions: false,
+            ignores_completions: false,
+            mistells_tags: false,
+            hides_time: false,
             is_missing: false,
             page_size: 1000,
             ahead: SignedDuration::ZERO,
@@ -101,7 +111,8 @@ impl Bucket {
     pub(super) fn begin(&mut self, key: String, metadata: Vec<(String, String)>) -> String {
         // An id with characters that must be escaped, as real ones have.
         let id = format!("upload/{}+=", self.next_version());
-        self.uploads.insert(id.clone(), Upload { key, metadata, parts: BTreeMap::new() });
+        let upload = Upload { key, metadata, initiated: self.now(), parts: BTreeMap::new() };
+        self.uploads.insert(id.clone(), upload);
         id
     }
 

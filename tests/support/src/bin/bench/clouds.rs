@@ -203,7 +203,7 @@ impl Place {
 }
 
 /// What a sum costs that everybody must take who verifies, of bytes that are in the cache: cpu-seconds for a GB.
-fn hashing() -> f64 {
+pub(super) fn hashing() -> f64 {
     let (size, started) = (256 * MIB, Instant::now());
     let mut hasher = Hasher::default();
     for _ in 0..size / PIECE.len() {

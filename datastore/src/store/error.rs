@@ -1,0 +1,123 @@
+//! What goes wrong in a storage, as the rest of the service sees it.
+
+use std::error::Error;
+use std::io;
+
+use datastore_api::Sha256;
+use object_store::path::Path;
+
+use super::{BoxError, MAX_KEY};
+
+/// The artifact could not be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No such artifact.
+    #[error("no such artifact")]
+    NotFound,
+    /// The names are fine one by one, but too much together.
+    #[error("the key `{}...` is longer than {MAX_KEY} bytes", .0.chars().take(80).collect::<String>())]
+    KeyTooLong(String),
+    /// It was to be created, and is there with other content.
+    #[error(
+        "it is already stored with other content, which is kept: store it as another attempt, or without \
+         `If-None-Match` to replace it"
+    )]
+    Exists,
+    /// It was replaced between two looks at it.
+    #[error("it was replaced meanwhile")]
+    Replaced,
+    /// The attempt's number belongs to another run of the runner.
+    #[error("another run has claimed this attempt")]
+    Claimed,
+    /// The caller's upload broke off.
+    #[error("the upload broke off")]
+    Upload(#[source] BoxError),
+    /// The caller's upload is not what it was announced to be.
+    #[error("the body has the sha256 {received}, announced was {announced}")]
+    Digest {
+        /// What the caller said.
+        announced: Sha256,
+        /// What arrived.
+        received: Sha256,
+    },
+    /// The stored bytes are not those that were put.
+    #[error("`{0}` no longer has the sha256 it was stored with")]
+    Corrupt(Path),
+    /// A directory cannot hold a file and a directory of the same name.
+    #[error(
+        "it cannot be stored in a directory: its key and that of another object need a file and a directory of the same name"
+    )]
+    Clash(#[source] BoxError),
+    /// It cannot be decrypted.
+    #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
+    Sealed(Path),
+    /// It may be encrypted or not.
+    #[error(
+        "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
+         recognisable. To decide, store it again: then the datastore records how it is stored"
+    )]
+    Ambiguous(Path),
+    /// A cursor that no page of these runs has named.
+    #[error(
+        "query parameter `cursor`: it is not from a page of this layer's runs; begin without one"
+    )]
+    Cursor,
+    /// The backend has no room left.
+    #[error("no space is left in the storage")]
+    Full(#[source] BoxError),
+    /// The backend is at fault.
+    #[error("the storage backend failed")]
+    Backend(#[source] BoxError),
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        match error {
+            object_store::Error::NotFound { .. } => Self::NotFound,
+            object_store::Error::Precondition { .. } => Self::Replaced,
+            error => backend(error),
+        }
+    }
+}
+
+/// The backend failed; a full one is told apart wherever the reason stands in the chain.
+pub(super) fn backend(error: impl Into<BoxError>) -> StoreError {
+    let error = error.into();
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    while let Some(error_now) = cause {
+        let kind = error_now.downcast_ref::<io::Error>().map(io::Error::kind);
+        match kind {
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                return StoreError::Full(error);
+            }
+            Some(io::ErrorKind::IsADirectory) => return StoreError::Clash(error),
+            _ => {}
+        }
+        cause = error_now.source();
+    }
+    StoreError::Backend(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_found_at_the_end_of_the_chain() {
+        let generic = |kind: io::ErrorKind| object_store::Error::Generic {
+            store: "LocalFileSystem",
+            source: anyhow::Error::from(io::Error::from(kind)).context("writing").into(),
+        };
+        let full = StoreError::from(generic(io::ErrorKind::StorageFull));
+        assert!(matches!(full, StoreError::Full(_)));
+        let other = StoreError::from(generic(io::ErrorKind::PermissionDenied));
+        assert!(matches!(other, StoreError::Backend(_)));
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_a_file_is_a_clash() {
+        let of = |kind| backend(io::Error::from(kind));
+        assert!(matches!(of(io::ErrorKind::IsADirectory), StoreError::Clash(_)));
+        assert!(matches!(of(io::ErrorKind::NotADirectory), StoreError::Backend(_)));
+    }
+}

@@ -1,0 +1,153 @@
+//! Objects of a directory that were changed behind the datastore's back, and keys that clash.
+
+use std::fs::{File, FileTimes};
+use std::io::Write as _;
+use std::time::SystemTime;
+
+use futures::future::join_all;
+use reqwest::Method;
+use support::TestDatastore;
+
+use crate::http::{RUN, etag, get, noise, put, request, stored};
+use crate::transfer::{FILE, KIB, MIB, URL, with};
+
+#[tokio::test]
+async fn stored_bytes_that_have_changed_never_end_cleanly() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 256 * KIB, 3 * MIB] {
+        for at in [0, size / 2, size - 1] {
+            let body = noise(size, 3);
+            stored(&datastore, URL, body.clone()).await;
+            rot(&datastore, at, body[at] ^ 1);
+            refused(&datastore, URL, size).await;
+        }
+    }
+    let log = format!("logs?{RUN}&attempt=0");
+    stored(&datastore, &log, "a log").await;
+    rot_file(&datastore.root().join(FILE).with_file_name("run.log"), 0, b'A');
+    refused(&datastore, &log, 5).await;
+}
+
+/// An object of one piece is a 500 with a message, a larger one is broken off.
+async fn refused(datastore: &TestDatastore, url: &str, size: usize) {
+    let response = request(datastore, Method::GET, url).send().await.unwrap();
+    if size <= 256 * KIB {
+        assert_eq!(response.status(), 500, "{size}");
+        let text = response.text().await.unwrap();
+        assert!(text.contains("issue with the storage backend"), "{text}");
+    } else {
+        assert_eq!(response.status(), 200, "{size}");
+        response.bytes().await.unwrap_err();
+    }
+}
+
+/// As a restored backup: the same bytes, at another time.
+fn touch(datastore: &TestDatastore) {
+    let file = File::options().write(true).open(datastore.root().join(FILE)).unwrap();
+    file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).unwrap();
+}
+
+#[tokio::test]
+async fn an_object_with_another_time_is_compared_and_its_record_renewed() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [0, 5, 100 * KIB, 256 * KIB, 3 * MIB] {
+        let body = noise(size, 4);
+        stored(&datastore, URL, body.clone()).await;
+        touch(&datastore);
+        let head = with(&datastore, Method::HEAD, &[], b"").await;
+        assert_eq!((head.status, head.header("repr-digest")), (200, None), "{size}");
+        if size > 0 {
+            let part = with(&datastore, Method::GET, &[("range", "bytes=0-0")], b"").await;
+            assert_eq!((part.status, part.header("repr-digest")), (206, None), "{size}");
+        }
+        let answer = get(&datastore, URL).await;
+        assert!(answer.status == 200 && answer.body == body, "{size}");
+        let head = with(&datastore, Method::HEAD, &[], b"").await;
+        assert_eq!(head.header("etag"), Some(&*etag(&body)), "{size}");
+        let tag = etag(&body);
+        let known = with(&datastore, Method::GET, &[("if-none-match", &tag)], b"").await;
+        assert_eq!(known.status, 304, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn changed_bytes_with_another_time_are_never_served_as_a_whole() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 256 * KIB, 3 * MIB] {
+        let body = noise(size, 3);
+        stored(&datastore, URL, body.clone()).await;
+        rot(&datastore, size - 1, body[size - 1] ^ 1);
+        touch(&datastore);
+        refused(&datastore, URL, size).await;
+        let head = with(&datastore, Method::HEAD, &[], b"").await;
+        assert_eq!((head.status, head.header("repr-digest")), (200, None));
+        let tag = head.header("etag").unwrap().to_owned();
+        let same = with(&datastore, Method::GET, &[("if-none-match", &tag)], b"").await;
+        assert_eq!(same.status, 304);
+        stored(&datastore, URL, body.clone()).await;
+        assert!(get(&datastore, URL).await.body == body, "replaced");
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_object_is_500_for_every_method() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 3 * MIB] {
+        stored(&datastore, URL, noise(size, 3)).await;
+        let file = File::options().write(true).open(datastore.root().join(FILE)).unwrap();
+        file.set_len(size as u64 - 1).unwrap();
+        for (method, range) in [(Method::GET, ""), (Method::HEAD, ""), (Method::GET, "bytes=0-0")] {
+            let answer = with(&datastore, method.clone(), &[("range", range)], b"").await;
+            assert_eq!(answer.status, 500, "{method} {range}");
+        }
+        let create = with(&datastore, Method::PUT, &[("if-none-match", "*")], b"x").await;
+        assert_eq!(create.status, 412);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_over_one_directory_never_disagree_with_their_records() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let both =
+        [TestDatastore::file(directory.path()).await, TestDatastore::file(directory.path()).await];
+    for round in 0..20 {
+        let puts = (0..8_usize).map(|n| put(&both[n % 2], URL, noise(100 + n, round)));
+        assert!(join_all(puts).await.iter().all(|answer| answer.status == 200));
+        let answer = get(&both[0], URL).await;
+        assert_eq!((answer.status, answer.header("etag")), (200, Some(&*etag(&answer.body))));
+    }
+}
+
+#[tokio::test]
+async fn a_ref_that_clashes_with_a_bundle_is_409_in_a_directory() {
+    let datastore = TestDatastore::temporary().await;
+    let bundle = |git_ref: &str, revision: &str| {
+        format!("repository/revision/bundle?namespace=a&name=b&ref={git_ref}&revision={revision}")
+    };
+    stored(&datastore, &bundle("main", "x"), "bundle").await;
+    stored(&datastore, &bundle("other/y.gitbundle", "z"), "bundle").await;
+    for (git_ref, revision) in [("main/x.gitbundle", "y"), ("other", "y")] {
+        for body in [b"small".to_vec(), noise(3 * MIB, 1)] {
+            let url = bundle(git_ref, revision);
+            let answer = put(&datastore, &url, body).await;
+            assert_eq!(answer.status, 409, "{}", answer.text());
+            assert!(answer.text().contains("a file and a directory of the same name"));
+            assert_eq!(get(&datastore, &url).await.status, 404);
+        }
+    }
+    assert_eq!(get(&datastore, &bundle("main", "x")).await.text(), "bundle");
+}
+
+fn rot(datastore: &TestDatastore, at: usize, byte: u8) {
+    rot_file(&datastore.root().join(FILE), at, byte);
+}
+
+/// Changes a byte as a dying disk does: without a trace in the file's times.
+pub(crate) fn rot_file(path: &std::path::Path, at: usize, byte: u8) {
+    use std::io::{Seek as _, SeekFrom};
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(at as u64)).unwrap();
+    file.write_all(&[byte]).unwrap();
+    file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+}

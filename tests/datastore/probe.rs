@@ -1,0 +1,190 @@
+//! What the datastore finds out about its storage, at the start and later.
+
+use datastore::store::{Ability, Storage, Store};
+use jiff::SignedDuration;
+use support::{CloudFault, Dialect, Double};
+
+use crate::clouds::{FOR_EVER, doubles, open};
+
+#[tokio::test]
+async fn what_a_backend_does_is_seen_at_the_start() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        let seen = store.probe_results();
+        assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+        assert_eq!(seen.error, None);
+        double.ignore_conditions();
+        assert_eq!(store.try_all().await.can(Ability::Create), Some(false));
+        assert_eq!(double.keys(), Vec::<String>::new(), "nothing is left of it");
+        assert_eq!(double.open_uploads(), 0);
+    }
+    for double in doubles() {
+        double.ignore_conditions_of_completions();
+        let seen = open(&double).try_all().await;
+        assert_eq!(
+            (seen.can(Ability::Create), seen.can(Ability::CreateLarge)),
+            (Some(true), Some(false))
+        );
+        assert_eq!((seen.can(Ability::Tag), seen.error), (Some(true), None));
+        assert_eq!((double.keys().len(), double.open_uploads()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn what_will_not_get_better_is_refused_at_the_start_with_the_way_out() {
+    let refusal = async |storage: &Storage| {
+        let refusal = Store::open(storage).unwrap().start().await.unwrap_err();
+        refusal.to_string()
+    };
+    for double in doubles() {
+        double.has_bucket(false);
+        let told = refusal(&double.impatient()).await;
+        assert_eq!(told, "there is no such bucket: make it, or name another with --storage");
+        double.has_bucket(true);
+        double.fault(CloudFault { status: 403, times: FOR_EVER, ..CloudFault::default() });
+        let told = refusal(&double.impatient()).await;
+        assert!(
+            told.contains("it may not be listed (") && told.contains("allow it, or set"),
+            "{told}"
+        );
+    }
+    let nobody = Double::start(Dialect::S3);
+    let nobody = nobody.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1"),
+    ]);
+    let told = refusal(&nobody).await;
+    assert!(told.starts_with("no credentials (") && told.contains("AWS_ACCESS_KEY_ID"), "{told}");
+    let anybody = Double::start(Dialect::S3);
+    let unsigned = anybody.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ]);
+    Store::open(&unsigned).unwrap().start().await.unwrap();
+    let express = Double::start(Dialect::S3).storage_with(&[("AWS_S3_EXPRESS", "true")]);
+    let told = Store::open(&express).unwrap_err().to_string();
+    assert!(told.contains("use a general purpose bucket"), "{told}");
+    let half = Double::start(Dialect::S3).storage_with(&[("AWS_SECRET_ACCESS_KEY", "")]);
+    let told = Store::open(&half).unwrap_err().to_string();
+    assert!(told.contains("Missing SecretAccessKey"), "{told}");
+}
+
+#[tokio::test]
+async fn a_backend_that_only_does_not_answer_is_waited_for() {
+    for double in doubles() {
+        double.fault(CloudFault { status: 503, times: FOR_EVER, ..CloudFault::default() });
+        let store = open(&double);
+        store.start().await.unwrap();
+        assert!(store.ready().await.is_err());
+        double.heal();
+        store.try_list().await;
+        assert!(store.ready().await.is_ok(), "one success is enough");
+    }
+}
+
+#[tokio::test]
+async fn two_failures_in_a_row_make_it_not_ready_and_one_success_ready_again() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        double.has_bucket(false);
+        for failures in 1..=2 {
+            assert!(store.ready().await.is_ok(), "after {} failures", failures - 1);
+            store.try_list().await;
+            assert_eq!(store.probe_results().failures, failures);
+        }
+        let told = store.ready().await.unwrap_err();
+        assert_eq!(told, "its bucket or directory is missing");
+        double.has_bucket(true);
+        store.try_all().await;
+        assert!(store.ready().await.is_ok());
+        assert_eq!(store.probe_results().failures, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_still_lists_and_takes_nothing_more_is_not_ready() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        let put = CloudFault { method: "PUT", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(put);
+        let mut is_ready = Vec::new();
+        for turn in 1..=3 {
+            store.try_next(turn).await;
+            is_ready.push(store.ready().await.is_ok());
+        }
+        assert_eq!(is_ready, [true, true, false]);
+        double.heal();
+        store.try_next(4).await;
+        assert!(store.ready().await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_deletes_nothing_is_left_with_one_object_of_all_tries() {
+    for double in doubles() {
+        let store = open(&double);
+        let delete =
+            CloudFault { method: "DELETE", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(delete.clone());
+        double.fault(CloudFault { method: "POST", query: "delete", ..delete });
+        store.start().await.unwrap();
+        for turn in 1..5 {
+            store.try_next(turn).await;
+        }
+        assert_eq!(store.probe_results().can(Ability::Delete), Some(false));
+        assert_eq!(double.keys().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_the_storage_refuses_is_named_and_waited_for() {
+    let double = Double::start(Dialect::S3);
+    double.clock(SignedDuration::from_mins(-20));
+    let store = open(&double);
+    store.start().await.unwrap();
+    let told = format!("{:?}", store.ready().await.unwrap_err());
+    assert!(told.contains("this machine's clock and the storage's differ by 120"), "{told}");
+    assert!(store.probe_results().skew.is_some_and(|skew| (1199..1210).contains(&skew)));
+    double.clock(SignedDuration::from_mins(10));
+    store.try_next(1).await;
+    assert!(store.ready().await.is_ok());
+    assert!(store.probe_results().skew.is_some_and(|skew| (-601..-590).contains(&skew)));
+}
+
+#[tokio::test]
+async fn to_list_and_not_to_write_is_seen() {
+    for double in doubles() {
+        let store = open(&double);
+        double.fault(CloudFault {
+            method: "PUT",
+            status: 403,
+            times: FOR_EVER,
+            ..Default::default()
+        });
+        store.start().await.unwrap();
+        let seen = store.probe_results();
+        assert_eq!(seen.abilities, [(Ability::List, true), (Ability::Write, false)]);
+        assert!(store.ready().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_refused_without_a_time_is_no_missing_permission() {
+    let double = Double::start(Dialect::S3);
+    double.hide_time();
+    double.clock(SignedDuration::from_mins(-20));
+    let store = open(&double);
+    store.start().await.unwrap();
+    store.ready().await.unwrap_err();
+    let error = store.probe_results().error.unwrap();
+    assert!(error.contains("this machine's clock and the storage's differ by too much"), "{error}");
+    assert_eq!(store.probe_results().skew, None);
+    double.clock(SignedDuration::ZERO);
+    store.try_next(1).await;
+    assert!(store.ready().await.is_ok());
+}

@@ -1,0 +1,123 @@
+//! A directory against what the machine itself does with files: a bare fsynced write, sha256 alone, and nginx.
+//! All in turn, so that ours and each yardstick have the same minute.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::clouds::hashing;
+use crate::{MIB, Programs, Server, body, file, median, ms};
+
+const SMALL: usize = 4 << 10;
+const LARGE: usize = 256 * MIB;
+/// Runs whose plans are replaced in turn.
+const RUNS: usize = 16;
+
+pub(super) async fn files(programs: &Programs) {
+    let server = Server::start(&programs.datastore);
+    let client = reqwest::Client::builder().tcp_nodelay(true).build().unwrap();
+    let url = |run: usize, size: usize| {
+        let url = &server.url;
+        format!("{url}/api/plans?namespace=n&layer=l{size}&run=r{run}&attempt=0&format=bin")
+    };
+    let put = async |run: usize, size: usize| {
+        let started = Instant::now();
+        let put = client.put(url(run, size)).header("content-length", size);
+        assert_eq!(put.body(body(size, false)).send().await.unwrap().status(), 200);
+        started.elapsed()
+    };
+    println!("files: file://, medians, in turn with each yardstick");
+    for run in 0..RUNS {
+        put(run, SMALL).await;
+    }
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for round in 0..300 {
+        ours.push(put(round % RUNS, SMALL).await);
+        bare.push(tokio::task::block_in_place(|| file(SMALL, 1)));
+    }
+    let ratio = ms(median(&ours)) / ms(median(&bare));
+    let (ours, bare) = (ms(median(&ours)), ms(median(&bare)));
+    println!("  PUT 4 KiB      {ours:8.2} ms, a bare fsynced write {bare:.2} ms: {ratio:.2} x");
+
+    let (mut ours, mut hashed, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..7 {
+        ours.push(put(0, LARGE).await.as_secs_f64());
+        hashed.push(tokio::task::block_in_place(hashing) * LARGE as f64 / 1e9);
+        bare.push(tokio::task::block_in_place(|| file(LARGE, 1)).as_secs_f64());
+    }
+    let speed = |seconds: &[f64]| LARGE as f64 / median(seconds) / 1e9;
+    let (ours, hashed, bare) = (speed(&ours), speed(&hashed), speed(&bare));
+    println!(
+        "  PUT 256 MiB    {ours:8.2} GB/s, sha256 alone {hashed:.2} GB/s: {:.2} x; a bare fsynced write {bare:.2} GB/s",
+        ours / hashed
+    );
+    small_reads(&url(0, SMALL));
+}
+
+/// Requests a second for 4 KiB, by wrk, against nginx.
+fn small_reads(url: &str) {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("file"), vec![0xA5; SMALL]).unwrap();
+    let Some((nginx, theirs)) = Nginx::start(dir.path()) else {
+        println!("  GET 4 KiB      not measured: nginx and wrk are not on PATH");
+        return;
+    };
+    let (mut ours, mut other) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let (Some(now), Some(there)) = (wrk(url), wrk(&theirs)) else {
+            println!("  GET 4 KiB      not measured: wrk is not on PATH");
+            return;
+        };
+        ours.push(now);
+        other.push(there);
+    }
+    drop(nginx);
+    let (ours, other) = (median(&ours), median(&other));
+    println!("  GET 4 KiB      {ours:8.0} req/s, nginx {other:.0} req/s: {:.2} x", ours / other);
+}
+
+/// Requests a second over 8 connections.
+fn wrk(url: &str) -> Option<f64> {
+    let ran = Command::new("wrk").args(["-t1", "-c8", "-d2s", url]).output().ok()?;
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(!text.contains("Non-2xx"), "{text}");
+    let line = text.lines().find_map(|line| line.strip_prefix("Requests/sec:")).unwrap();
+    Some(line.trim().parse().unwrap())
+}
+
+/// An nginx that serves a directory; it ends with this.
+struct Nginx(Child);
+
+impl Nginx {
+    fn start(dir: &Path) -> Option<(Self, String)> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let at = dir.display();
+        let conf = format!(
+            "daemon off; worker_processes 2; pid {at}/pid; error_log {at}/error.log; events {{}} http {{ \
+             access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; client_body_temp_path {at}/t1; \
+             proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5; \
+             server {{ listen 127.0.0.1:{port}; root {at}; }} }}"
+        );
+        std::fs::write(dir.join("conf"), conf).unwrap();
+        let mut command = Command::new("nginx");
+        command.args(["-e", "stderr", "-c"]).arg(dir.join("conf")).stderr(Stdio::null());
+        let nginx = Self(command.spawn().ok()?);
+        let until = Instant::now() + Duration::from_secs(5);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some((nginx, format!("http://127.0.0.1:{port}/file")))
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // SIGTERM, so that it ends its workers as well.
+        let pid = self.0.id().to_string();
+        let _sent = Command::new("kill").arg(&pid).status();
+        let _ended = self.0.wait();
+    }
+}
