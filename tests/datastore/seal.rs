@@ -404,6 +404,30 @@ async fn a_power_failure_between_a_record_and_its_object_never_shows_ciphertext(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gc_beside_a_writer_never_leaves_an_encrypted_object_without_its_record() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let url = format!("artifacts?{RUN}&attempt=0&name=a");
+    // As another process has it.
+    let store = datastore::store::Store::open(&Storage::File(root.path().to_owned())).unwrap();
+    let deleting = async {
+        loop {
+            store.delete("layers/team-a/network/plan-1/0/a").await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let writing = async {
+        for round in 0..200 {
+            let plain = noise(1023, round);
+            stored(&datastore, &url, plain.clone()).await;
+            let answer = get(&datastore, &url).await;
+            assert!(answer.status == 404 || answer.body == plain, "{}", answer.status);
+        }
+    };
+    tokio::select! { () = deleting => {} () = writing => {} }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_replaced_while_it_is_looked_at_is_the_new_one() {
     let double = Double::start(Dialect::S3);
     let config = Config { at_rest: sealed(KEY), ..Config::of(double.storage()) };

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path as FsPath;
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// The lock of the directory that holds an object, until it is dropped; none where there are no locks.
@@ -25,19 +25,18 @@ pub(super) fn lock(place: &FsPath) -> io::Result<Option<File>> {
     }
 }
 
-/// Makes the directories above a place, and syncs those that hold a new one.
-pub(super) fn make_parents(root: &FsPath, place: &FsPath) -> io::Result<()> {
+/// Makes the directories above a place. Those that are new are still to be synced in their parents.
+pub(super) fn make_parents(root: &FsPath, place: &FsPath) -> io::Result<Vec<PathBuf>> {
     let missing =
         place.ancestors().skip(1).take_while(|parent| *parent != root && !parent.exists());
-    let missing = missing.collect::<Vec<_>>();
+    let missing = missing.map(FsPath::to_owned).collect();
     match fs::create_dir_all(parent(place)?) {
         // A file is where a directory should be.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return Err(ErrorKind::NotADirectory.into());
+            Err(ErrorKind::NotADirectory.into())
         }
-        made => made?,
+        made => made.map(|()| missing),
     }
-    missing.iter().try_for_each(|made| sync_parent(made))
 }
 
 /// Syncs the directory that holds this place.

@@ -206,20 +206,25 @@ impl Staged {
     fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
-        let (mut number, mut tries) = (1_u32, 0);
+        let (mut number, mut tries, mut made) = (1_u32, 0, Vec::<PathBuf>::new());
         loop {
             let mut path = place.as_os_str().to_owned();
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
             match options.open(&path) {
-                Ok(file) => return Ok(Self { file, path, is_gone: AtomicBool::new(false) }),
+                Ok(file) => {
+                    // Only now: a directory that is empty meanwhile may be removed by others.
+                    let staged = Self { file, path, is_gone: AtomicBool::new(false) };
+                    made.iter().try_for_each(|made| sync_parent(made))?;
+                    return Ok(staged);
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
                     tries += 1;
                     match make_parents(root, place) {
                         // Others have removed a directory that was empty.
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
-                        made => made?,
+                        new => made.extend(new?),
                     }
                 }
                 Err(error) => return Err(error),
