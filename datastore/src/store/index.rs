@@ -35,6 +35,16 @@ pub(super) enum Entry {
     Found(Instant),
 }
 
+impl Entry {
+    /// The entry that this process has written.
+    fn written(self) -> Option<Path> {
+        match self {
+            Self::Written(entry) => Some(entry),
+            Self::Found(_) => None,
+        }
+    }
+}
+
 impl Store {
     /// Ensures that a run is in the index, before the first object of an attempt is stored. An entry that is
     /// returned was written before: [`Store::restore_entry`] finds out whether it is still there, which need
@@ -46,11 +56,11 @@ impl Store {
     ) -> Result<Option<Path>, StoreError> {
         let path = parse(&format!("{}/{attempt}", run_prefix(run)))?;
         if let Some(known) = self.indexed_entry(&path) {
-            return Ok(known);
+            return Ok(known.written());
         }
         let _turn = self.turn(&path).await;
         if let Some(known) = self.indexed_entry(&path) {
-            return Ok(known);
+            return Ok(known.written());
         }
         let is_new = self.objects.list(Some(&path)).try_next().await.map_err(backend)?.is_none();
         let entry = if is_new {
@@ -77,13 +87,12 @@ impl Store {
         }
     }
 
-    /// Whether an attempt is known to be in the index; with the entry that this process has written.
-    fn indexed_entry(&self, path: &Path) -> Option<Option<Path>> {
+    /// What is known of an attempt that is in the index.
+    fn indexed_entry(&self, path: &Path) -> Option<Entry> {
         let indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        match indexed.get(path)? {
-            Entry::Written(entry) => Some(Some(entry.clone())),
-            Entry::Found(at) => (at.elapsed() < TRUSTED).then_some(None),
-        }
+        let known = indexed.get(path)?;
+        let is_past = matches!(known, Entry::Found(at) if at.elapsed() >= TRUSTED);
+        (!is_past).then(|| known.clone())
     }
 
     async fn index_now(&self, run: &RunKey) -> Result<Path, StoreError> {

@@ -97,7 +97,7 @@ fn object(file: &FilePath, key: String) -> io::Result<Option<Object>> {
         meta => meta?,
     };
     let modified = jiff::Timestamp::try_from(meta.modified()?).unwrap_or_default();
-    Ok(meta.is_file().then(|| Object { key, size: meta.len(), modified }))
+    Ok(meta.is_file().then_some(Object { key, size: meta.len(), modified }))
 }
 
 fn is_absent(error: &io::Error) -> bool {
