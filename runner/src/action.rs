@@ -535,7 +535,9 @@ struct Found {
 /// The place in the datastore, if there is one.
 async fn open(job: &Job) -> Result<Option<Artifacts>, RunError> {
     let Some(client) = job.datastore.clone() else { return Ok(None) };
-    Ok(Some(Artifacts::open(client, job.run.clone(), job.attempt, job.pod).await?))
+    Ok(Some(
+        Artifacts::open(client, job.run.clone(), job.attempt, job.lowest_attempt, job.pod).await?,
+    ))
 }
 
 /// The plan to apply: known, and checked, before the tool does anything that counts.

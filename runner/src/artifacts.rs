@@ -99,11 +99,13 @@ pub(crate) type Entry = (File, Upload);
 impl Artifacts {
     /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
     /// us in, is known before hours of work and not after, and claims an attempt. Where `ordered`, it
-    /// may be Burrito's own.
+    /// may be Burrito's own. Without an `attempt` the run takes the next free number, but none below
+    /// `lowest`.
     pub(crate) async fn open(
         client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
+        lowest: Attempt,
         ordered: bool,
     ) -> Result<Self, OpenError> {
         let stored = if ordered {
@@ -113,7 +115,7 @@ impl Artifacts {
         };
         let upstream = stored.is_none();
         let stored = stored.unwrap_or_default().attempts;
-        let first = attempt.unwrap_or_else(|| next(&stored));
+        let first = attempt.unwrap_or_else(|| next(&stored).max(lowest));
         let mut artifacts = Self {
             client,
             run,

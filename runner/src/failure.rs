@@ -14,7 +14,7 @@ use crate::artifacts::OpenError;
 use crate::checkout::CheckoutError;
 use crate::diagnostics::Diagnostic;
 use crate::job::JobError;
-use crate::layer::LayerError;
+use crate::layer::{ClusterFault, LayerError};
 use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
@@ -238,20 +238,24 @@ impl From<&JobError> for Failure {
         let (kind, next) = match error {
             JobError::Usage(_) => (Kind::Usage, None),
             JobError::Config(_) | JobError::Layer(_) => (Kind::Config, None),
-            JobError::Cluster(cause) => match cause.status() {
-                Some(401) => (
+            JobError::Cluster(cause) => match cause.fault() {
+                ClusterFault::Unauthenticated => (
                     Kind::Credentials,
                     Some("see whether the service account's token is mounted, and not too old"),
                 ),
-                Some(403) => (
+                ClusterFault::Forbidden => (
                     Kind::Credentials,
                     Some(
                         "the service account needs the rights of Burrito's ClusterRole \
                          burrito-runner in that very namespace",
                     ),
                 ),
-                Some(404) => (Kind::Config, None),
-                _ => (Kind::Network, None),
+                ClusterFault::Malformed => (
+                    Kind::Config,
+                    Some("correct that field of the object (kubectl edit), then run again"),
+                ),
+                ClusterFault::Missing | ClusterFault::Configuration => (Kind::Config, None),
+                ClusterFault::Transient => (Kind::Network, None),
             },
         };
         let failure = Self::new(kind, error);

@@ -17,7 +17,9 @@ use url::Url;
 
 use crate::checkout::Source;
 use crate::config::{ApplyArgs, DatastoreArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
-use crate::layer::{ClusterError, Layer, LayerError, LayerFile, Merged, Origin, Spec, ToolSpec};
+use crate::layer::{
+    ClusterError, Layer, LayerError, LayerFile, Merged, Origin, RepositorySpec, ToolSpec,
+};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -30,6 +32,8 @@ pub(crate) struct Job {
     pub(crate) run: RunKey,
     /// The attempt, if it was named.
     pub(crate) attempt: Option<Attempt>,
+    /// The lowest attempt number that this run may take where none was named.
+    pub(crate) lowest_attempt: Attempt,
     pub(crate) source: Source,
     /// The working directory inside the source.
     pub(crate) path: PathBuf,
@@ -206,7 +210,8 @@ impl Job {
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = tool(args.tool, args.tool_version.clone(), layer)?;
-        let enabled = layer.and_then(|layer| Merged::new(&layer.spec, &Spec::default()).terragrunt);
+        let enabled =
+            layer.and_then(|layer| Merged::new(&layer.spec, &RepositorySpec::default()).terragrunt);
         let enabled = enabled.map(|version| (version, "the layer's spec.terragrunt.version"));
         let terragrunt = args.terragrunt.clone().map(|asked| (asked, "--terragrunt")).or(enabled);
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
@@ -230,6 +235,7 @@ impl Job {
             action,
             run: RunKey { namespace, layer: name, run },
             attempt: args.attempt,
+            lowest_attempt: Attempt(0),
             source,
             path,
             work_dir: args.work_dir,
@@ -325,7 +331,7 @@ fn tool(
     layer: Option<&Layer>,
 ) -> Result<(Option<ToolName>, Request), JobError> {
     let spec = layer.map(|layer| &layer.spec);
-    let merged = spec.map(|spec| Merged::new(spec, &Spec::default())).unwrap_or_default();
+    let merged = spec.map(|spec| Merged::new(spec, &RepositorySpec::default())).unwrap_or_default();
     let enabled = |tool: &ToolSpec| tool.enabled == Some(true);
     if spec.is_some_and(|spec| enabled(&spec.terraform) && enabled(&spec.opentofu)) {
         let both = "the layer enables both terraform and opentofu; one of them is meant";

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use datastore_api::{Attempt, Name, Sha256};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use crate::version::ToolName;
 
 pub(crate) use self::file::{LayerError, LayerFile};
-pub(crate) use self::kubernetes::{Cluster, ClusterError, Order, Repository};
+pub(crate) use self::kubernetes::{Cluster, ClusterError, ClusterFault, Order, OrderedAttempt};
 
 /// What annotations of the runner begin with.
 const PREFIX: &str = "runner.terraform.padok.cloud/";
@@ -24,45 +25,67 @@ const PREFIX: &str = "runner.terraform.padok.cloud/";
 /// A `TerraformLayer`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Layer {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(crate) metadata: Metadata,
-    #[serde(default)]
-    pub(crate) spec: Spec,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub(crate) spec: LayerSpec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) name: Option<String>,
     pub(crate) namespace: Option<String>,
-    #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
 }
 
+/// The `spec` of a `TerraformLayer`. Fields that the runner does not use may hold anything.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Spec {
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct LayerSpec {
     pub(crate) path: Option<String>,
     /// Branch or tag; may be a whole ref.
     pub(crate) branch: Option<String>,
     pub(crate) repository: Option<RepositoryRef>,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) terraform: ToolSpec,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) opentofu: ToolSpec,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) terragrunt: ToolSpec,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) remediation_strategy: RemediationStrategy,
 }
 
-/// Where the code's repository is described.
+/// Which `TerraformRepository` a layer belongs to.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RepositoryRef {
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
     pub(crate) namespace: Option<String>,
 }
 
-/// Whether a tool is meant, and which version of it. An empty version is none.
+/// A `TerraformRepository`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Repository {
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub(crate) spec: RepositorySpec,
+}
+
+/// The `spec` of a `TerraformRepository`. It shares the tools' fields with a layer's, but its own field
+/// `repository` is `{url}`, where a layer's is [`RepositoryRef`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RepositorySpec {
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) terraform: ToolSpec,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) opentofu: ToolSpec,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) terragrunt: ToolSpec,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) remediation_strategy: RemediationStrategy,
+}
+
+/// Whether a tool is enabled, and which version of it. An empty version is none.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct ToolSpec {
     pub(crate) enabled: Option<bool>,
@@ -73,6 +96,23 @@ pub(crate) struct ToolSpec {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RemediationStrategy {
     pub(crate) apply_without_plan_artifact: Option<bool>,
+}
+
+/// A field that is `null` has its default, as one that is missing.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Parses an object. The error names the field that cannot be read.
+fn parse<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    let deserializer = &mut serde_json::Deserializer::from_str(json);
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let text = error.to_string();
+        // The line is one of the API's answer, which nobody sees.
+        text.split(" at line ").next().unwrap_or_default().to_owned()
+    })
 }
 
 impl Layer {
@@ -127,7 +167,7 @@ pub(crate) struct Merged {
 impl Merged {
     /// Upstream's rules (`api/v1alpha1/common.go`): the layer goes before the repository; one that
     /// enables a tool keeps the other out; where both are left, terraform wins.
-    pub(crate) fn new(layer: &Spec, repository: &Spec) -> Self {
+    pub(crate) fn new(layer: &LayerSpec, repository: &RepositorySpec) -> Self {
         let enabled = |own: &ToolSpec, other: &ToolSpec, inherited: &ToolSpec| {
             other.enabled != Some(true) && own.enabled.or(inherited.enabled).unwrap_or(false)
         };
@@ -219,7 +259,7 @@ fn unix_date(now: Timestamp) -> String {
 mod tests {
     use super::*;
 
-    fn spec(yaml: &str) -> Spec {
+    fn spec<T: DeserializeOwned>(yaml: &str) -> T {
         serde_saphyr::from_str(yaml).unwrap()
     }
 
@@ -257,11 +297,6 @@ mod tests {
     fn rn09_every_combination_of_enabled_chooses_upstreams_tool() {
         let states = [None, Some(true), Some(false)];
         let tool = |enabled| ToolSpec { enabled, version: None };
-        let spec = |terraform, opentofu| Spec {
-            terraform: tool(terraform),
-            opentofu: tool(opentofu),
-            ..Spec::default()
-        };
         let getter = |other: Option<bool>, layer: Option<bool>, repository: Option<bool>| {
             if other == Some(true) {
                 return false;
@@ -279,12 +314,65 @@ mod tests {
                     (false, true) => Some(ToolName::Tofu),
                     (false, false) => None,
                 };
-                let merged = Merged::new(&spec(lt, lo), &spec(rt, ro));
+                let layer =
+                    LayerSpec { terraform: tool(lt), opentofu: tool(lo), ..LayerSpec::default() };
+                let repository = RepositorySpec {
+                    terraform: tool(rt),
+                    opentofu: tool(ro),
+                    ..RepositorySpec::default()
+                };
+                let merged = Merged::new(&layer, &repository);
                 assert_eq!(merged.tool, expected, "{lt:?} {lo:?} {rt:?} {ro:?}");
                 seen += 1;
             }
         }
         assert_eq!(seen, 81);
+    }
+
+    fn fixture<T: DeserializeOwned>(yaml: &str) -> T {
+        let object: serde_json::Value = serde_saphyr::from_str(yaml).unwrap();
+        parse(&object.to_string()).unwrap()
+    }
+
+    /// Each object sets every documented field once, as Burrito's users and controllers write them.
+    #[test]
+    fn real_objects_with_every_documented_field_are_read() {
+        let layer: Layer = fixture(include_str!("../../tests/fixtures/burrito/layer.yaml"));
+        let repository: Repository =
+            fixture(include_str!("../../tests/fixtures/burrito/repository.yaml"));
+        let run: kubernetes::Run = fixture(include_str!("../../tests/fixtures/burrito/run.yaml"));
+        let spec = &layer.spec;
+        assert_eq!(spec.path.as_deref(), Some("live/vpc"));
+        assert_eq!(spec.branch.as_deref(), Some("main"));
+        let named = spec.repository.as_ref().unwrap();
+        assert_eq!(
+            (named.name.as_deref(), named.namespace.as_deref()),
+            (Some("infra"), Some("team"))
+        );
+        let expected = Merged {
+            tool: Some(ToolName::Tofu),
+            version: Some("1.9.4".to_owned()),
+            terragrunt: Some("1.0.0".to_owned()),
+            apply_without_plan: true,
+        };
+        assert_eq!(Merged::new(spec, &RepositorySpec::default()), expected);
+        assert_eq!(Merged::new(&LayerSpec::default(), &repository.spec), expected);
+        assert_eq!(run.spec.layer.revision, "0123456789abcdef0123456789abcdef01234567");
+        assert_eq!((&*run.spec.artifact.run, &*run.spec.artifact.attempt), ("vpc-plan-x4k2q", "0"));
+        let attempt = run.attempt(Some("vpc-apply-2-jw5gh"));
+        assert_eq!(attempt, OrderedAttempt::Recorded(Attempt(1)));
+    }
+
+    #[test]
+    fn fields_that_are_null_have_their_defaults() {
+        let layer: Layer = parse(
+            r#"{"metadata": null, "spec": {"path": null, "repository": {"name": null},
+                "terraform": null, "opentofu": {"enabled": null}, "remediationStrategy": null}}"#,
+        )
+        .unwrap();
+        assert_eq!(Merged::new(&layer.spec, &RepositorySpec::default()), Merged::default());
+        assert!(parse::<kubernetes::Run>(r#"{"spec": null, "status": null}"#).is_ok());
+        assert!(parse::<Repository>("{}").is_ok());
     }
 
     #[test]

@@ -70,9 +70,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Start(args) => {
             let job = Job::start(args, &environment);
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            // Upstream's start knows no other codes, whatever the program is called.
-            let code = order(&action, job, &environment, None).await;
-            return ExitCode::from(code.min(1));
+            order(&action, job, &environment, None).await
         }
         Command::Upload(args) => {
             let sent = unsent::upload(&args, &environment).await;

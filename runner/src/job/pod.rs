@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::client::Token;
-use datastore_api::{Attempt, BundleKey, Client, Name, RunKey};
+use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::{Action, Apply, Job, JobError, Place, Refused, inside, settings};
 use crate::checkout::Source;
 use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
-use crate::layer::{Cluster, Merged, Order, Origin, Repository};
+use crate::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -50,7 +50,7 @@ impl Job {
         let place = Place {
             datastore,
             run: RunKey { namespace, layer, run },
-            attempt: Attempt(order.attempt),
+            attempt: order.attempt.lowest(),
         };
         // From here on it is known where the reason of a failure goes.
         let repository = cluster.repository(&order.layer, &place.run.namespace).await;
@@ -73,7 +73,11 @@ impl Job {
         place: Place,
         action: &str,
     ) -> Result<Self, JobError> {
-        let Place { datastore, run, attempt } = place;
+        let Place { datastore, run, attempt: lowest_attempt } = place;
+        let attempt = match order.attempt {
+            OrderedAttempt::Recorded(attempt) => Some(attempt),
+            OrderedAttempt::AtLeast(_) => None,
+        };
         let merged = Merged::new(&order.layer.spec, &repository.spec);
         let tool = merged.tool.ok_or_else(|| {
             JobError::Config(
@@ -98,7 +102,8 @@ impl Job {
         let path = order.layer.spec.path.as_deref().unwrap_or_default();
         Ok(Self {
             action,
-            attempt: Some(attempt),
+            attempt,
+            lowest_attempt,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
             path: inside(Path::new(path), "the layer's spec.path")?,
             work_dir: Some(args.repository_path.join("content")),
@@ -145,7 +150,7 @@ fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {
     };
     // The cluster has answered for it, so the layer names one.
     let repository = spec.repository.as_ref();
-    let name = repository.map(|repository| repository.name.as_str()).unwrap_or_default();
+    let name = repository.and_then(|repository| repository.name.as_deref()).unwrap_or_default();
     let owner = repository.and_then(|repository| repository.namespace.as_deref());
     let revision = &order.run.spec.layer.revision;
     Ok(BundleKey {

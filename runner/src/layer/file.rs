@@ -143,7 +143,7 @@ fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
         .map_err(malformed)?
         .into_iter()
         .filter(|document| document["kind"] == KIND)
-        .map(|document| serde_json::from_value(document).map_err(|e| malformed(e.to_string())))
+        .map(|document| super::parse(&document.to_string()).map_err(malformed))
         .collect()
 }
 

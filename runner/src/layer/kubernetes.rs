@@ -6,20 +6,25 @@
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
-use datastore_api::Name;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::{Api, Client, Config};
+use datastore_api::{Attempt, Name};
+use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, Patch, PatchParams};
+use kube::core::Request;
+use kube::{Client, Config, Resource as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
-use super::{Annotations, Layer, Spec};
+use super::{Annotations, Layer, Repository, null_is_default, parse};
 
 const GROUP: &str = "config.terraform.padok.cloud";
 const VERSION: &str = "v1alpha1";
-/// How often the run is looked at until the controller has noted our pod in it, and how far apart.
-const LOOKS: usize = 5;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// How long the run is read again until the controller has recorded our pod in it. A controller that
+/// has not done so by then has died, or has lost this pod.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(15);
+const RECORD_INTERVAL: Duration = Duration::from_millis(500);
+/// How long that takes without a line in the log.
+const QUIET: Duration = Duration::from_millis(2500);
 
 /// The cluster that we run in, or that a kubeconfig names.
 #[derive(Clone)]
@@ -30,66 +35,80 @@ pub(crate) struct Cluster(Client);
 pub(crate) struct Order {
     pub(crate) layer: Layer,
     pub(crate) run: Run,
-    /// The number of this attempt.
-    pub(crate) attempt: u32,
+    pub(crate) attempt: OrderedAttempt,
+}
+
+/// The number of a pod's attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrderedAttempt {
+    /// The controller has recorded it.
+    Recorded(Attempt),
+    /// The controller has recorded other pods only: every number below this one is theirs.
+    AtLeast(Attempt),
+}
+
+impl OrderedAttempt {
+    /// The recorded number, or the lowest that may be taken.
+    pub(crate) fn lowest(self) -> Attempt {
+        match self {
+            Self::Recorded(attempt) | Self::AtLeast(attempt) => attempt,
+        }
+    }
 }
 
 /// A `TerraformRun`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Run {
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(crate) spec: RunSpec,
-    #[serde(default)]
-    status: Option<RunStatus>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    status: RunStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct RunSpec {
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) layer: RunLayer,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) artifact: Artifact,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct RunLayer {
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) revision: String,
 }
 
-/// The plan to apply; texts, and empty for the latest.
+/// The plan to apply. Both are texts; an empty attempt is the latest.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Artifact {
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) run: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pub(crate) attempt: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct RunStatus {
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     retries: u32,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     runner_pod: String,
-    #[serde(default)]
-    attempts: Option<Vec<RunAttempt>>,
+    #[serde(deserialize_with = "null_is_default")]
+    attempts: Vec<RunAttempt>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct RunAttempt {
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     pod_name: String,
-    #[serde(default)]
+    #[serde(deserialize_with = "null_is_default")]
     number: u32,
-}
-
-/// A `TerraformRepository`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Repository {
-    #[serde(default)]
-    pub(crate) spec: Spec,
 }
 
 /// The cluster did not do what was asked.
@@ -106,16 +125,42 @@ pub(crate) enum ClusterError {
     /// With the API server's own words alone: kube shows the whole status.
     #[error("{what}: {code} {reason}: {message}")]
     Refused { what: String, code: u16, reason: String, message: String },
-    #[error("{what} is not what it should be: {reason}")]
+    #[error("{what} cannot be used: {reason}")]
     Malformed { what: String, reason: String },
 }
 
+/// Whose fault it is that a cluster did not answer as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClusterFault {
+    /// 401, or the token cannot be read.
+    Unauthenticated,
+    /// 403.
+    Forbidden,
+    /// The API server says that there is no such object (404).
+    Missing,
+    /// The object holds what it should not.
+    Malformed,
+    /// Another request, or another cluster, is needed.
+    Configuration,
+    /// It may pass: no answer, 408, 429, 5xx.
+    Transient,
+}
+
 impl ClusterError {
-    /// The API server's own status code, where it answered.
-    pub(crate) fn status(&self) -> Option<u16> {
+    pub(crate) fn fault(&self) -> ClusterFault {
         match self {
-            Self::Refused { code, .. } => Some(*code),
-            Self::Unanswered { .. } | Self::Nowhere(_) | Self::Malformed { .. } => None,
+            Self::Refused { code: 401, .. } => ClusterFault::Unauthenticated,
+            Self::Refused { code: 403, .. } => ClusterFault::Forbidden,
+            Self::Refused { code: 404, .. } => ClusterFault::Missing,
+            Self::Refused { code: 408 | 429 | 500.., .. } => ClusterFault::Transient,
+            Self::Refused { .. } | Self::Nowhere(_) => ClusterFault::Configuration,
+            Self::Malformed { .. } => ClusterFault::Malformed,
+            Self::Unanswered { source, .. } => match **source {
+                kube::Error::Auth(_) => ClusterFault::Unauthenticated,
+                kube::Error::BuildRequest(_) => ClusterFault::Configuration,
+                kube::Error::FromUtf8(_) => ClusterFault::Malformed,
+                _ => ClusterFault::Transient,
+            },
         }
     }
 
@@ -133,18 +178,21 @@ impl ClusterError {
 }
 
 impl Run {
-    /// The attempt that the controller noted for this pod, else the retries so far.
-    fn attempt(&self, pod: Option<&str>) -> u32 {
-        let Some(status) = &self.status else { return 0 };
-        let attempts = status.attempts.as_deref().unwrap_or_default();
-        let own = attempts.iter().rev().find(|attempt| Some(&*attempt.pod_name) == pod);
-        own.map_or(status.retries, |attempt| attempt.number)
-    }
-
-    /// Whether the status is still that of the pod before: a retry's pod is made before it is saved.
-    fn is_behind(&self, pod: Option<&str>) -> bool {
-        let noted = self.status.as_ref().map(|status| status.runner_pod.as_str());
-        matches!((noted, pod), (Some(noted), Some(pod)) if !noted.is_empty() && noted != pod)
+    /// The number that the controller has recorded for this pod, else what it has recorded so far.
+    pub(super) fn attempt(&self, pod: Option<&str>) -> OrderedAttempt {
+        let RunStatus { retries, runner_pod, attempts } = &self.status;
+        let retries = Attempt(*retries);
+        let Some(pod) = pod else { return OrderedAttempt::Recorded(retries) };
+        if let Some(own) = attempts.iter().rev().find(|attempt| attempt.pod_name == pod) {
+            return OrderedAttempt::Recorded(Attempt(own.number));
+        }
+        let others = attempts.iter().map(|attempt| Attempt(attempt.number)).max();
+        if runner_pod == pod || runner_pod.is_empty() && others.is_none() {
+            return OrderedAttempt::Recorded(retries);
+        }
+        // A retry's pod is created before it is recorded: these are the numbers of the pods before.
+        let Attempt(highest) = others.unwrap_or(retries).max(retries);
+        OrderedAttempt::AtLeast(Attempt(highest.saturating_add(1)))
     }
 }
 
@@ -166,7 +214,7 @@ impl Cluster {
     }
 
     /// Reads layer and run, and the number of this attempt. The run is read again as long as the
-    /// controller has not noted our pod in it.
+    /// controller has recorded other pods in it, but not ours.
     pub(crate) async fn order(
         &self,
         namespace: &Name,
@@ -175,16 +223,34 @@ impl Cluster {
         pod: Option<&str>,
     ) -> Result<Order, ClusterError> {
         let (namespace, layer, run) = (namespace.as_ref(), layer.as_ref(), run.as_ref());
-        let layer: Layer = self.get("TerraformLayer", "terraformlayers", namespace, layer).await?;
-        let mut looks = 1;
-        let mut found: Run = self.get("TerraformRun", "terraformruns", namespace, run).await?;
-        while found.is_behind(pod) && looks < LOOKS {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
-            found = self.get("TerraformRun", "terraformruns", namespace, run).await?;
-            looks += 1;
+        let (layer, found) = tokio::join!(
+            self.get::<Layer>("TerraformLayer", "terraformlayers", namespace, layer),
+            self.run(namespace, run)
+        );
+        let (layer, mut found) = (layer?, found?);
+        let started = Instant::now();
+        let mut is_quiet = true;
+        loop {
+            let attempt = found.attempt(pod);
+            let is_late = started.elapsed() >= RECORD_TIMEOUT;
+            if matches!(attempt, OrderedAttempt::Recorded(_)) || is_late {
+                return Ok(Order { layer, run: found, attempt });
+            }
+            if is_quiet && started.elapsed() >= QUIET {
+                is_quiet = false;
+                tracing::warn!(
+                    "the status of TerraformRun {namespace}/{run} does not list this pod yet: waiting \
+                     up to {} s for the number of its attempt",
+                    RECORD_TIMEOUT.as_secs()
+                );
+            }
+            tokio::time::sleep(RECORD_INTERVAL).await;
+            found = self.run(namespace, run).await?;
         }
-        let attempt = found.attempt(pod);
-        Ok(Order { layer, run: found, attempt })
+    }
+
+    async fn run(&self, namespace: &str, run: &str) -> Result<Run, ClusterError> {
+        self.get("TerraformRun", "terraformruns", namespace, run).await
     }
 
     /// Reads the repository that a layer in `namespace` names.
@@ -193,12 +259,15 @@ impl Cluster {
         layer: &Layer,
         namespace: &Name,
     ) -> Result<Repository, ClusterError> {
-        let repository = layer.spec.repository.as_ref().ok_or_else(|| ClusterError::Malformed {
+        let repository = layer.spec.repository.as_ref();
+        let name = repository.and_then(|repository| repository.name.as_deref());
+        let name = name.filter(|name| !name.is_empty()).ok_or_else(|| ClusterError::Malformed {
             what: "the layer".to_owned(),
-            reason: "it names no repository".to_owned(),
+            reason: "it names no repository in spec.repository.name".to_owned(),
         })?;
-        let namespace = repository.namespace.as_deref().unwrap_or(namespace.as_ref());
-        self.get("TerraformRepository", "terraformrepositories", namespace, &repository.name).await
+        let owner = repository.and_then(|repository| repository.namespace.as_deref());
+        let namespace = owner.unwrap_or(namespace.as_ref());
+        self.get("TerraformRepository", "terraformrepositories", namespace, name).await
     }
 
     async fn get<T: DeserializeOwned>(
@@ -209,12 +278,14 @@ impl Cluster {
         name: &str,
     ) -> Result<T, ClusterError> {
         let what = format!("{kind} {namespace}/{name}");
-        let api = self.api(kind, plural, namespace);
-        let object = retried(async || api.get(name).await).await;
-        let object = object.map_err(|error| ClusterError::new(what.clone(), error))?;
-        serde_json::to_value(object)
-            .and_then(serde_json::from_value)
-            .map_err(|error| ClusterError::Malformed { what, reason: error.to_string() })
+        let (requests, params) = (requests(kind, plural, namespace), GetParams::default());
+        // The answer is parsed here, not by kube: an object need hold no more than the runner reads.
+        let ask = async || {
+            let request = requests.get(name, &params).map_err(kube::Error::BuildRequest)?;
+            self.0.request_text(request).await
+        };
+        let object = retried(ask).await.map_err(|error| ClusterError::new(what.clone(), error))?;
+        parse(&object).map_err(|reason| ClusterError::Malformed { what, reason })
     }
 
     /// Sets the annotations on the layer; those without a value go.
@@ -226,18 +297,21 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let values = annotations.iter().map(|(key, value)| (key.clone(), json!(value)));
         let patch = json!({"metadata": {"annotations": values.collect::<Map<String, Value>>()}});
-        let api = self.api("TerraformLayer", "terraformlayers", namespace.as_ref());
+        let layers = requests("TerraformLayer", "terraformlayers", namespace.as_ref());
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let patched = retried(async || api.patch(layer.as_ref(), &params, &patch).await).await;
+        let ask = async || {
+            let request = layers.patch(layer.as_ref(), &params, &patch);
+            self.0.request_text(request.map_err(kube::Error::BuildRequest)?).await
+        };
         let what = || format!("the annotations of TerraformLayer {namespace}/{layer}");
-        patched.map(drop).map_err(|error| ClusterError::new(what(), error))
+        retried(ask).await.map(drop).map_err(|error| ClusterError::new(what(), error))
     }
+}
 
-    fn api(&self, kind: &str, plural: &str, namespace: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(GROUP, VERSION, kind);
-        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        Api::namespaced_with(self.0.clone(), namespace, &resource)
-    }
+fn requests(kind: &str, plural: &str, namespace: &str) -> Request {
+    let kind = GroupVersionKind::gvk(GROUP, VERSION, kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    Request::new(DynamicObject::url_path(&resource, Some(namespace)))
 }
 
 impl std::fmt::Debug for Cluster {
@@ -268,25 +342,37 @@ async fn retried<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T,
 mod tests {
     use super::*;
 
-    fn run(status: &str) -> Run {
-        serde_json::from_str(&format!(r#"{{"spec": {{}}, "status": {status}}}"#)).unwrap()
+    fn attempt(status: &str, pod: Option<&str>) -> OrderedAttempt {
+        let run: Run = parse(&format!(r#"{{"spec": {{}}, "status": {status}}}"#)).unwrap();
+        run.attempt(pod)
     }
 
     #[test]
-    fn an_attempt_is_the_one_noted_for_this_pod_else_the_retries() {
-        assert_eq!(serde_json::from_str::<Run>(r#"{"spec": {}}"#).unwrap().attempt(Some("p")), 0);
-        assert_eq!(run(r#"{"retries": 2}"#).attempt(Some("p")), 2);
-        let noted = r#"{"retries": 1, "runnerPod": "new",
+    fn an_attempt_is_the_recorded_one() {
+        let recorded = |number| OrderedAttempt::Recorded(Attempt(number));
+        assert_eq!(attempt("null", Some("p")), recorded(0));
+        assert_eq!(attempt(r#"{"retries": 0}"#, Some("p")), recorded(0), "the first pod");
+        assert_eq!(attempt(r#"{"retries": 2}"#, Some("p")), recorded(2));
+        let status = r#"{"retries": 1, "runnerPod": "new",
             "attempts": [{"podName": "old", "number": 0}, {"podName": "new", "number": 1}]}"#;
-        assert_eq!(run(noted).attempt(Some("new")), 1);
-        assert_eq!(run(noted).attempt(Some("old")), 0);
+        assert_eq!(attempt(status, Some("new")), recorded(1));
+        assert_eq!(attempt(status, Some("old")), recorded(0));
+        assert_eq!(attempt(status, None), recorded(1));
+        assert_eq!(attempt(r#"{"retries": 3, "runnerPod": "p"}"#, Some("p")), recorded(3));
     }
 
     #[test]
-    fn a_status_that_tells_of_the_pod_before_is_behind() {
-        assert!(run(r#"{"runnerPod": "old"}"#).is_behind(Some("new")));
-        assert!(!run(r#"{"runnerPod": "new"}"#).is_behind(Some("new")));
-        assert!(!run(r#"{"runnerPod": "old"}"#).is_behind(None));
-        assert!(!run(r#"{"retries": 0}"#).is_behind(Some("new")), "a first attempt is 0 anyway");
+    fn an_unrecorded_pod_takes_no_number_of_another_pod() {
+        let at_least = |number| OrderedAttempt::AtLeast(Attempt(number));
+        assert_eq!(attempt(r#"{"runnerPod": "old"}"#, Some("new")), at_least(1));
+        assert_eq!(attempt(r#"{"retries": 2, "runnerPod": "old"}"#, Some("new")), at_least(3));
+        let status = r#"{"retries": 0, "attempts": [{"podName": "old", "number": 4}]}"#;
+        assert_eq!(attempt(status, Some("new")), at_least(5));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_names_the_field() {
+        let error = parse::<Layer>(r#"{"spec": {"repository": {"name": 5}}}"#).unwrap_err();
+        assert_eq!(error, "spec.repository.name: invalid type: integer `5`, expected a string");
     }
 }

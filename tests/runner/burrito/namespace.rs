@@ -1,5 +1,6 @@
-//! A namespace of its own in a real cluster: Burrito's objects, a runner's service account with upstream's
-//! rights and no others, a repository as a bundle, and a datastore.
+//! A namespace for one test, in the cluster that `PLANCHA_TEST_KUBECONFIG` names, else in a double of one:
+//! Burrito's objects with every documented field, a runner's service account with upstream's rights and no
+//! others, a repository as a bundle, and a datastore.
 
 #![expect(clippy::disallowed_methods, reason = "the API server is named by a variable")]
 #![expect(clippy::disallowed_types, reason = "a pod's command is handed on")]
@@ -12,7 +13,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Ended, FakeCluster, Sandbox, TestDatastore};
 use url::Url;
 
 use crate::checkout::{Repository, git, repository};
@@ -31,35 +32,70 @@ pub(crate) struct Tenant {
     pub(crate) datastore: TestDatastore,
     pub(crate) repository: Repository,
     starts: AtomicUsize,
+    _double: Option<FakeCluster>,
 }
 
 const GROUP: &str = "config.terraform.padok.cloud";
 const OBJECTS: &str = "/apis/config.terraform.padok.cloud/v1alpha1/namespaces";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
+const LAYER: &str = include_str!("../../fixtures/burrito/layer.yaml");
+const REPOSITORY: &str = include_str!("../../fixtures/burrito/repository.yaml");
+
+/// Whether a variable names a real cluster.
+pub(crate) fn is_real() -> bool {
+    std::env::var_os("PLANCHA_TEST_KUBECONFIG").is_some()
+}
+
+/// Server, authority and administrator's token of that cluster.
+fn cluster() -> (String, PathBuf, String) {
+    let kubeconfig = std::env::var_os("PLANCHA_TEST_KUBECONFIG").unwrap();
+    let kubeconfig: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let cluster = &kubeconfig["clusters"][0]["cluster"];
+    let authority = text(&cluster["certificate-authority"]).into();
+    (text(&cluster["server"]), authority, text(&kubeconfig["users"][0]["user"]["token"]))
+}
+
+/// The `spec` of a fixture with every documented field, but what `spec` sets, and but the fields that
+/// decide what the runner does: a test sets those that it means.
+fn as_users_write_it(fixture: &str, spec: &Value) -> Value {
+    let mut fixture: Value = serde_saphyr::from_str(fixture).unwrap();
+    let mut all = fixture["spec"].take();
+    let fields = all.as_object_mut().unwrap();
+    for decided in ["terraform", "opentofu", "terragrunt", "remediationStrategy"] {
+        fields.shift_remove(decided);
+    }
+    fields.extend(spec.as_object().unwrap().clone());
+    all
+}
+
 impl Tenant {
-    /// `None`: no cluster was named.
-    pub(crate) async fn new(name: &str) -> Option<Self> {
-        let kubeconfig = PathBuf::from(std::env::var_os("PLANCHA_TEST_KUBECONFIG")?);
-        let kubeconfig: Value =
-            serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let cluster = &kubeconfig["clusters"][0]["cluster"];
+    pub(crate) async fn new(name: &str) -> Self {
         let sandbox = Sandbox::new(RUNNER);
+        let double = if is_real() { None } else { Some(FakeCluster::start().await) };
+        let (server, authority, admin) = match &double {
+            Some(double) => (double.server(), double.authority(), double.admin().to_owned()),
+            None => cluster(),
+        };
+        // In Burrito's pods the program goes by this name.
+        std::os::unix::fs::symlink(RUNNER, sandbox.path("bin/burrito")).unwrap();
         let mut tenant = Self {
             http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
-            server: text(&cluster["server"]).parse().unwrap(),
-            authority: std::fs::read(text(&cluster["certificate-authority"])).unwrap(),
-            admin: text(&kubeconfig["users"][0]["user"]["token"]),
+            server: server.parse().unwrap(),
+            authority: std::fs::read(authority).unwrap(),
+            admin,
             token: String::new(),
             namespace: format!("{name}-{}", std::process::id()),
             repository: repository(&sandbox),
             sandbox,
             datastore: TestDatastore::memory().await,
             starts: AtomicUsize::new(0),
+            _double: double,
         };
         tenant.set_up().await;
-        Some(tenant)
+        tenant
     }
 
     /// The same with a fake terraform.
@@ -148,6 +184,7 @@ impl Tenant {
     }
 
     pub(crate) async fn repository_object(&self, name: &str, spec: Value) {
+        let spec = as_users_write_it(REPOSITORY, &spec);
         self.object("terraformrepositories", "TerraformRepository", name, spec).await;
     }
 
@@ -160,6 +197,7 @@ impl Tenant {
         let mut all = json!({"path": "live/vpc", "branch": "main",
             "repository": {"name": "repo", "namespace": self.namespace}});
         all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let all = as_users_write_it(LAYER, &all);
         self.object("terraformlayers", "TerraformLayer", name, all).await;
     }
 
@@ -221,7 +259,8 @@ impl Tenant {
     /// `runner start` as a pod of the controller's would, but that it finds the API by a kubeconfig.
     pub(crate) fn command(&self, action: &str, run: &str) -> Command {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        let mut command = self.sandbox.command(&["start"]);
+        let burrito = self.sandbox.path("bin/burrito");
+        let mut command = self.sandbox.program(&burrito, &["runner", "start"]);
         command
             .env("KUBECONFIG", self.sandbox.path("kubeconfig"))
             .env("BURRITO_RUNNER_LAYER_NAME", "vpc")

@@ -6,13 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Tenant, tenant};
+use super::Tenant;
 use crate::json as parsed;
-
-#[expect(clippy::print_stderr, reason = "a test that cannot show anything should say so")]
-fn unseen() {
-    eprintln!("not seen here: PLANCHA_TEST_KUBECONFIG names no cluster");
-}
 
 /// A plan and its apply by this tool; the calls, with the private directory's name taken out.
 async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
@@ -39,7 +34,7 @@ async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
     for (name, tool, dir, binary) in
         [("tf", "terraform", "Terraform", "terraform"), ("tofu", "opentofu", "OpenTofu", "tofu")]
     {
-        let Some(tenant) = Tenant::new(&format!("argv-{name}")).await else { return unseen() };
+        let tenant = Tenant::new(&format!("argv-{name}")).await;
         let tenant =
             tenant.fake("[ $STEP = show ] || echo \"cwd=$(pwd)\"; [ -z \"$OUT\" ] || ls -l \"$OUT\" | cut -c-10");
         tenant.prebaked(dir, "1.9.4", binary);
@@ -64,7 +59,7 @@ async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
     for (number, version) in ["0.72.9", "0.73.0-rc1", "0.73.0", "1.0.0"].into_iter().enumerate() {
-        let Some(tenant) = Tenant::new(&format!("grunt-{number}")).await else { return unseen() };
+        let tenant = Tenant::new(&format!("grunt-{number}")).await;
         let tenant = tenant.fake(
             "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac",
         );
@@ -128,7 +123,7 @@ async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &st
 #[tokio::test(flavor = "multi_thread")]
 async fn rn02_a_real_tofu_plans_and_applies() {
     let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
-    let tenant = tenant!("realtofu");
+    let tenant = Tenant::new("realtofu").await;
     let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"}});
     plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
     let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
@@ -140,7 +135,7 @@ async fn rn03_real_terragrunts_plan_and_apply() {
     let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
     for version in ["0.72.5", "1.0.0"] {
         let name = format!("realgrunt{}", version.replace('.', "-"));
-        let Some(tenant) = Tenant::new(&name).await else { return unseen() };
+        let tenant = Tenant::new(&name).await;
         let dir = tenant.repository.dir.clone();
         std::fs::write(
             dir.join("live/vpc/main.tf"),
@@ -161,7 +156,7 @@ async fn rn03_real_terragrunts_plan_and_apply() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
-    let tenant = tenant!("mirror");
+    let tenant = Tenant::new("mirror").await;
     let tenant = tenant
         .fake("cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen");
     tenant.ready(json!({})).await;
@@ -188,7 +183,7 @@ async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
 /// With the real tool, which fails where one of its ways does, be there a `direct` beside it or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_a_mirror_that_is_down_is_no_outage() {
-    let tenant = tenant!("mirrordown");
+    let tenant = Tenant::new("mirrordown").await;
     let dir = tenant.repository.dir.clone();
     let requires =
         "terraform {\n  required_providers {\n    null = { source = \"hashicorp/null\" }\n  }\n}\n";
@@ -221,7 +216,7 @@ async fn rn14_a_mirror_that_is_down_is_no_outage() {
 /// Terragrunt initializes by itself, so that it is the plan or the apply that fails for want of a provider.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
-    let tenant = tenant!("gruntdown");
+    let tenant = Tenant::new("gruntdown").await;
     let tenant = tenant.fake(
         "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac
          case $STEP$TF_CLI_CONFIG_FILE in plan*config.tfrc | apply*config.tfrc)
@@ -250,7 +245,7 @@ async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
-    let tenant = tenant!("env");
+    let tenant = Tenant::new("env").await;
     let tenant = tenant.fake("[ $STEP = show ] || env | grep -E '^(TF_|AWS_)' | sort");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
@@ -278,7 +273,7 @@ async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
 /// `-upgrade` is not ours to pass; a layer's `extraInitArgs` bring it back.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
-    let tenant = tenant!("upgrade");
+    let tenant = Tenant::new("upgrade").await;
     let dir = tenant.repository.dir.clone();
     std::fs::create_dir_all(dir.join("modules/m")).unwrap();
     std::fs::write(dir.join("modules/m/main.tf"), "output \"m\" { value = 1 }\n").unwrap();
@@ -298,7 +293,7 @@ async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour() {
-    let tenant = tenant!("streams");
+    let tenant = Tenant::new("streams").await;
     let tenant = tenant.fake(
         "if [ $STEP = plan ]; then for n in 1 2 3 4 5 6 7 8; do echo out-$n; echo err-$n >&2; done; fi",
     );
@@ -316,7 +311,7 @@ async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour(
 /// A bundle has no submodules: what is needed of one is missing, and a plan without it would destroy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_whose_submodule_is_needed_is_refused() {
-    let tenant = tenant!("submodule");
+    let tenant = Tenant::new("submodule").await;
     let dir = tenant.repository.dir.clone();
     let net = tenant.sandbox.path("net");
     std::fs::create_dir(&net).unwrap();

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, SERVER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures::TryStreamExt as _;
@@ -40,29 +39,43 @@ struct Proxy {
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<String>>,
     headers: Mutex<Vec<HeaderMap>>,
-    garble: bool,
-    /// Whether it knows Burrito's routes alone.
-    burritos: bool,
+    /// How the bytes of an answer are changed.
+    change: Change,
     http: reqwest::Client,
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    EveryByte,
+    /// The answers of Burrito's own datastore: it has four routes, and names no server.
+    Burritos,
+    /// Each occurrence of one text becomes another.
+    Text(&'static str, &'static str),
 }
 
 impl FaultyDatastore {
     /// One in front of `behind`.
     pub async fn before(behind: &Url, faults: Vec<Fault>) -> Self {
-        Self::start(behind, faults, false, false).await
-    }
-
-    /// One that knows Burrito's routes alone, and answers others as Burrito's datastore does.
-    pub async fn burritos(behind: &Url) -> Self {
-        Self::start(behind, Vec::new(), false, true).await
+        Self::start(behind, faults, Change::Nothing).await
     }
 
     /// One that hands out other bytes than it was given, under their headers.
     pub async fn garbling(behind: &Url) -> Self {
-        Self::start(behind, Vec::new(), true, false).await
+        Self::start(behind, Vec::new(), Change::EveryByte).await
     }
 
-    async fn start(behind: &Url, faults: Vec<Fault>, garble: bool, burritos: bool) -> Self {
+    /// One behind which our datastore looks like Burrito's own.
+    pub async fn burritos(behind: &Url) -> Self {
+        Self::start(behind, Vec::new(), Change::Burritos).await
+    }
+
+    /// One that replaces a text in every answer.
+    pub async fn replacing(behind: &Url, text: &'static str, with: &'static str) -> Self {
+        Self::start(behind, Vec::new(), Change::Text(text, with)).await
+    }
+
+    async fn start(behind: &Url, faults: Vec<Fault>, change: Change) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let proxy = Arc::new(Proxy {
@@ -70,8 +83,7 @@ impl FaultyDatastore {
             faults: Mutex::new(faults),
             seen: Mutex::default(),
             headers: Mutex::default(),
-            garble,
-            burritos,
+            change,
             // What is behind may be a Kubernetes API of the tests' own.
             http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
         });
@@ -121,10 +133,12 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     if let Some(status) = fault {
         return (StatusCode::from_u16(status).unwrap(), "a fault of the test's").into_response();
     }
-    let own = ["/api/attempts", "/api/artifacts", "/api/applied", "/api/runs"];
-    if proxy.burritos && own.contains(&request.uri().path()) {
-        let json = [(CONTENT_TYPE, "application/json")];
-        return (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response();
+    let is_burritos = matches!(proxy.change, Change::Burritos);
+    let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];
+    if is_burritos && !routes.contains(&request.uri().path()) {
+        let kind = [("content-type", "application/json")];
+        let body = "{\"message\":\"Not Found\"}\n";
+        return (StatusCode::NOT_FOUND, kind, body).into_response();
     }
     let url = proxy.behind.join(&place).unwrap();
     let (parts, body) = request.into_parts();
@@ -134,10 +148,15 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();
-    if proxy.burritos {
-        response.headers_mut().unwrap().remove(SERVER);
+    if is_burritos {
+        response.headers_mut().unwrap().remove("server");
     }
-    let garble = proxy.garble;
+    if let Change::Text(text, with) = proxy.change {
+        response.headers_mut().unwrap().remove("content-length");
+        let body = answer.text().await.unwrap().replace(text, with);
+        return response.body(Body::from(body)).unwrap();
+    }
+    let garble = matches!(proxy.change, Change::EveryByte);
     let bytes = answer.bytes_stream().map_ok(move |piece| match garble {
         true => piece.iter().map(|byte| byte ^ 1).collect(),
         false => piece,
