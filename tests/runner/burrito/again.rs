@@ -4,6 +4,7 @@ use serde_json::json;
 use support::{Ended, Fault, FaultyDatastore, Started, eventually};
 
 use super::Tenant;
+use super::tenant;
 use crate::json as parsed;
 
 /// A layer whose plan is stored, and a run that applies it.
@@ -49,7 +50,7 @@ async fn only_noted(tenant: &Tenant, ended: &Ended, attempt: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_that_was_killed_before_its_annotations_is_only_noted_by_the_next_attempt() {
-    let tenant = Tenant::new("killed").await;
+    let tenant = tenant!("killed");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
     tenant.status("apply-1", json!({"retries": 1})).await;
@@ -60,7 +61,7 @@ async fn an_apply_that_was_killed_before_its_annotations_is_only_noted_by_the_ne
 /// The pod was lost, and another came before the controller had counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_is_only_noted_by_an_attempt_of_the_same_number_too() {
-    let tenant = Tenant::new("same").await;
+    let tenant = tenant!("same");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
     let ended = tenant.start("apply", "apply-1");
@@ -70,7 +71,7 @@ async fn an_apply_is_only_noted_by_an_attempt_of_the_same_number_too() {
 /// The plan that was applied is noted, be it there, and the code, or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn to_note_an_apply_takes_neither_bundle_nor_plan() {
-    let tenant = Tenant::new("bare").await;
+    let tenant = tenant!("bare");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
     let gone = |part| Fault { method: "GET", part, status: 404, times: usize::MAX };
@@ -85,7 +86,7 @@ async fn to_note_an_apply_takes_neither_bundle_nor_plan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_note_that_cannot_be_read_is_not_replaced() {
-    let tenant = Tenant::new("unread").await;
+    let tenant = tenant!("unread");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
     let unread = Fault { method: "GET", part: "name=applied.json", status: 403, times: usize::MAX };
@@ -98,7 +99,7 @@ async fn a_note_that_cannot_be_read_is_not_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_is_made_once_for_one_run_however_it_is_ordered_later() {
-    let tenant = Tenant::new("toggled").await;
+    let tenant = tenant!("toggled");
     planned(&tenant, json!({})).await;
     killed_before_the_annotations(&tenant).await;
     let unplanned = json!({"remediationStrategy": {"applyWithoutPlanArtifact": true}});
@@ -109,7 +110,7 @@ async fn an_apply_is_made_once_for_one_run_however_it_is_ordered_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_without_a_plan_is_made_once_for_one_run_too() {
-    let tenant = Tenant::new("unplanned").await;
+    let tenant = tenant!("unplanned");
     planned(&tenant, json!({"remediationStrategy": {"applyWithoutPlanArtifact": true}})).await;
     assert_eq!(tenant.start("apply", "apply-1").code, 0);
     tenant.status("apply-1", json!({"retries": 1})).await;
@@ -120,7 +121,7 @@ async fn an_apply_without_a_plan_is_made_once_for_one_run_too() {
 /// What was lost after the apply is a warning: the controllers would answer a failure by another apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_is_lost_after_an_apply_does_not_fail_it() {
-    let tenant = Tenant::new("lost").await;
+    let tenant = tenant!("lost");
     planned(&tenant, json!({})).await;
     let lost = Fault { method: "PUT", part: "format=short", status: 500, times: usize::MAX };
     let losing = FaultyDatastore::before(&tenant.datastore.url, vec![lost]).await;
@@ -189,7 +190,7 @@ async fn annotations_that_are_refused_after_an_apply_are_written_by_the_next_ord
 /// RN17.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn17_sigterm_becomes_one_sigint_to_the_tool_which_is_waited_for() {
-    let tenant = Tenant::new("term").await;
+    let tenant = tenant!("term");
     let tenant = tenant.fake(
         "if [ $STEP = apply ]; then trap 'sleep 0.5; echo interrupted in good order; exit 1' INT; \
          echo applying; while :; do sleep 0.05; done; fi",

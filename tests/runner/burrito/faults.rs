@@ -3,13 +3,13 @@
 use serde_json::json;
 use support::{Fault, FaultyDatastore};
 
-use super::Tenant;
+use super::tenant;
 
 const ALWAYS: usize = usize::MAX;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn12_a_failure_is_exit_code_1_its_reason_is_the_short_text_and_nothing_is_annotated() {
-    let tenant = Tenant::new("fail").await;
+    let tenant = tenant!("fail");
     tenant.layer(json!({})).await;
     tenant.run("plan-1", json!({})).await;
 
@@ -33,7 +33,7 @@ async fn rn12_a_failure_is_exit_code_1_its_reason_is_the_short_text_and_nothing_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn12_a_tool_that_fails_in_any_step_leaves_its_own_words_and_no_annotation() {
-    let tenant = Tenant::new("steps").await;
+    let tenant = tenant!("steps");
     let tenant =
         tenant.fake("if [ \"$STEP\" = \"$FAIL\" ]; then echo 'Error: as ordered' >&2; exit 1; fi");
     tenant.ready(json!({})).await;
@@ -60,7 +60,7 @@ async fn rn12_a_tool_that_fails_in_any_step_leaves_its_own_words_and_no_annotati
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn12_rn13_a_plan_file_that_cannot_be_stored_fails_the_plan_after_retries() {
-    let tenant = Tenant::new("puts").await;
+    let tenant = tenant!("puts");
     tenant.ready(json!({})).await;
     for part in ["format=bin", "format=json", "format=pretty", "format=short"] {
         let format = part.trim_start_matches("format=");
@@ -84,7 +84,7 @@ async fn rn12_rn13_a_plan_file_that_cannot_be_stored_fails_the_plan_after_retrie
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn12_annotations_that_are_refused_fail_the_run() {
-    let tenant = Tenant::new("patch").await;
+    let tenant = tenant!("patch");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let refused = Fault { method: "PATCH", part: "", status: 403, times: ALWAYS };
@@ -101,7 +101,7 @@ async fn rn12_annotations_that_are_refused_fail_the_run() {
 /// What was refused before there was a job: upstream's most frequent mistakes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_makes_no_sense_says_so_in_its_short_text() {
-    let tenant = Tenant::new("order").await;
+    let tenant = tenant!("order");
     tenant.repository_object("bare", json!({})).await;
     tenant.run("plan-1", json!({})).await;
     for (layer, attempt, repository, says) in [
@@ -133,7 +133,7 @@ async fn an_order_that_makes_no_sense_says_so_in_its_short_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn19_a_datastore_that_is_sick_for_a_while_is_asked_again() {
-    let tenant = Tenant::new("sick").await;
+    let tenant = tenant!("sick");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let faults = [
@@ -153,7 +153,7 @@ async fn rn19_a_socket_that_hangs_is_given_up_after_half_a_minute_and_asked_agai
     if !super::namespace::is_real() {
         return eprintln!("skipped: it takes more than 30 s; scripts/e2e kubernetes runs it");
     }
-    let tenant = Tenant::new("hung").await;
+    let tenant = tenant!("hung");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let hangs = Fault { method: "GET", part: "/bundle", status: 0, times: 1 };
@@ -167,7 +167,7 @@ async fn rn19_a_socket_that_hangs_is_given_up_after_half_a_minute_and_asked_agai
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn20_a_plan_that_is_not_the_annotated_one_is_not_applied() {
-    let tenant = Tenant::new("swap").await;
+    let tenant = tenant!("swap");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     assert_eq!(tenant.start("plan", "plan-1").code, 0);
@@ -185,7 +185,7 @@ async fn rn20_a_plan_that_is_not_the_annotated_one_is_not_applied() {
 /// Where only the runner's image was swapped: Burrito's own datastore knows Burrito's routes alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn upstreams_own_datastore_will_do() {
-    let tenant = Tenant::new("upstream").await;
+    let tenant = tenant!("upstream");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;

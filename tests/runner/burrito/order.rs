@@ -4,12 +4,12 @@ use datastore_api::Sha256;
 use serde_json::{Value, json};
 use support::FaultyDatastore;
 
-use super::Tenant;
+use super::{Tenant, tenant};
 use crate::checkout::git;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn11_branches_and_tags_are_cloned_and_asked_for_word_by_word() {
-    let tenant = Tenant::new("refs").await;
+    let tenant = tenant!("refs");
     let tenant = tenant
         .fake("if [ $STEP = plan ]; then git rev-parse --abbrev-ref HEAD; git status --short; fi");
     let [first, second, third] = tenant.repository.commits.clone();
@@ -55,7 +55,7 @@ async fn rn11_branches_and_tags_are_cloned_and_asked_for_word_by_word() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_that_the_bundle_does_not_hold_is_not_planned() {
-    let tenant = Tenant::new("astray").await;
+    let tenant = tenant!("astray");
     tenant.layer(json!({})).await;
     let third = tenant.repository.commits[2].clone();
     tenant.bundle_of("main", "main", &third).await;
@@ -92,7 +92,7 @@ async fn chosen(tenant: &Tenant, name: &str, layer: Value, repository: Value) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn09_the_layer_goes_before_its_repository() {
-    let tenant = Tenant::new("merged").await.fake("");
+    let tenant = tenant!("merged").fake("");
     for version in ["1.5.7", "1.9.8"] {
         tenant.prebaked("Terraform", version, "terraform");
         tenant.prebaked("OpenTofu", version, "tofu");
@@ -131,7 +131,7 @@ async fn rn09_the_layer_goes_before_its_repository() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn10_without_a_version_the_code_is_asked_and_what_is_baked_in_needs_no_network() {
-    let tenant = Tenant::new("asks").await.fake("");
+    let tenant = tenant!("asks").fake("");
     for version in ["1.5.7", "1.8.5", "1.9.8"] {
         tenant.prebaked("Terraform", version, "terraform");
     }
@@ -167,7 +167,7 @@ async fn rn10_without_a_version_the_code_is_asked_and_what_is_baked_in_needs_no_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn06_changes_are_counted_as_upstream_counts_them() {
-    let tenant = Tenant::new("counts").await;
+    let tenant = tenant!("counts");
     let tenant = tenant.fake(
         r#"case "$*" in *-json*) echo "{\"format_version\":\"1.2\",\"resource_changes\":[$CHANGES],\"output_changes\":{\"o\":{\"actions\":[\"create\"]}}}"; exit;; esac"#,
     );
@@ -204,7 +204,7 @@ async fn rn06_changes_are_counted_as_upstream_counts_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn08_an_apply_without_its_plan_fetches_it_all_the_same_and_notes_its_sum() {
-    let tenant = Tenant::new("noplan").await.fake("");
+    let tenant = tenant!("noplan").fake("");
     let (yes, no) =
         (json!({"applyWithoutPlanArtifact": true}), json!({"applyWithoutPlanArtifact": false}));
     let tool = json!({"enabled": true});

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::json;
 use support::{Ended, TlsFront};
 
-use super::Tenant;
+use super::{Tenant, tenant};
 
 /// What the kubelet does before it starts the container.
 const MOUNTS: &str = r#"
@@ -62,7 +62,7 @@ fn in_pod(tenant: &Tenant, ca: Option<&Path>, more: &[(&str, &str)]) -> Option<E
 /// A provider's `KUBECONFIG` names another cluster: the runner's own client asks the pod's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubeconfig_for_a_provider_does_not_lead_the_runner_astray() {
-    let tenant = Tenant::new("hijack").await;
+    let tenant = tenant!("hijack");
     let tenant = tenant.fake("[ $STEP = show ] || echo \"provider: $KUBECONFIG\"");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
@@ -76,7 +76,7 @@ async fn a_kubeconfig_for_a_provider_does_not_lead_the_runner_astray() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn16_the_datastores_own_certificate_is_trusted_whatever_ssl_cert_file_says() {
-    let tenant = Tenant::new("tls").await;
+    let tenant = tenant!("tls");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let plain = tenant.datastore.url.as_str().trim_end_matches('/').to_owned();

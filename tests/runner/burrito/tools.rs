@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::Tenant;
+use super::{Tenant, tenant};
 use crate::json as parsed;
 
 /// A plan and its apply by this tool; the calls, with the private directory's name taken out.
@@ -123,7 +123,7 @@ async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &st
 #[tokio::test(flavor = "multi_thread")]
 async fn rn02_a_real_tofu_plans_and_applies() {
     let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
-    let tenant = Tenant::new("realtofu").await;
+    let tenant = tenant!("realtofu");
     let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"}});
     plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
     let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
@@ -156,7 +156,7 @@ async fn rn03_real_terragrunts_plan_and_apply() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
-    let tenant = Tenant::new("mirror").await;
+    let tenant = tenant!("mirror");
     let tenant = tenant
         .fake("cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen");
     tenant.ready(json!({})).await;
@@ -183,7 +183,7 @@ async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
 /// With the real tool, which fails where one of its ways does, be there a `direct` beside it or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_a_mirror_that_is_down_is_no_outage() {
-    let tenant = Tenant::new("mirrordown").await;
+    let tenant = tenant!("mirrordown");
     let dir = tenant.repository.dir.clone();
     let requires =
         "terraform {\n  required_providers {\n    null = { source = \"hashicorp/null\" }\n  }\n}\n";
@@ -216,7 +216,7 @@ async fn rn14_a_mirror_that_is_down_is_no_outage() {
 /// Terragrunt initializes by itself, so that it is the plan or the apply that fails for want of a provider.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
-    let tenant = Tenant::new("gruntdown").await;
+    let tenant = tenant!("gruntdown");
     let tenant = tenant.fake(
         "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac
          case $STEP$TF_CLI_CONFIG_FILE in plan*config.tfrc | apply*config.tfrc)
@@ -245,7 +245,7 @@ async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
-    let tenant = Tenant::new("env").await;
+    let tenant = tenant!("env");
     let tenant = tenant.fake("[ $STEP = show ] || env | grep -E '^(TF_|AWS_)' | sort");
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
@@ -273,7 +273,7 @@ async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
 /// `-upgrade` is not ours to pass; a layer's `extraInitArgs` bring it back.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
-    let tenant = Tenant::new("upgrade").await;
+    let tenant = tenant!("upgrade");
     let dir = tenant.repository.dir.clone();
     std::fs::create_dir_all(dir.join("modules/m")).unwrap();
     std::fs::write(dir.join("modules/m/main.tf"), "output \"m\" { value = 1 }\n").unwrap();
@@ -293,7 +293,7 @@ async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour() {
-    let tenant = Tenant::new("streams").await;
+    let tenant = tenant!("streams");
     let tenant = tenant.fake(
         "if [ $STEP = plan ]; then for n in 1 2 3 4 5 6 7 8; do echo out-$n; echo err-$n >&2; done; fi",
     );
@@ -311,7 +311,7 @@ async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour(
 /// A bundle has no submodules: what is needed of one is missing, and a plan without it would destroy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_whose_submodule_is_needed_is_refused() {
-    let tenant = Tenant::new("submodule").await;
+    let tenant = tenant!("submodule");
     let dir = tenant.repository.dir.clone();
     let net = tenant.sandbox.path("net");
     std::fs::create_dir(&net).unwrap();
