@@ -44,6 +44,8 @@ pub(crate) struct App {
     pub(crate) connections: Connections,
     /// The certificate, if it speaks TLS.
     pub(crate) tls: Option<Tls>,
+    /// Held by the request that encrypts.
+    pub(crate) encrypting: encrypt::EncryptLock,
     /// Cancelled once the service is to end.
     pub(crate) shutdown: CancellationToken,
 }
@@ -69,7 +71,7 @@ fn api() -> Api {
         .get("/applied", applied::get, "The record that a plan of a layer has been applied")
         .put("/applied", applied::put, "Record that a plan has been applied, once")
         .get("/runs", runs::runs, "The runs of a layer, newest first, page by page")
-        .post("/encrypt", encrypt::encrypt, "Encrypt what lies there in plain; not built yet")
+        .post("/encrypt", encrypt::encrypt, "Encrypt everything that is stored in plain")
 }
 
 /// The HTTP service. Clones share it.
@@ -227,6 +229,7 @@ mod tests {
             metrics: Metrics::default(),
             connections: Connections::new(1),
             tls: None,
+            encrypting: encrypt::EncryptLock::default(),
             shutdown: CancellationToken::new(),
             store,
         });

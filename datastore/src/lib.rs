@@ -98,6 +98,7 @@ pub async fn serve(
         metrics: Metrics::default(),
         connections: connections.clone(),
         tls: tls.clone(),
+        encrypting: encrypt::EncryptLock::default(),
         shutdown: shutdown.clone(),
     };
     let service = Service { app: app::Service::new(app), limits, tls, connections };

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::{API, App};
-use crate::encrypt::Administrator;
+use crate::encrypt::{Administrator, EncryptBody, EncryptReport};
 use crate::error::{ApiError, Route};
 use crate::params::{Asked, FromParams, Params, Query};
 use crate::runs::Taken;
@@ -192,8 +192,22 @@ impl Takes for Administrator {
         operation.route = Some(Route::Own);
         operation.answer("401", "Nobody is known by this token, or there is none.");
         operation.answer("403", "This caller may not do that.");
-        operation.answer_in_json("400", "Nothing is encrypted here.");
-        operation.answer_in_json("501", "This version cannot do it.");
+    }
+}
+
+impl Takes for EncryptBody {
+    fn describe(operation: &mut Operation) {
+        operation.answer_in_json("400", "The body cannot be read, or nothing is encrypted here.");
+        operation.answer_in_json("401", "The key is not the configured one.");
+        operation.answer_in_json("500", "No key is configured.");
+    }
+}
+
+impl Gives for EncryptReport {
+    fn describe(operation: &mut Operation) {
+        operation.answer_in_json("200", "Everything is encrypted.");
+        operation
+            .answer_in_json("206", "Some objects could not be encrypted; `errors` names them.");
     }
 }
 

@@ -14,6 +14,7 @@ mod cloud;
 mod connector;
 mod dirs;
 mod disk;
+mod encrypt;
 mod error;
 mod get;
 mod index;

@@ -136,7 +136,7 @@ fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
     for header in headers.get_all(REPR_DIGEST) {
         sha256 = sha256.or(Sha256::from_repr_digest(header.to_str().unwrap_or_default())?);
     }
-    Ok(Terms { sha256, create })
+    Ok(Terms { sha256, create, replaces: None })
 }
 
 fn whole(meta: &Meta, body: Body) -> Response {

@@ -45,6 +45,13 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let Parts { upload, id, before, .. } = parts;
         let _turn = self.turn(path).await;
+        if let Err(error) = self.replaced_version(path, terms).await {
+            match upload {
+                Upload::Cloud(mut upload) => abort(&mut *upload).await,
+                Upload::File(disk, staged, _) => disk.discard(&staged).await.map_err(backend)?,
+            }
+            return Err(error);
+        }
         match upload {
             Upload::Cloud(upload) => {
                 self.commit_parts(path, terms, (upload, id, before), received).await

@@ -30,6 +30,8 @@ pub struct Terms {
     pub sha256: Option<Sha256>,
     /// Only if nothing else is there. The same content again is no error.
     pub create: bool,
+    /// Only over the version whose `ETag` has this SHA-256 digest.
+    pub replaces: Option<Sha256>,
 }
 
 /// So long it may take, after what a put may take, to see what became of it.
@@ -78,7 +80,7 @@ impl Store {
         ToItsEnd::of(upload, &self.uploads).await
     }
 
-    async fn upload(
+    pub(super) async fn upload(
         &self,
         path: &Path,
         terms: Terms,
@@ -112,9 +114,13 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let Received { size, sha256, form, .. } = received;
         let _turn = self.turn(path).await;
+        let replaced = self.replaced_version(path, terms).await?;
         if let Some(disk) = &self.disk {
             let put = disk.put(path, bytes, received.version(), terms.create).await;
             return self.settled_put(path, terms, &received, put).await;
+        }
+        if let Some(version) = replaced {
+            return self.update_whole(path, version, bytes, received).await;
         }
         // Where the backend cannot create, the turn keeps at least our own puts apart.
         if terms.create && !self.creates() {

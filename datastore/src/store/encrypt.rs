@@ -1,0 +1,66 @@
+//! Encrypting objects that are stored in plain, one by one, where they are.
+
+use futures::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion};
+
+use super::put::Terms;
+use super::upload::{Incoming, Received};
+use super::{Key, Store, StoreError, backend};
+use crate::seal::Form;
+use datastore_api::Sha256;
+
+impl Store {
+    /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
+    /// verified on the way, and readers see one version or the other.
+    ///
+    /// [`StoreError::Replaced`] if somebody has stored another version meanwhile, which then stays.
+    pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
+        let path = key.path()?;
+        let (meta, bytes) = self.open_path(&path).await?;
+        if meta.form != Form::Plain {
+            return Ok(false);
+        }
+        let (form, sealing) = self.sealing()?;
+        let replaces = Some(Sha256::of(meta.etag.as_bytes()));
+        let terms = Terms { sha256: meta.sha256, create: false, replaces };
+        let mut body = bytes.map_err(Into::into);
+        self.upload(&path, terms, Incoming::new(&mut body, form, sealing)).await?;
+        Ok(true)
+    }
+
+    /// The version that is about to be replaced, if a put names the one it may replace.
+    /// [`StoreError::Replaced`] if it is another by now.
+    pub(super) async fn replaced_version(
+        &self,
+        path: &Path,
+        terms: Terms,
+    ) -> Result<Option<UpdateVersion>, StoreError> {
+        let Some(expected) = terms.replaces else { return Ok(None) };
+        let meta = self.look_at_path(path).await?;
+        if Sha256::of(meta.etag.as_bytes()) != expected {
+            return Err(StoreError::Replaced);
+        }
+        let version = self.objects.head(path).await.map_err(StoreError::from)?.version;
+        Ok(Some(UpdateVersion { e_tag: Some(meta.etag), version }))
+    }
+
+    /// Puts a small object over this version of it, and no other.
+    pub(super) async fn update_whole(
+        &self,
+        path: &Path,
+        version: UpdateVersion,
+        bytes: PutPayload,
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { sha256, form, .. } = received;
+        let attributes = self.attributes(Some(sha256), form, None);
+        let mode = PutMode::Update(version);
+        let options = PutOptions { mode, attributes, ..PutOptions::default() };
+        match self.objects.put_opts(path, bytes, options).await {
+            Ok(_) => Ok(sha256),
+            Err(Error::Precondition { .. }) => Err(StoreError::Replaced),
+            Err(error) => Err(backend(error)),
+        }
+    }
+}
