@@ -1,5 +1,7 @@
 //! The recipes: what a plan is, and what an apply is, step by step.
 
+mod plan_basis;
+
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,15 +15,17 @@ use jiff::Timestamp;
 
 use crate::applied::AppliedError;
 use crate::artifacts::{Artifacts, Entry, OpenError};
+use crate::basis::{Basis, BasisError};
 use crate::checkout::{self, CheckoutError, Site, Workspace};
 use crate::config::Environment;
+use crate::configuration;
 use crate::diagnostics::Diagnostics;
 use crate::failure::Failure;
 use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError};
 use crate::local_state::Initialized;
 use crate::plan::{PlanError, Summary};
-use crate::planned::{self, PlannedError};
+use crate::planned::{self, Choice, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
 use crate::provider_mirror::{cli_config, own_files};
 use crate::record::Record;
@@ -48,6 +52,8 @@ pub(crate) enum RunError {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Planned(#[from] PlannedError),
+    #[error(transparent)]
+    Basis(#[from] BasisError),
     #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
     #[error(transparent)]
@@ -113,7 +119,7 @@ impl Run<'_> {
         let (job, signals) = (self.job, self.signals);
         match &job.action {
             Action::Plan { .. } => {
-                let (artifacts, code) = tokio::join!(signals.or(open(job)), self.check_out());
+                let (artifacts, code) = tokio::join!(signals.or(open(job)), self.check_out(None));
                 // The datastore first: with it, whatever else failed can be stored.
                 self.artifacts = artifacts.map_err(RunError::Stopped)??;
                 let mut ready = self.initialize(code?).await?;
@@ -153,8 +159,11 @@ impl Run<'_> {
             }
         }
         let artifacts = self.artifacts.clone();
+        let choice = signals.or(planned::choose(job, from, artifacts.as_ref())).await;
+        let choice = choice.map_err(RunError::Stopped)??;
+        let basis = choice.as_ref().map(|choice| &choice.basis);
         let found = async {
-            let found = found(job, from, artifacts.as_ref(), scratch).await?;
+            let found = found(job, from, choice.as_ref(), artifacts.as_ref(), scratch).await?;
             let earlier = match (&found.plan, &artifacts) {
                 (Some(plan), Some(artifacts)) => artifacts.applied_plan(plan.sha256).await?,
                 _ => None,
@@ -162,7 +171,7 @@ impl Run<'_> {
             Ok::<_, RunError>((found, earlier))
         };
         let prepared = async {
-            let code = self.check_out().await?;
+            let code = self.check_out(basis).await?;
             self.initialize(code).await
         };
         let (found, ready) = tokio::join!(signals.or(found), prepared);
@@ -178,11 +187,16 @@ impl Run<'_> {
             }
         }
         self.report.plan = plan;
-        self.apply(&mut ready?, sum).await
+        let mut ready = ready?;
+        if let Some(basis) = basis {
+            self.compare(basis, &ready)?;
+        }
+        self.apply(&mut ready, sum).await
     }
 
-    /// The code, and the tool that its version asks for.
-    async fn check_out(&mut self) -> Result<Ready, RunError> {
+    /// The code, and the tool that its version asks for: those of the plan to apply, where there is a
+    /// `basis`.
+    async fn check_out(&mut self, basis: Option<&Basis>) -> Result<Ready, RunError> {
         let job = self.job;
         let site = Site {
             environment: self.environment,
@@ -190,14 +204,18 @@ impl Run<'_> {
             signals: self.signals,
             datastore: job.datastore.as_ref(),
             submodules: job.submodules,
+            planned: basis.and_then(Basis::commit),
         };
         let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
         let workspace = workspace.await?;
         self.report.revision.clone_from(&workspace.revision);
-        let installed = self.signals.or(self.install(&workspace)).await;
+        if let Some(basis) = basis {
+            self.check_code(basis, &workspace).await?;
+        }
+        let installed = self.signals.or(self.install(&workspace, basis)).await;
         let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
-        self.report.tool(&installed);
+        self.report.tools(&installed, terragrunt.as_ref());
         for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
             let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
             tracing::info!("{line}");
@@ -221,12 +239,14 @@ impl Run<'_> {
         Ok(ready)
     }
 
+    /// Records the lock file and what an apply compares, once the tool is initialized.
     async fn record_lock_file(&mut self, ready: &Ready) -> Result<(), RunError> {
         let lock_file = ready.workspace.dir.join(".terraform.lock.hcl");
+        self.report.providers = configuration::providers(&lock_file);
         if fs::exists(&lock_file)? {
             self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
         }
-        Ok(())
+        self.describe(ready)
     }
 
     /// Runs a step that may install providers, and once more without the mirror if that does not serve.
@@ -257,17 +277,22 @@ impl Run<'_> {
     async fn install(
         &self,
         workspace: &Workspace,
+        basis: Option<&Basis>,
     ) -> Result<(Installed, Option<Installed>), RunError> {
-        let Job { tool, request, terragrunt, tools, .. } = self.job;
-        let releases = Releases::new(tools, self.environment)?;
+        let job = self.job;
+        let (tool, request) =
+            basis.map_or_else(|| (job.tool, job.request.clone()), |basis| basis.tool(job));
+        let terragrunt =
+            basis.map_or_else(|| job.terragrunt.clone(), |basis| basis.terragrunt(job));
+        let releases = Releases::new(&job.tools, self.environment)?;
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
         let mut around = self.environment.surroundings.clone();
         around.top.clone_from(&workspace.own);
         let (dir, around) = (workspace.dir.as_path(), &around);
-        let wanted = version::wanted(*tool, request, dir, around)?;
+        let wanted = version::wanted(tool, request, dir, around)?;
         let installed = releases.install(&releases.choose(&wanted).await?).await?;
         let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
-        let request = Some((text.as_str(), *origin));
+        let request = Some((text.as_str(), origin));
         let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, around)?;
         let terragrunt = releases.install(&releases.choose(&wanted).await?).await?;
         Ok((installed, Some(terragrunt)))
@@ -334,7 +359,9 @@ impl Run<'_> {
         if let Some(path) = &self.job.plan_file {
             hand_out(&bin, path)?;
         }
-        self.annotate(sha256).await
+        self.annotate(sha256).await?;
+        tracing::info!("{}", self.next_command());
+        Ok(())
     }
 
     /// The two renderings of a plan, and what the first of them says.
@@ -544,11 +571,12 @@ async fn open(job: &Job) -> Result<Option<Artifacts>, RunError> {
 async fn found(
     job: &Job,
     from: &Apply,
+    choice: Option<&Choice>,
     artifacts: Option<&Artifacts>,
     scratch: &Scratch,
 ) -> Result<Found, RunError> {
     let file = scratch.join(PLAN_FILE);
-    let plan = planned::fetch(job, from, artifacts, &file).await?;
+    let plan = planned::fetch(job, from, choice, artifacts, &file).await?;
     let sum = match &plan {
         Some(plan) => Some(plan.sha256),
         None => planned::sum_of_the_ordered(from, artifacts, &file).await?,

@@ -15,6 +15,7 @@ use reqwest::StatusCode;
 
 use crate::failure::chain;
 use crate::job::Place;
+use crate::place::PlanPlace;
 use crate::record::{Record, applied_key};
 use crate::report::{PlanRecord, Report};
 
@@ -58,6 +59,18 @@ pub(crate) struct StoredPlan {
     pub(crate) attempt: Option<Attempt>,
     /// What its own `run.json` says of it.
     pub(crate) record: Option<PlanRecord>,
+}
+
+/// What a layer has by way of plans.
+#[derive(Debug)]
+pub(crate) enum NewestPlan {
+    Found(Box<StoredPlan>),
+    /// Only plans of other places; this is the newest.
+    Elsewhere {
+        plan: String,
+        place: PlanPlace,
+    },
+    Missing,
 }
 
 impl StoredPlan {
@@ -358,22 +371,33 @@ impl Artifacts {
         Ok(Some(StoredPlan { run: run.clone(), attempt: Some(attempt), record }))
     }
 
-    /// The plan of the newest run of the layer that has one and came to its end. `None`: there is none.
-    pub(crate) async fn newest_plan(&self) -> Result<Option<StoredPlan>, ClientError> {
+    /// The plan of the newest run of the layer that has one of this place and came to its end; one that
+    /// does not record its place counts.
+    pub(crate) async fn newest_plan(&self, here: &PlanPlace) -> Result<NewestPlan, ClientError> {
         let RunKey { namespace, layer, .. } = &self.run;
-        let mut cursor = None;
+        let (mut cursor, mut other) = (None, None);
         loop {
             let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
             for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
-                match self.plan_of(&run, None).await? {
-                    Some(plan) if plan.is_finished() => return Ok(Some(plan)),
-                    Some(plan) => tracing::info!("{plan} was never finished: passing it over"),
-                    None => {}
+                let Some(plan) = self.plan_of(&run, None).await? else { continue };
+                if !plan.is_finished() {
+                    tracing::info!("{plan} was never finished: passing it over");
+                    continue;
+                }
+                let place = plan.record.as_ref().and_then(|record| record.place.as_ref());
+                match place.filter(|place| !place.agrees_with(here)) {
+                    None => return Ok(NewestPlan::Found(Box::new(plan))),
+                    Some(place) => {
+                        tracing::info!("{plan} is of another place ({place}): passing it over");
+                        other.get_or_insert_with(|| (plan.to_string(), place.clone()));
+                    }
                 }
             }
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => return Ok(None),
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(other.map_or(NewestPlan::Missing, |(plan, place)| {
+                    NewestPlan::Elsewhere { plan, place }
+                }));
             }
         }
     }

@@ -15,7 +15,7 @@ use datastore_api::{BundleKey, Client, ClientError};
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
-pub(crate) use self::git::GitSource;
+pub(crate) use self::git::{GitSource, WorkTree, work_tree};
 use self::submodules::Origin;
 use crate::config::Environment;
 use crate::process::{Signals, Stop};
@@ -56,6 +56,8 @@ pub(crate) struct Site<'a> {
     pub(crate) datastore: Option<&'a Client>,
     /// Whether submodules and LFS files are fetched, and missed.
     pub(crate) submodules: bool,
+    /// The commit of the plan to apply: a repository or bundle is checked out there.
+    pub(crate) planned: Option<&'a str>,
 }
 
 /// The code could not be had.
@@ -122,6 +124,12 @@ impl Source {
     }
 }
 
+/// Whether code in the work tree of the directory differs from its commit. The tool's lock file, to which
+/// init adds, and untracked files that no tool reads by itself are no code.
+pub(crate) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
+    git::is_code_changed(dir, ours).await
+}
+
 /// Puts the code where the tool can work. `ours` are files that we write ourselves: they do not make a
 /// work tree dirty.
 pub(crate) async fn checkout(
@@ -158,6 +166,7 @@ pub(crate) async fn checkout(
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
+            let git = site.planned.map_or_else(|| git.clone(), |commit| git.at(commit));
             let revision = git.fetch(&dir, site).await?;
             (dir, Some(revision), work_dir.is_some(), lock)
         }
@@ -197,7 +206,8 @@ async fn missing_parts(
     }
 }
 
-/// Fetches the bundle and checks out the very commit that it is named by.
+/// Fetches the bundle and checks out the commit of the plan to apply, else, also where the bundle does not
+/// hold that, the very commit that it is named by.
 async fn bundle(key: &BundleKey, dir: &Path, site: Site<'_>) -> Result<String, CheckoutError> {
     let BundleKey { namespace, name, git_ref, revision } = key;
     let bundle = format!("{namespace}/{name} {git_ref}");
@@ -206,12 +216,23 @@ async fn bundle(key: &BundleKey, dir: &Path, site: Site<'_>) -> Result<String, C
     let file = site.scratch.join("bundle");
     let saved = site.signals.or(datastore.save_bundle(key, &file)).await;
     saved.map_err(CheckoutError::Stopped)??.ok_or_else(missing)?;
-    match git::unbundle(&file, git_ref.as_ref(), revision.as_ref(), dir, site).await {
-        Err(CheckoutError::NoSuchRevision { revision, .. }) => {
-            return Err(CheckoutError::NotInBundle { bundle, revision });
+    let unbundle =
+        async |revision: &str| match git::unbundle(&file, git_ref.as_ref(), revision, dir, site)
+            .await
+        {
+            Err(CheckoutError::NoSuchRevision { revision, .. }) => {
+                Err(CheckoutError::NotInBundle { bundle: bundle.clone(), revision })
+            }
+            done => done,
+        };
+    if let Some(commit) = site.planned {
+        match unbundle(commit).await {
+            Ok(()) => return Ok(commit.to_owned()),
+            Err(CheckoutError::NotInBundle { .. }) => {}
+            Err(error) => return Err(error),
         }
-        done => done?,
     }
+    unbundle(revision.as_ref()).await?;
     // Not the commit, where it is an annotated tag: the controllers compare the text.
     Ok(revision.to_string())
 }

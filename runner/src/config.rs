@@ -211,7 +211,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub run: RunArgs,
     /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
-    /// newest run that holds a plan]
+    /// newest run of this repository, path and workspace that holds a plan]
     #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
     pub plan: Option<PlanName>,
     /// Apply what a fresh plan says, without a stored one (Burrito's applyWithoutPlanArtifact)
@@ -265,7 +265,8 @@ pub struct RunArgs {
     /// Namespace of the layer [default: the manifest's, else `default`]
     #[arg(long, env = "PLANCHA_NAMESPACE", help_heading = "Identity", value_name = "NAME")]
     pub namespace: Option<Name>,
-    /// Name of the layer [default: the manifest's, else the directory's]
+    /// Name of the layer [default: the manifest's, else <repository>.<path>[.<workspace>] with a dot for
+    /// each slash, outside of git the directory's]
     #[arg(long, env = "PLANCHA_NAME", help_heading = "Identity", value_name = "NAME")]
     pub name: Option<Name>,
     /// Name of this run [default: <layer>-<action>-<5 random>]

@@ -11,6 +11,7 @@ use reqwest::StatusCode;
 use crate::action::RunError;
 use crate::applied::AppliedError;
 use crate::artifacts::OpenError;
+use crate::basis::BasisError;
 use crate::checkout::CheckoutError;
 use crate::diagnostics::Diagnostic;
 use crate::job::JobError;
@@ -183,6 +184,7 @@ impl From<&RunError> for Failure {
             RunError::Annotate { .. } => Self::new(Kind::Unclassified, error)
                 .next_step("all else was done and stored; the annotations can be written by hand"),
             RunError::Planned(cause) => cause.into(),
+            RunError::Basis(cause) => cause.into(),
             RunError::LocalState(_) => Self::new(Kind::Config, error).next_step(
                 "nothing was applied; give the code a backend block, or a directory that stays \
                  by --work-dir",
@@ -218,10 +220,12 @@ impl From<&PlannedError> for Failure {
     fn from(error: &PlannedError) -> Self {
         match error {
             PlannedError::Missing { .. }
+            | PlannedError::NoneHere { .. }
             | PlannedError::Unreadable(_)
             | PlannedError::Unfinished(_) => {
                 Self::new(Kind::Config, error).next_step("plan first, or name another plan")
             }
+            PlannedError::Basis(cause) => cause.into(),
             PlannedError::Other { .. } => Self::new(Kind::Integrity, error)
                 .next_step("nothing was applied; plan again, and find out who wrote the other one"),
             PlannedError::Unchecked(_) => {
@@ -230,6 +234,27 @@ impl From<&PlannedError> for Failure {
             PlannedError::Datastore(cause) => Self::of_datastore(cause, error),
             PlannedError::Io(_) => Self::new(Kind::Unclassified, error),
         }
+    }
+}
+
+impl From<&BasisError> for Failure {
+    fn from(error: &BasisError) -> Self {
+        let (kind, next) = match error {
+            BasisError::Unrecorded { .. } => {
+                (Kind::Config, "plan again, or name the plan by --plan")
+            }
+            BasisError::Elsewhere { .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan here, or apply where the plan was made",
+            ),
+            BasisError::Changed { .. } => {
+                (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
+            }
+            BasisError::Tool { .. } => {
+                (Kind::Integrity, "nothing was applied; leave out the flag, or plan again with it")
+            }
+        };
+        Self::new(kind, error).next_step(next)
     }
 }
 

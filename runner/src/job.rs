@@ -3,6 +3,8 @@
 //! After this nothing is a text that means something. A flag goes before the manifest, the manifest
 //! before the defaults.
 
+mod apply_command;
+mod identity;
 mod pod;
 
 use std::fmt;
@@ -20,8 +22,11 @@ use crate::config::{ApplyArgs, DatastoreArgs, Environment, PlanArgs, PlanName, R
 use crate::layer::{
     ClusterError, Layer, LayerError, LayerFile, Merged, Origin, RepositorySpec, ToolSpec,
 };
+use crate::place::PlanPlace;
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
+use apply_command::ApplyCommand;
+use identity::identify;
 
 /// One order to plan or apply a root module.
 #[derive(Debug)]
@@ -41,6 +46,12 @@ pub(crate) struct Job {
     pub(crate) work_dir: Option<PathBuf>,
     /// Whether submodules and LFS files are fetched, and missed where the code needs them.
     pub(crate) submodules: bool,
+    /// Where the code belongs; a stored plan must be of the same place.
+    pub(crate) place: PlanPlace,
+    /// What the caller named itself.
+    pub(crate) named: Named,
+    /// What applies the plan; none where Burrito's controllers order it.
+    pub(crate) apply_command: Option<ApplyCommand>,
     /// Where annotations go.
     pub(crate) layer: Option<Origin>,
     /// The tool, if something but the code names it.
@@ -65,6 +76,16 @@ pub(crate) struct Job {
     pub(crate) pod: bool,
     /// A mirror of providers, asked before their own registries.
     pub(crate) provider_mirror: Option<String>,
+}
+
+/// What the caller named itself, by a flag or its variable. A stored plan must agree with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// Whether the plan was named: by `--plan` or `--plan-file`, not by an annotation.
+    pub(crate) plan: bool,
+    pub(crate) tool: Option<ToolName>,
+    pub(crate) version: Option<String>,
+    pub(crate) terragrunt: Option<String>,
 }
 
 /// Plan or apply.
@@ -139,16 +160,16 @@ impl From<JobError> for Refused {
 }
 
 impl Job {
-    pub(crate) fn plan(
+    pub(crate) async fn plan(
         args: PlanArgs,
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
         let action = Action::Plan { detailed_exitcode: args.detailed_exitcode };
-        Self::new(args.run, burrito, environment, |_| Ok(action))
+        Self::new(args.run, burrito, false, environment, |_| Ok(action)).await
     }
 
-    pub(crate) fn apply(
+    pub(crate) async fn apply(
         args: ApplyArgs,
         burrito: bool,
         environment: &Environment,
@@ -157,6 +178,7 @@ impl Job {
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
+        let is_named = plan.is_some() || file.is_some();
         let action = |layer: Option<&Layer>| {
             let unplanned =
                 layer.and_then(|layer| layer.spec.remediation_strategy.apply_without_plan_artifact);
@@ -190,12 +212,14 @@ impl Job {
             }
             Ok(Action::Apply(from))
         };
-        Ok(Self { again, ..Self::new(run, burrito, environment, action)? })
+        let job = Self::new(run, burrito, is_named, environment, action).await?;
+        Ok(Self { again, ..job })
     }
 
-    fn new(
+    async fn new(
         args: RunArgs,
         burrito: bool,
+        plan_is_named: bool,
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
@@ -208,7 +232,14 @@ impl Job {
         let options = plan_options(&args)?;
         let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
+        let apply_command = ApplyCommand::new(&args, &source, burrito);
         let path = working_path(args.path.as_deref(), layer)?;
+        let named = Named {
+            plan: plan_is_named,
+            tool: args.tool,
+            version: args.tool_version.clone(),
+            terragrunt: args.terragrunt.clone(),
+        };
         let (tool, request) = tool(args.tool, args.tool_version.clone(), layer)?;
         let enabled =
             layer.and_then(|layer| Merged::new(&layer.spec, &RepositorySpec::default()).terragrunt);
@@ -217,10 +248,11 @@ impl Job {
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         let ours = ours(&args, environment);
         check_outputs(&args, layer_file.as_ref())?;
+        let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let name = match (args.name, layer.and_then(|layer| layer.metadata.name.as_deref())) {
             (Some(name), _) => name,
             (None, Some(name)) => in_manifest("metadata.name", name)?,
-            (None, None) => default_name(&source, &path)?,
+            (None, None) => identity.default_name()?,
         };
         let namespace = layer.and_then(|layer| layer.metadata.namespace.as_deref());
         let namespace = match (args.namespace, namespace) {
@@ -240,6 +272,9 @@ impl Job {
             path,
             work_dir: args.work_dir,
             submodules: !args.no_submodules,
+            place: identity.place,
+            named,
+            apply_command: Some(apply_command),
             layer: layer_file.map(Origin::File),
             tool,
             request,
@@ -442,26 +477,6 @@ fn check_outputs(args: &RunArgs, layer: Option<&LayerFile>) -> Result<(), JobErr
 
 fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {
     text.parse().map_err(|error| JobError::Config(format!("the layer's {field}: {error}")))
-}
-
-/// The name of the working directory: of `path`, else of the source itself.
-fn default_name(source: &Source, path: &Path) -> Result<Name, JobError> {
-    let name = match (path.file_name(), source) {
-        (Some(name), _) => name.to_string_lossy().into_owned(),
-        (None, Source::Directory(dir)) => {
-            let dir = std::fs::canonicalize(dir).map_err(|error| {
-                JobError::Config(format!("the source `{}` cannot be used: {error}", dir.display()))
-            })?;
-            dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into())
-        }
-        (None, Source::Git(git)) => git.name().to_owned(),
-        (None, Source::Bundle(bundle)) => bundle.name.to_string(),
-    };
-    name.parse().map_err(|error| {
-        JobError::Usage(format!(
-            "the directory's name cannot be the layer's: {error}; --name gives one"
-        ))
-    })
 }
 
 /// `<layer>-<action>-<5 random>`, as Kubernetes would make it of a `generateName`.

@@ -75,6 +75,7 @@ pub(crate) struct Repository {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RepositorySpec {
+    repository: Option<RepositoryUrl>,
     #[serde(deserialize_with = "null_is_default")]
     pub(crate) terraform: ToolSpec,
     #[serde(deserialize_with = "null_is_default")]
@@ -83,6 +84,19 @@ pub(crate) struct RepositorySpec {
     pub(crate) terragrunt: ToolSpec,
     #[serde(deserialize_with = "null_is_default")]
     pub(crate) remediation_strategy: RemediationStrategy,
+}
+
+/// Where a repository is.
+#[derive(Clone, Debug, Deserialize)]
+struct RepositoryUrl {
+    url: Option<String>,
+}
+
+impl RepositorySpec {
+    /// The URL of the repository.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.repository.as_ref()?.url.as_deref()
+    }
 }
 
 /// Whether a tool is enabled, and which version of it. An empty version is none.
@@ -357,6 +371,7 @@ mod tests {
         };
         assert_eq!(Merged::new(spec, &RepositorySpec::default()), expected);
         assert_eq!(Merged::new(&LayerSpec::default(), &repository.spec), expected);
+        assert_eq!(repository.spec.url(), Some("https://git.example.com/platform/infra.git"));
         assert_eq!(run.spec.layer.revision, "0123456789abcdef0123456789abcdef01234567");
         assert_eq!((&*run.spec.artifact.run, &*run.spec.artifact.attempt), ("vpc-plan-x4k2q", "0"));
         let attempt = run.attempt(Some("vpc-apply-2-jw5gh"));

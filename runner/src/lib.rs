@@ -5,13 +5,17 @@
 mod action;
 mod applied;
 mod artifacts;
+mod backend;
+mod basis;
 mod checkout;
 pub mod config;
+mod configuration;
 mod diagnostics;
 mod failure;
 mod job;
 mod layer;
 mod local_state;
+mod place;
 mod plan;
 mod planned;
 mod process;
@@ -59,12 +63,14 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     let code = match cli.command {
         Command::Plan(args) => {
             let result = args.run.result.clone();
-            let job = async { Job::plan(*args, burrito, &environment).map_err(Refused::from) };
+            let job = Job::plan(*args, burrito, &environment);
+            let job = Box::pin(async { job.await.map_err(Refused::from) });
             order("plan", job, &environment, result.as_deref()).await
         }
         Command::Apply(args) => {
             let result = args.run.result.clone();
-            let job = async { Job::apply(*args, burrito, &environment).map_err(Refused::from) };
+            let job = Job::apply(*args, burrito, &environment);
+            let job = Box::pin(async { job.await.map_err(Refused::from) });
             order("apply", job, &environment, result.as_deref()).await
         }
         Command::Start(args) => {
@@ -131,7 +137,8 @@ async fn execute(
     signals: &Signals,
     result: Option<&Path>,
 ) -> u8 {
-    let report = Report::new(job.action.as_str(), Timestamp::now());
+    let mut report = Report::new(job.action.as_str(), Timestamp::now());
+    report.place = Some(job.place.clone());
     let set_up = || -> Result<_, std::io::Error> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;

@@ -7,7 +7,8 @@ use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::{Artifacts, NewestPlan, StoredPlan};
+use crate::basis::{Basis, BasisError};
 use crate::config::PlanName;
 use crate::job::{Apply, Job};
 use crate::layer::Origin;
@@ -19,6 +20,12 @@ use crate::report::PlanReport;
 pub(crate) enum PlannedError {
     #[error("the datastore has no {} of {layer}", if *.named { "such plan" } else { "plan" })]
     Missing { named: bool, layer: String },
+    #[error(
+        "the datastore has plans of {layer}, but none of this place ({ours}): {plan} is of {theirs}"
+    )]
+    NoneHere { layer: String, plan: String, theirs: String, ours: String },
+    #[error(transparent)]
+    Basis(#[from] BasisError),
     #[error("the plan cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error(
@@ -37,25 +44,64 @@ pub(crate) enum PlannedError {
     Io(#[from] std::io::Error),
 }
 
-/// Puts the plan into the private file `to`. `None`: the tool is to plan and apply in one, and gets
-/// none.
-pub(crate) async fn fetch(
+/// The plan to apply, and what it was made of, as far as it can be known and compared before the code is
+/// there. `None`: the tool is to plan and apply in one, and gets none.
+pub(crate) async fn choose(
     job: &Job,
     from: &Apply,
     artifacts: Option<&Artifacts>,
+) -> Result<Option<Choice>, PlannedError> {
+    let stored = match (from, artifacts) {
+        (Apply::Unplanned(_), _) => return Ok(None),
+        (Apply::File(_), _) => None,
+        (Apply::Run(PlanName { run, attempt }), Some(artifacts)) => {
+            let plan = artifacts.plan_of(run, *attempt).await?;
+            Some(plan.ok_or_else(|| missing(job, true))?)
+        }
+        (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&job.place).await? {
+            NewestPlan::Found(plan) => Some(*plan),
+            NewestPlan::Missing => return Err(missing(job, false)),
+            NewestPlan::Elsewhere { plan, place } => {
+                let (theirs, ours) = (place.to_string(), job.place.to_string());
+                let layer = layer(job);
+                return Err(PlannedError::NoneHere { layer, plan, theirs, ours });
+            }
+        },
+        // Without a datastore no job names one of its plans.
+        (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, true)),
+    };
+    if let Some(plan) = &stored
+        && plan.record.as_ref().is_some_and(|record| !record.is_finished())
+    {
+        return Err(PlannedError::Unfinished(plan.to_string()));
+    }
+    let basis = Basis::new(job, from, stored.as_ref())?;
+    Ok(Some(Choice { stored, basis }))
+}
+
+/// The plan to apply.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    /// None for a plan in a file.
+    stored: Option<StoredPlan>,
+    pub(crate) basis: Basis,
+}
+
+/// Puts the plan into the private file `to`, and checks that it is the very one that was made. `None`:
+/// there is none.
+pub(crate) async fn fetch(
+    job: &Job,
+    from: &Apply,
+    choice: Option<&Choice>,
+    artifacts: Option<&Artifacts>,
     to: &Path,
 ) -> Result<Option<PlanReport>, PlannedError> {
-    match (from, artifacts) {
-        (Apply::Unplanned(_), _) => Ok(None),
-        (Apply::File(path), _) => from_file(job, path, to).await.map(Some),
-        (Apply::Run(name), Some(artifacts)) => {
-            from_datastore(job, Some(name), artifacts, to).await.map(Some)
+    match (from, choice.and_then(|choice| choice.stored.as_ref()), artifacts) {
+        (Apply::File(path), _, _) => from_file(job, path, to).await.map(Some),
+        (_, Some(plan), Some(artifacts)) => {
+            from_datastore(job, plan, artifacts, to).await.map(Some)
         }
-        (Apply::Newest, Some(artifacts)) => {
-            from_datastore(job, None, artifacts, to).await.map(Some)
-        }
-        // Without a datastore no job names one of its plans.
-        (Apply::Run(_) | Apply::Newest, None) => Err(missing(job, true)),
+        _ => Ok(None),
     }
 }
 
@@ -89,24 +135,16 @@ async fn from_file(job: &Job, path: &Path, to: &Path) -> Result<PlanReport, Plan
 
 async fn from_datastore(
     job: &Job,
-    name: Option<&PlanName>,
+    plan: &StoredPlan,
     artifacts: &Artifacts,
     to: &Path,
 ) -> Result<PlanReport, PlannedError> {
-    let plan = match name {
-        Some(PlanName { run, attempt }) => artifacts.plan_of(run, *attempt).await?,
-        None => artifacts.newest_plan().await?,
-    };
-    let plan = plan.ok_or_else(|| missing(job, name.is_some()))?;
     let name = plan.to_string();
-    if plan.record.as_ref().is_some_and(|record| !record.is_finished()) {
-        return Err(PlannedError::Unfinished(name));
-    }
-    let sha256 = artifacts.fetch_plan(&plan, to).await?;
+    let sha256 = artifacts.fetch_plan(plan, to).await?;
     let sha256 = sha256.ok_or_else(|| missing(job, true))?;
-    let own = plan.record.and_then(|record| record.plan);
+    let own = plan.record.as_ref().and_then(|record| record.plan.as_ref());
     if !is_annotated(job, &name, sha256)? {
-        let expected = own.as_ref().map(|plan| plan.sha256.to_string());
+        let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
         check(&name, "its run.json", &expected, &sha256.to_string())?;
     }
@@ -142,6 +180,10 @@ fn check(
 }
 
 fn missing(job: &Job, named: bool) -> PlannedError {
+    PlannedError::Missing { named, layer: layer(job) }
+}
+
+fn layer(job: &Job) -> String {
     let RunKey { namespace, layer, .. } = &job.run;
-    PlannedError::Missing { named, layer: format!("{namespace}/{layer}") }
+    format!("{namespace}/{layer}")
 }

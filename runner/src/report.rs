@@ -1,5 +1,6 @@
 //! The outcome of a run, as others read it: `run.json`, `--result`, the termination log.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -8,8 +9,10 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
 use crate::diagnostics::Diagnostic;
 use crate::failure::Failure;
+use crate::place::PlanPlace;
 use crate::plan::Counts;
 use crate::process::{Ended, private_file};
 use crate::record::Record;
@@ -35,10 +38,25 @@ pub(crate) struct Report {
     /// What to do about it.
     pub(crate) next: Option<String>,
     pub(crate) tool: Option<ToolReport>,
+    /// What had the tool run, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) terragrunt: Option<ToolReport>,
     pub(crate) revision: Option<String>,
     pub(crate) plan: Option<PlanReport>,
     /// Of `.terraform.lock.hcl`, once init has run.
     pub(crate) lock_file_sha256: Option<Sha256>,
+    /// The versions in `.terraform.lock.hcl`, by the providers' addresses.
+    #[serde(default)]
+    pub(crate) providers: Option<BTreeMap<String, String>>,
+    /// Where the plan belongs.
+    #[serde(default)]
+    pub(crate) place: Option<PlanPlace>,
+    /// The state that it is for, once init has run.
+    #[serde(default)]
+    pub(crate) backend: Option<Backend>,
+    /// Of the root module's configuration files, once init has run.
+    #[serde(default)]
+    pub(crate) configuration_sha256: Option<Sha256>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
     pub(crate) applied: Option<String>,
     pub(crate) started: Timestamp,
@@ -58,6 +76,25 @@ pub(crate) struct PlanRecord {
     pub(crate) applied: Option<String>,
     #[serde(default)]
     pub(crate) revision: Option<String>,
+    #[serde(default)]
+    pub(crate) tool: Option<ToolRecord>,
+    #[serde(default)]
+    pub(crate) terragrunt: Option<ToolRecord>,
+    #[serde(default)]
+    pub(crate) place: Option<PlanPlace>,
+    #[serde(default)]
+    pub(crate) backend: Option<Backend>,
+    #[serde(default)]
+    pub(crate) configuration_sha256: Option<Sha256>,
+    #[serde(default)]
+    pub(crate) providers: Option<BTreeMap<String, String>>,
+}
+
+/// A tool that made a plan.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ToolRecord {
+    pub(crate) name: String,
+    pub(crate) version: String,
 }
 
 impl PlanRecord {
@@ -132,9 +169,14 @@ impl Report {
             errors: Vec::new(),
             next: None,
             tool: None,
+            terragrunt: None,
             revision: None,
             plan: None,
             lock_file_sha256: None,
+            providers: None,
+            place: None,
+            backend: None,
+            configuration_sha256: None,
             applied: None,
             started,
             steps: Vec::new(),
@@ -142,13 +184,15 @@ impl Report {
         }
     }
 
-    pub(crate) fn tool(&mut self, installed: &Installed) {
-        self.tool = Some(ToolReport {
+    pub(crate) fn tools(&mut self, tool: &Installed, terragrunt: Option<&Installed>) {
+        let report = |installed: &Installed| ToolReport {
             name: installed.tool.to_string(),
             version: installed.version.to_string(),
             sha256: installed.sha256,
             source: installed.source.clone(),
-        });
+        };
+        self.tool = Some(report(tool));
+        self.terragrunt = terragrunt.map(report);
     }
 
     /// An earlier run or attempt has applied this.
@@ -274,6 +318,10 @@ mod tests {
           "revision": null,
           "plan": null,
           "lock_file_sha256": null,
+          "providers": null,
+          "place": null,
+          "backend": null,
+          "configuration_sha256": null,
           "applied": null,
           "started": "2026-08-01T09:05:03Z",
           "state_lock": "free"

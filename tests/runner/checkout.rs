@@ -84,7 +84,7 @@ async fn a_git_url_is_planned_at_the_revision_that_is_named() {
             "{revision:?}: {}",
             ended.stdout
         );
-        let stored = Stored::new(&datastore, "default", "vpc", &run);
+        let stored = Stored::new(&datastore, "default", "repository.live.vpc", &run);
         assert_eq!(json(&stored.artifact("run.json", 0).await)["revision"], **commit);
     }
     assert!(sandbox.is_clean(), "the clone is gone");

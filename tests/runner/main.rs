@@ -15,6 +15,7 @@ mod machine;
 mod mirrors;
 mod odd;
 mod orphans;
+mod place;
 mod plan;
 mod records;
 mod refusals;

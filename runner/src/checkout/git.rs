@@ -49,6 +49,21 @@ impl GitSource {
         Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
     }
 
+    /// As git takes it, without credentials.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The branch, tag or commit that is asked for.
+    pub(crate) fn revision(&self) -> Option<&str> {
+        self.revision.as_deref()
+    }
+
+    /// The same repository at another commit.
+    pub(super) fn at(&self, commit: &str) -> Self {
+        Self { revision: Some(commit.to_owned()), ..self.clone() }
+    }
+
     /// The last part of its URL, without `.git`.
     pub(crate) fn name(&self) -> &str {
         let path = self.url.trim_end_matches('/');
@@ -327,6 +342,29 @@ fn program(dir: &Path, args: &[impl AsRef<OsStr>], env: Vec<(String, OsString)>)
     Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
 }
 
+/// The work tree that holds a directory.
+#[derive(Debug)]
+pub(crate) struct WorkTree {
+    /// Its top, without links.
+    pub(crate) top: PathBuf,
+    /// The URL of `origin`, as configured: what `insteadOf` makes of it is this machine's business.
+    pub(crate) origin: Option<String>,
+}
+
+/// The work tree that holds `dir`; `None` where there is no git.
+pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
+    let (top, origin) = tokio::join!(
+        question(dir, &["rev-parse", "--show-toplevel"]),
+        question(dir, &["config", "--get-all", "remote.origin.url"]),
+    );
+    let top = top.ok()?;
+    let top = OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top));
+    // Without a URL git ends with 1 and says nothing.
+    let origin = origin.ok().map(|urls| String::from_utf8_lossy(&urls).into_owned());
+    let origin = origin.and_then(|urls| urls.lines().next().map(str::to_owned));
+    Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
+}
+
 /// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
 pub(super) async fn question(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Vec<u8>, String> {
     let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
@@ -353,8 +391,7 @@ pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
         tracing::warn!("the code's commit is not known: git names no work tree");
         return None;
     };
-    let status = ["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
-    match question(dir, &status).await {
+    match question(dir, STATUS).await {
         Ok(status) => {
             let top = Path::new(top);
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
@@ -366,6 +403,35 @@ pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
             Some(head.to_owned())
         }
     }
+}
+
+const STATUS: &[&str] =
+    &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
+
+/// Whether code differs from the commit; so it does where git does not answer.
+pub(super) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
+    let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
+    let (Some(WorkTree { top, .. }), Ok(status)) = (tree, status) else { return true };
+    let mut changes = status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ours));
+    changes.any(is_code)
+}
+
+/// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
+/// a tool reads by itself.
+fn is_code(entry: &[u8]) -> bool {
+    const READ: [&[u8]; 8] = [
+        b".tf",
+        b".tf.json",
+        b".tofu",
+        b".tofu.json",
+        b".tfvars",
+        b".tfvars.json",
+        b".hcl",
+        b".hcl.json",
+    ];
+    let ends_with = |ending: &[u8]| entry.ends_with(ending);
+    !ends_with(b".terraform.lock.hcl")
+        && (!entry.starts_with(b"?? ") || READ.iter().any(|ending| ends_with(ending)))
 }
 
 /// Whether an entry of git's status, `XY path`, is a change of the user's.
@@ -436,6 +502,17 @@ mod tests {
             ("ssh://git@host/infra/", "infra"),
         ] {
             assert_eq!(parsed(url).name(), name);
+        }
+    }
+
+    #[test]
+    fn untracked_files_are_code_only_where_a_tool_reads_them() {
+        for entry in [" M README.md", "A  a b.txt", " D main.tf", "?? a/new.tf", "?? x.auto.tfvars"]
+        {
+            assert!(is_code(entry.as_bytes()), "{entry}");
+        }
+        for entry in [" M a/.terraform.lock.hcl", "?? result.json", "?? notes.txt"] {
+            assert!(!is_code(entry.as_bytes()), "{entry}");
         }
     }
 

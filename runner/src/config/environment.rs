@@ -2,12 +2,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use secrecy::SecretString;
 
+use crate::backend;
 use crate::version::{Surroundings, ToolName, variable_names};
 
 /// What the environment says that no flag does.
@@ -25,6 +27,8 @@ pub struct Environment {
     pub tf_data_dir: Option<PathBuf>,
     /// The tool's workspace (`TF_WORKSPACE`).
     pub tf_workspace: Option<String>,
+    /// Variables that stand in for settings of a backend.
+    pub backend: BTreeMap<&'static str, SecretString>,
     /// What stands around a directory and may ask for a version.
     pub surroundings: Surroundings,
     /// tenv's other variables.
@@ -65,7 +69,10 @@ impl Environment {
             state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
             home,
             tf_data_dir: directory("TF_DATA_DIR"),
-            tf_workspace: env::var("TF_WORKSPACE").ok().filter(|name| !name.is_empty()),
+            tf_workspace: text("TF_WORKSPACE"),
+            backend: backend::variable_names()
+                .filter_map(|name| Some((name, text(name)?.into())))
+                .collect(),
             pod: Pod::read(),
             tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),

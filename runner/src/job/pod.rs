@@ -8,10 +8,12 @@ use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::{Action, Apply, Job, JobError, Place, Refused, inside, settings};
+use super::identity::workspace;
+use super::{Action, Apply, Job, JobError, Named, Place, Refused, inside, settings};
 use crate::checkout::Source;
 use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository};
+use crate::place::{self, PlanPlace};
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 
@@ -100,12 +102,20 @@ impl Job {
         let mut tools = args.tools;
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
         let path = order.layer.spec.path.as_deref().unwrap_or_default();
+        let path = inside(Path::new(path), "the layer's spec.path")?;
         Ok(Self {
             action,
             attempt,
             lowest_attempt,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
-            path: inside(Path::new(path), "the layer's spec.path")?,
+            place: PlanPlace {
+                repository: repository.spec.url().and_then(place::repository),
+                path: Some(path.to_string_lossy().into_owned()),
+                workspace: Some(workspace(environment, None)),
+            },
+            named: Named::default(),
+            apply_command: None,
+            path,
             work_dir: Some(args.repository_path.join("content")),
             submodules: !args.no_submodules,
             tool: Some(tool),

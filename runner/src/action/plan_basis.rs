@@ -1,0 +1,83 @@
+//! What a run records of the code, backend and tool of its plan, and what an apply compares with that.
+
+use datastore_api::Attempt;
+
+use super::{Ready, Run, RunError};
+use crate::artifacts::Artifacts;
+use crate::backend::{self, Backend};
+use crate::basis::Basis;
+use crate::checkout::{self, Source, Workspace};
+use crate::configuration;
+use crate::report::Report;
+
+impl Run<'_> {
+    /// Compares what init has shown with what the plan was made of. From here on the report is the plan's.
+    pub(super) fn compare(&mut self, basis: &Basis, ready: &Ready) -> Result<(), RunError> {
+        if ready.terragrunt.is_some() {
+            // It initializes when it applies. What its cache shows is of the last time.
+            self.describe(ready)?;
+        }
+        let Report { backend, configuration_sha256, providers, .. } = &self.report;
+        if let Some(configuration) = *configuration_sha256 {
+            basis.check_initialized(backend.as_ref(), configuration, providers.as_ref())?;
+        }
+        self.report.revision = basis.revision_or(self.report.revision.take());
+        Ok(())
+    }
+
+    /// What an apply compares of this plan, or with that of the plan.
+    pub(super) fn describe(&mut self, ready: &Ready) -> Result<(), RunError> {
+        let (dir, environment) = (&ready.workspace.dir, self.environment);
+        let data_dir = environment.tf_data_dir.as_deref();
+        let data_dirs = backend::data_dirs(dir, data_dir, ready.terragrunt.is_some());
+        let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
+        let variables = &environment.backend;
+        self.report.backend = Backend::of_module(dir, &data_dirs, workspace, variables);
+        self.report.configuration_sha256 = Some(configuration::digest(dir)?);
+        Ok(())
+    }
+
+    /// Whether the code is that of the plan: a directory is used as it is, and a bundle may lack the
+    /// plan's commit.
+    pub(super) async fn check_code(
+        &self,
+        basis: &Basis,
+        workspace: &Workspace,
+    ) -> Result<(), RunError> {
+        let ours = workspace.revision.as_deref();
+        if let Source::Directory(dir) = &self.job.source {
+            let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
+            let changed = dirty && checkout::is_code_changed(dir, &self.job.ours).await;
+            return Ok(basis.check_revision(ours, changed)?);
+        }
+        if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {
+            let line = if theirs == ours {
+                format!("working on the plan's commit {ours}")
+            } else {
+                format!("the bundle lacks the plan's commit {theirs}: working on {ours}")
+            };
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Where the plan is, and which command applies it.
+    pub(super) fn next_command(&self) -> String {
+        let job = self.job;
+        let stored = match (&self.artifacts, &job.plan_file) {
+            (Some(artifacts), _) => format!("stored as {}/{}", job.run, artifacts.attempt()),
+            (None, Some(path)) => format!("stored in {}", path.display()),
+            (None, None) => {
+                return "the plan is not stored: --datastore or --plan-file keeps it for an apply"
+                    .to_owned();
+            }
+        };
+        let attempt = self.artifacts.as_ref().map_or(Attempt(0), Artifacts::attempt);
+        let plan = format!("{}/{attempt}", job.run.run);
+        match &job.apply_command {
+            Some(command) => format!("{stored}; apply it with: {}", command.line(&plan)),
+            None => format!("{stored}; Burrito's controllers order its apply"),
+        }
+    }
+}

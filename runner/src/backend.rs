@@ -1,0 +1,471 @@
+//! Which state a configuration works on: the backend's type and identity, as init recorded them in the
+//! data directory. Credentials are never read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use fs_err as fs;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+/// A backend's type and what tells its states apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Backend {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// By the names of the table [`FIELDS`]; a value that is not known is left out.
+    #[serde(flatten)]
+    identity: BTreeMap<String, Value>,
+}
+
+/// The environment's variables of [`variable_names`]. A connection string may hold a password.
+pub(crate) type Variables = BTreeMap<&'static str, SecretString>;
+
+/// One part of a backend's identity.
+struct Field {
+    name: &'static str,
+    /// Its settings in the configuration, the first that is set; a dot leads into a block.
+    settings: &'static [&'static str],
+    /// The variables that the backend reads where no setting is set.
+    variables: &'static [&'static str],
+    /// What the backend takes where nothing is set. None: it is then unknown, and not compared.
+    default: Option<&'static str>,
+}
+
+const fn field(
+    name: &'static str,
+    settings: &'static [&'static str],
+    variables: &'static [&'static str],
+    default: Option<&'static str>,
+) -> Field {
+    Field { name, settings, variables, default }
+}
+
+/// The identity of each type that is known. `http`, `pg` and `local` have values that are cut to what may
+/// be stored.
+const FIELDS: &[(&str, &[Field])] = &[
+    (
+        "s3",
+        &[
+            field("bucket", &["bucket"], &[], None),
+            field("key", &["key"], &[], None),
+            field("workspace_key_prefix", &["workspace_key_prefix"], &[], Some("env:")),
+            field("region", &["region"], &["AWS_REGION", "AWS_DEFAULT_REGION"], None),
+            field(
+                "endpoint",
+                &["endpoints.s3", "endpoint"],
+                &["AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT", "AWS_ENDPOINT_URL"],
+                Some(""),
+            ),
+        ],
+    ),
+    (
+        "gcs",
+        &[
+            field("bucket", &["bucket"], &["GOOGLE_BACKEND_BUCKET"], None),
+            field("prefix", &["prefix"], &[], Some("")),
+        ],
+    ),
+    (
+        "azurerm",
+        &[
+            field("account", &["storage_account_name"], &[], None),
+            field("container", &["container_name"], &[], None),
+            field("key", &["key"], &[], None),
+        ],
+    ),
+    ("http", &[field("address", &["address"], &["TF_HTTP_ADDRESS"], None)]),
+    (
+        "kubernetes",
+        &[
+            field("namespace", &["namespace"], &["KUBE_NAMESPACE"], Some("default")),
+            field("secret_suffix", &["secret_suffix"], &[], None),
+        ],
+    ),
+    (
+        "pg",
+        &[
+            field("host", &["conn_str"], &["PG_CONN_STR"], None),
+            field("database", &["conn_str"], &["PG_CONN_STR"], None),
+            field("schema", &["schema_name"], &["PG_SCHEMA_NAME"], Some("terraform_remote_state")),
+        ],
+    ),
+    ("remote", REMOTE),
+    ("cloud", REMOTE),
+    ("local", &[field("path", &["path"], &[], Some("terraform.tfstate"))]),
+];
+
+const REMOTE: &[Field] = &[
+    field("host", &["hostname"], &["TF_CLOUD_HOSTNAME"], Some("app.terraform.io")),
+    field("organization", &["organization"], &["TF_CLOUD_ORGANIZATION"], None),
+    field("workspace", &["workspaces.name"], &[], None),
+];
+
+/// The variables that stand in for settings of a backend.
+pub(crate) fn variable_names() -> impl Iterator<Item = &'static str> {
+    let fields = FIELDS.iter().flat_map(|(_, fields)| fields.iter());
+    fields.flat_map(|field| field.variables.iter().copied())
+}
+
+impl Backend {
+    /// The backend of the module in `dir`, after init. `data_dirs` are the data directories that were
+    /// found; where they disagree, as in a terragrunt cache of several sources, or there is none, the
+    /// backend is unknown.
+    pub(crate) fn of_module(
+        dir: &Path,
+        data_dirs: &[PathBuf],
+        workspace: &str,
+        variables: &Variables,
+    ) -> Option<Self> {
+        let mut found = data_dirs.iter().map(|data_dir| {
+            let text = fs::read(data_dir.join("terraform.tfstate")).ok();
+            Self::from_record(text.as_deref(), dir, workspace, variables)
+        });
+        let first = found.next()??;
+        found.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// What init recorded; without a record the backend is `local`. `None` if it cannot be read.
+    fn from_record(
+        text: Option<&[u8]>,
+        dir: &Path,
+        workspace: &str,
+        variables: &Variables,
+    ) -> Option<Self> {
+        let record = match text {
+            Some(text) => serde_json::from_slice(text).ok()?,
+            None => Value::Null,
+        };
+        if let Some(kind) = record["state_store"]["type"].as_str() {
+            return Some(Self { kind: format!("state_store {kind}"), identity: BTreeMap::new() });
+        }
+        let kind = record["backend"]["type"].as_str().unwrap_or("local").to_owned();
+        let config = &record["backend"]["config"];
+        let fields = FIELDS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, f)| f);
+        let mut identity = BTreeMap::new();
+        for field in fields {
+            let text = match setting(config, field.settings) {
+                Some(text) => Some(text),
+                None => field
+                    .variables
+                    .iter()
+                    .find_map(|name| variables.get(name))
+                    .map(|value| value.expose_secret().to_owned()),
+            };
+            let text = match (&*kind, field.name) {
+                ("http", _) => text.and_then(|text| address(&text)),
+                ("s3", "endpoint") => text.and_then(|text| address(&text)),
+                ("pg", "host" | "database") => text.and_then(|text| connection(&text, field.name)),
+                ("remote" | "cloud", "workspace") => Some(text.unwrap_or_else(|| {
+                    let prefix = setting(config, &["workspaces.prefix"]).unwrap_or_default();
+                    format!("{prefix}{workspace}")
+                })),
+                ("local", "path") => text.map(|text| local_path(&text, dir)),
+                _ => text,
+            };
+            if let Some(text) = text.or_else(|| field.default.map(str::to_owned)) {
+                identity.insert(field.name.to_owned(), Value::String(text));
+            }
+        }
+        Some(Self { kind, identity })
+    }
+
+    /// Whether type and identity are the same, as far as both sides know them. An absolute path of a
+    /// local state is another machine's business.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        let is_absolute = |value: &Value| {
+            self.kind == "local" && value.as_str().is_some_and(|p| p.starts_with('/'))
+        };
+        self.kind == other.kind
+            && self.identity.iter().all(|(name, value)| {
+                other.identity.get(name).is_none_or(|theirs| {
+                    theirs == value || is_absolute(value) || is_absolute(theirs)
+                })
+            })
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        for (name, value) in &self.identity {
+            write!(f, ", {name} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The first of these settings that is set.
+fn setting(config: &Value, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| {
+        let value = name.split('.').try_fold(config, |value, part| match value {
+            // A nested block may be recorded as a list of one.
+            Value::Array(items) => items.first()?.get(part),
+            value => value.get(part),
+        })?;
+        value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+    })
+}
+
+/// A URL without userinfo, query and fragment: each of them may be a credential. `None` if it is none.
+fn address(text: &str) -> Option<String> {
+    let mut url = Url::parse(text).ok()?;
+    url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+    url.set_query(None);
+    url.set_fragment(None);
+    Some(url.to_string().trim_end_matches('/').to_owned())
+}
+
+/// Host (with its port) or database of a connection string, which is a URL or `name=value` pairs.
+fn connection(text: &str, name: &str) -> Option<String> {
+    if let Ok(url) = Url::parse(text)
+        && matches!(url.scheme(), "postgres" | "postgresql")
+    {
+        return match name {
+            "host" => {
+                let port = url.port().filter(|port| *port != 5432);
+                let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+                Some(format!("{}{port}", url.host_str()?))
+            }
+            _ => Some(url.path().trim_matches('/').to_owned()).filter(|name| !name.is_empty()),
+        };
+    }
+    // Values may be quoted, a password among them: what looks like a pair inside of one is not read.
+    if text.contains('\'') || text.contains("://") {
+        return None;
+    }
+    let value = |key: &str| {
+        let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).next_back()
+    };
+    match name {
+        "host" => {
+            let port = value("port").filter(|port| port != "5432");
+            let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+            Some(format!("{}{port}", value("host")?))
+        }
+        _ => value("dbname"),
+    }
+}
+
+/// A path relative to the module, where it lies in it.
+fn local_path(text: &str, dir: &Path) -> String {
+    let path = Path::new(text);
+    let inside = path.strip_prefix(dir).unwrap_or(path);
+    let mut clean = PathBuf::new();
+    for component in inside.components().filter(|component| *component != Component::CurDir) {
+        clean.push(component);
+    }
+    clean.display().to_string()
+}
+
+/// How far below its cache terragrunt puts a module.
+const CACHE_DEPTH: usize = 12;
+/// More directories than this belong to no cache of one module.
+const MAX_DIRECTORIES: usize = 10_000;
+
+/// The data directories of the module in `dir`: one, except below a cache of terragrunt's, which has one
+/// for each source. Empty where terragrunt keeps them elsewhere.
+pub(crate) fn data_dirs(dir: &Path, configured: Option<&Path>, terragrunt: bool) -> Vec<PathBuf> {
+    let name = configured.unwrap_or(Path::new(".terraform"));
+    let own = dir.join(name);
+    let cache = dir.join(".terragrunt-cache");
+    if !terragrunt || name.is_absolute() {
+        return vec![own];
+    }
+    let mut found = Vec::new();
+    let mut open = vec![(cache, 0)];
+    let mut seen = 0;
+    while let Some((parent, depth)) = open.pop() {
+        seen += 1;
+        if seen > MAX_DIRECTORIES {
+            return Vec::new();
+        }
+        let data_dir = parent.join(name);
+        if data_dir.is_dir() {
+            found.push(data_dir);
+            continue;
+        }
+        if depth == CACHE_DEPTH {
+            continue;
+        }
+        let entries = fs::read_dir(&parent).into_iter().flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(directories.map(|entry| (entry.path(), depth + 1)));
+    }
+    if found.is_empty() && own.is_dir() { vec![own] } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend(record: &str, variables: &[(&'static str, &str)]) -> Backend {
+        let variables = variables.iter().map(|(name, value)| (*name, (*value).into()));
+        let variables = variables.collect::<Variables>();
+        let dir = Path::new("/work/module");
+        Backend::from_record(Some(record.as_bytes()), dir, "blue", &variables).unwrap()
+    }
+
+    fn of(kind: &str, config: &str) -> String {
+        let record = format!(r#"{{"backend": {{"type": "{kind}", "config": {config}}}}}"#);
+        backend(&record, &[]).to_string()
+    }
+
+    #[test]
+    fn each_type_has_its_identity() {
+        for (kind, config, expected) in [
+            (
+                "s3",
+                r#"{"bucket": "b", "key": "k", "region": "eu-west-1", "access_key": "AK", "secret_key": "SK"}"#,
+                r#"s3, bucket "b", endpoint "", key "k", region "eu-west-1", workspace_key_prefix "env:""#,
+            ),
+            (
+                "s3",
+                r#"{"bucket": "b", "key": "k", "workspace_key_prefix": "w", "endpoints": {"s3": "http://u:p@127.0.0.1:9/"}}"#,
+                r#"s3, bucket "b", endpoint "http://127.0.0.1:9", key "k", workspace_key_prefix "w""#,
+            ),
+            ("gcs", r#"{"bucket": "b", "credentials": "SK"}"#, r#"gcs, bucket "b", prefix """#),
+            (
+                "azurerm",
+                r#"{"storage_account_name": "a", "container_name": "c", "key": "k", "access_key": "SK"}"#,
+                r#"azurerm, account "a", container "c", key "k""#,
+            ),
+            (
+                "http",
+                r#"{"address": "https://u:SK@Host/state/x?token=SK#SK", "username": "u", "password": "SK"}"#,
+                r#"http, address "https://host/state/x""#,
+            ),
+            (
+                "kubernetes",
+                r#"{"secret_suffix": "x", "namespace": null, "token": "SK"}"#,
+                r#"kubernetes, namespace "default", secret_suffix "x""#,
+            ),
+            (
+                "pg",
+                r#"{"conn_str": "postgres://u:SK@h:5433/db?sslmode=disable"}"#,
+                r#"pg, database "db", host "h:5433", schema "terraform_remote_state""#,
+            ),
+            (
+                "pg",
+                r#"{"conn_str": "host=h port=5432 dbname=db user=u password=SK", "schema_name": "s"}"#,
+                r#"pg, database "db", host "h", schema "s""#,
+            ),
+            (
+                "pg",
+                r#"{"conn_str": "password='x host=SK dbname=SK' host=h"}"#,
+                r#"pg, schema "terraform_remote_state""#,
+            ),
+            (
+                "remote",
+                r#"{"organization": "o", "token": "SK", "workspaces": [{"name": null, "prefix": "net-"}]}"#,
+                r#"remote, host "app.terraform.io", organization "o", workspace "net-blue""#,
+            ),
+            (
+                "cloud",
+                r#"{"hostname": "tfe", "organization": "o", "workspaces": {"name": "w", "tags": null}}"#,
+                r#"cloud, host "tfe", organization "o", workspace "w""#,
+            ),
+            (
+                "cloud",
+                r#"{"organization": "o"}"#,
+                r#"cloud, host "app.terraform.io", organization "o", workspace "blue""#,
+            ),
+            ("local", r#"{"path": null}"#, r#"local, path "terraform.tfstate""#),
+            ("local", r#"{"path": "./s/x.tfstate"}"#, r#"local, path "s/x.tfstate""#),
+            ("local", r#"{"path": "/work/module/s"}"#, r#"local, path "s""#),
+            ("local", r#"{"path": "/srv/s"}"#, r#"local, path "/srv/s""#),
+            ("consul", r#"{"path": "p", "access_token": "SK"}"#, "consul"),
+        ] {
+            let shown = of(kind, config);
+            assert_eq!(shown, expected);
+            assert!(!shown.contains("SK"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn variables_stand_in_for_settings() {
+        let http = r#"{"backend": {"type": "http", "config": {"address": null}}}"#;
+        let variables = [("TF_HTTP_ADDRESS", "https://u:p@h/env?t=1")];
+        assert_eq!(backend(http, &variables).to_string(), r#"http, address "https://h/env""#);
+        assert_eq!(backend(http, &[]).to_string(), "http");
+        let pg = r#"{"backend": {"type": "pg", "config": {}}}"#;
+        let variables = [("PG_CONN_STR", "postgres://u:p@h/db"), ("PG_SCHEMA_NAME", "s")];
+        assert_eq!(
+            backend(pg, &variables).to_string(),
+            r#"pg, database "db", host "h", schema "s""#
+        );
+        assert!(variable_names().any(|name| name == "KUBE_NAMESPACE"));
+    }
+
+    #[test]
+    fn backends_agree_as_far_as_both_sides_know() {
+        let s3 = |config: &str| {
+            backend(&format!(r#"{{"backend": {{"type": "s3", "config": {config}}}}}"#), &[])
+        };
+        let here = s3(r#"{"bucket": "b", "key": "dev", "region": "r"}"#);
+        assert!(here.agrees_with(&s3(r#"{"bucket": "b", "key": "dev"}"#)), "no region is known");
+        assert!(!here.agrees_with(&s3(r#"{"bucket": "b", "key": "prod", "region": "r"}"#)));
+        assert!(!here.agrees_with(&s3(r#"{"bucket": "b", "key": "dev", "endpoint": "http://x"}"#)));
+        let local = |path: &str| {
+            let record = r#"{"backend": {"type": "local", "config": {"path": "P"}}}"#;
+            backend(&record.replace('P', path), &[])
+        };
+        assert!(!here.agrees_with(&local("a")));
+        assert!(!local("a").agrees_with(&local("b")));
+        assert!(
+            local("/home/me/a").agrees_with(&local("/ci/a")),
+            "absolute paths are not compared"
+        );
+    }
+
+    #[test]
+    fn it_reads_back_as_it_was_stored() {
+        let stored = backend(r#"{"backend": {"type": "gcs", "config": {"bucket": "b"}}}"#, &[]);
+        let json = serde_json::to_string(&stored).unwrap();
+        assert_eq!(json, r#"{"type":"gcs","bucket":"b","prefix":""}"#);
+        assert_eq!(serde_json::from_str::<Backend>(&json).unwrap(), stored);
+        // A later version may record more, and in other types.
+        let later = r#"{"type":"gcs","bucket":"b","prefix":"","soft_delete":true}"#;
+        assert!(stored.agrees_with(&serde_json::from_str(later).unwrap()));
+    }
+
+    #[test]
+    fn a_module_without_a_record_has_a_local_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = |terragrunt| {
+            let dirs = data_dirs(dir.path(), None, terragrunt);
+            Backend::of_module(dir.path(), &dirs, "default", &Variables::new())
+        };
+        assert_eq!(found(false).unwrap().to_string(), r#"local, path "terraform.tfstate""#);
+        assert_eq!(found(true), None, "terragrunt may keep it elsewhere");
+        fs::create_dir(dir.path().join(".terraform")).unwrap();
+        fs::write(dir.path().join(".terraform/terraform.tfstate"), "no json").unwrap();
+        assert_eq!(found(false), None, "unreadable is unknown");
+    }
+
+    #[test]
+    fn below_a_terragrunt_cache_the_data_directories_must_agree() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |source: &str, bucket: &str| {
+            let data_dir = dir.path().join(".terragrunt-cache").join(source).join(".terraform");
+            fs::create_dir_all(&data_dir).unwrap();
+            let record =
+                format!(r#"{{"backend": {{"type": "gcs", "config": {{"bucket": "{bucket}"}}}}}}"#);
+            fs::write(data_dir.join("terraform.tfstate"), record).unwrap();
+        };
+        let found = || {
+            let dirs = data_dirs(dir.path(), None, true);
+            Backend::of_module(dir.path(), &dirs, "default", &Variables::new())
+        };
+        write("hash/source/modules/vpc", "b");
+        assert_eq!(found().unwrap().to_string(), r#"gcs, bucket "b", prefix """#);
+        write("hash/other", "b");
+        assert!(found().is_some());
+        write("hash/third", "another");
+        assert_eq!(found(), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! What the plan to apply was made of, and whether the apply finds the same: its place, backend,
+//! revision, configuration and tool. Everything is compared before the tool applies anything.
+
+use std::collections::BTreeMap;
+
+use datastore_api::Sha256;
+
+use crate::artifacts::StoredPlan;
+use crate::backend::Backend;
+use crate::checkout::Source;
+use crate::job::{Apply, Job};
+use crate::layer::Origin;
+use crate::report::{PlanRecord, ToolRecord};
+use crate::version::{Request, ToolName, Version};
+
+/// A tool, and the version of it that is asked for by what.
+pub(crate) type Asked = Option<(String, &'static str)>;
+
+/// Who asks for the version that made the plan.
+const RECORDED: &str = "the plan's run.json";
+
+/// How the plan was chosen. It decides whether a difference is an error or a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chosen {
+    /// As the newest of its layer.
+    Newest,
+    /// By an annotation of the layer's manifest.
+    ByLayer,
+    /// By the caller.
+    ByName,
+    /// By Burrito's controllers.
+    ByController,
+}
+
+/// The plan does not belong to what it is to be applied to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BasisError {
+    #[error("the plan {plan} was made for another {what}: {theirs}; here it is {ours}")]
+    Elsewhere { plan: String, what: &'static str, theirs: String, ours: String },
+    #[error("the {what} has changed since the plan {plan} was made: {theirs}; here it is {ours}")]
+    Changed { plan: String, what: &'static str, theirs: String, ours: String },
+    #[error("the plan {plan} was made by {theirs}, but {ours}")]
+    Tool { plan: String, theirs: String, ours: String },
+    #[error("the run.json of the plan {plan} does not record its place and backend")]
+    Unrecorded { plan: String },
+}
+
+/// What a plan was made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Basis {
+    /// The plan's name, for messages.
+    plan: String,
+    chosen: Chosen,
+    record: Option<PlanRecord>,
+    /// The commit, with `-dirty` where files differed from it.
+    revision: Option<String>,
+}
+
+impl Basis {
+    /// Compares what is known before the code is checked out: the place, and what the caller asks for.
+    /// `plan` is the stored one, `None` for a file.
+    pub(crate) fn new(
+        job: &Job,
+        from: &Apply,
+        plan: Option<&StoredPlan>,
+    ) -> Result<Self, BasisError> {
+        let chosen = match from {
+            _ if job.pod => Chosen::ByController,
+            Apply::Newest => Chosen::Newest,
+            _ if job.named.plan => Chosen::ByName,
+            _ => Chosen::ByLayer,
+        };
+        let record = plan.and_then(|plan| plan.record.clone());
+        let recorded = record.as_ref().and_then(|record| record.revision.clone());
+        // The plan is applied only if its digest is the annotation `plan-sum`, where there is one. So the
+        // annotation beside it is this plan's.
+        let layer = job.layer.as_ref().map(Origin::layer);
+        let annotated = layer.filter(|layer| layer.annotation("plan-sum").is_some());
+        let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
+        let annotated = annotated.map(str::to_owned);
+        let revision = if job.pod { annotated.or(recorded) } else { recorded.or(annotated) };
+        let plan = plan.map_or_else(|| "in the file".to_owned(), ToString::to_string);
+        let basis = Self { plan, chosen, record, revision };
+        basis.check_place(job)?;
+        basis.check_tool(job)?;
+        basis.check_named_revision(job)?;
+        Ok(basis)
+    }
+
+    /// The plan's revision, for the annotation `apply-commit` and the report; `own` where nothing records
+    /// it.
+    pub(crate) fn revision_or(&self, own: Option<String>) -> Option<String> {
+        let is_recorded = self.record.is_some() || self.revision.is_some();
+        if is_recorded { self.revision.clone() } else { own }
+    }
+
+    /// The commit that the code is to be checked out at.
+    pub(crate) fn commit(&self) -> Option<&str> {
+        self.revision.as_deref().map(commit)
+    }
+
+    /// The tool that made the plan, and its version.
+    pub(crate) fn tool(&self, job: &Job) -> (Option<ToolName>, Asked) {
+        let recorded = self.record.as_ref().and_then(|record| record.tool.as_ref());
+        match recorded.and_then(|tool| Some((tool.name.parse().ok()?, tool.version.clone()))) {
+            Some((name, version)) => (Some(name), Some((version, RECORDED))),
+            None => (job.tool, job.request.clone()),
+        }
+    }
+
+    /// The version of terragrunt that had the tool make the plan.
+    pub(crate) fn terragrunt(&self, job: &Job) -> Asked {
+        match self.recorded() {
+            Some(record) => record.terragrunt.as_ref().map(|t| (t.version.clone(), RECORDED)),
+            None => job.terragrunt.clone(),
+        }
+    }
+
+    /// The record, if it is of a version that records the plan's place, and so everything else.
+    fn recorded(&self) -> Option<&PlanRecord> {
+        self.record.as_ref().filter(|record| record.place.is_some())
+    }
+
+    fn check_place(&self, job: &Job) -> Result<(), BasisError> {
+        let Some(theirs) = self.recorded().and_then(|record| record.place.as_ref()) else {
+            if self.chosen == Chosen::Newest {
+                return Err(BasisError::Unrecorded { plan: self.plan.clone() });
+            }
+            tracing::warn!(
+                "nothing records the place and the backend of the plan {}: they are not compared",
+                self.plan
+            );
+            return Ok(());
+        };
+        if theirs.agrees_with(&job.place) {
+            return Ok(());
+        }
+        Err(self.elsewhere("place", theirs, &job.place))
+    }
+
+    fn check_tool(&self, job: &Job) -> Result<(), BasisError> {
+        let Some(record) = &self.record else { return Ok(()) };
+        let conflict = |theirs: &ToolRecord, ours: String| BasisError::Tool {
+            plan: self.plan.clone(),
+            theirs: format!("{} {}", theirs.name, theirs.version),
+            ours,
+        };
+        let asks_other = |request: &Option<String>, recorded: &ToolRecord| {
+            let request = request.as_deref().filter(|text| !text.trim().is_empty())?;
+            let version = recorded.version.parse::<Version>().ok()?;
+            // What does not parse, and words like `latest-allowed`, contradict no version.
+            let refused = request.parse::<Request>().is_ok_and(|asked| !asked.allows(&version));
+            refused.then(|| request.to_owned())
+        };
+        if let Some(tool) = &record.tool {
+            if let Some(named) = job.named.tool.filter(|named| named.program() != tool.name) {
+                return Err(conflict(tool, format!("--tool asks for {named}")));
+            }
+            if let Some(request) = asks_other(&job.named.version, tool) {
+                return Err(conflict(tool, format!("--tool-version asks for {request}")));
+            }
+        }
+        match (self.recorded().map(|record| &record.terragrunt), &job.named.terragrunt) {
+            (Some(None), Some(_)) => Err(BasisError::Tool {
+                plan: self.plan.clone(),
+                theirs: "the tool alone".to_owned(),
+                ours: "--terragrunt asks for terragrunt".to_owned(),
+            }),
+            (Some(Some(terragrunt)), request) => match asks_other(request, terragrunt) {
+                Some(request) => {
+                    Err(conflict(terragrunt, format!("--terragrunt asks for {request}")))
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// A commit that the caller names in full must be the plan's. A branch may have moved on.
+    fn check_named_revision(&self, job: &Job) -> Result<(), BasisError> {
+        let (Source::Git(git), Some(theirs)) = (&job.source, self.commit()) else { return Ok(()) };
+        let is_commit = |text: &&str| {
+            matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        match git.revision().filter(is_commit) {
+            Some(ours) if !ours.eq_ignore_ascii_case(theirs) => {
+                self.changed("commit", theirs, &format!("--revision {ours}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the commit of a directory that is used as it is. `changed`: whether its code differs from
+    /// the commit.
+    pub(crate) fn check_revision(
+        &self,
+        ours: Option<&str>,
+        changed: bool,
+    ) -> Result<(), BasisError> {
+        let (Some(theirs), Some(ours)) = (self.revision.as_deref(), ours) else { return Ok(()) };
+        // Of a plan of a dirty tree the digest of the configuration tells.
+        let same = commit(theirs) == commit(ours) && (theirs.ends_with(DIRTY) || !changed);
+        if same { Ok(()) } else { self.changed("code", theirs, ours) }
+    }
+
+    /// Compares what is known once init has run.
+    pub(crate) fn check_initialized(
+        &self,
+        backend: Option<&Backend>,
+        configuration: Sha256,
+        providers: Option<&BTreeMap<String, String>>,
+    ) -> Result<(), BasisError> {
+        let Some(record) = self.recorded() else { return Ok(()) };
+        match (&record.backend, backend) {
+            (Some(theirs), Some(ours)) if !theirs.agrees_with(ours) => {
+                return Err(self.elsewhere("backend", theirs, ours));
+            }
+            (Some(_), Some(_)) => {}
+            _ => tracing::warn!(
+                "the backend is not known, here or when the plan {} was made: it is not compared",
+                self.plan
+            ),
+        }
+        if let (Some(theirs), Some(ours)) = (&record.providers, providers)
+            && theirs != ours
+        {
+            tracing::warn!(
+                "the providers' versions are not those of the plan {}: {theirs:?}; here {ours:?}",
+                self.plan
+            );
+        }
+        match record.configuration_sha256 {
+            Some(theirs) if theirs != configuration => {
+                let digest = |sha256: Sha256| format!("sha256 {sha256}");
+                self.changed("configuration", &digest(theirs), &digest(configuration))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn elsewhere(
+        &self,
+        what: &'static str,
+        theirs: &impl ToString,
+        ours: &impl ToString,
+    ) -> BasisError {
+        let (theirs, ours) = (theirs.to_string(), ours.to_string());
+        BasisError::Elsewhere { plan: self.plan.clone(), what, theirs, ours }
+    }
+
+    /// An error, except where the plan was named: then whoever named it has seen that it is older.
+    fn changed(&self, what: &'static str, theirs: &str, ours: &str) -> Result<(), BasisError> {
+        let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
+        let error = BasisError::Changed { plan: self.plan.clone(), what, theirs, ours };
+        match self.chosen {
+            Chosen::Newest | Chosen::ByLayer => Err(error),
+            Chosen::ByName | Chosen::ByController => {
+                tracing::warn!("{error}");
+                Ok(())
+            }
+        }
+    }
+}
+
+const DIRTY: &str = "-dirty";
+
+/// A revision's commit.
+fn commit(revision: &str) -> &str {
+    revision.strip_suffix(DIRTY).unwrap_or(revision)
+}
