@@ -109,8 +109,8 @@ pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = match std::fs::read_dir(&directory) {
-            // It was found a moment ago, and has gone since.
-            Err(error) if error.kind() == ErrorKind::NotFound && directory != root => continue,
+            // It has gone since it was found, or the storage is not open yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             entries => entries.unwrap(),
         };
         for entry in entries {
