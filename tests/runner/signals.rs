@@ -13,7 +13,8 @@ resource "terraform_data" "first" {}
 resource "terraform_data" "slow" {
   depends_on = [terraform_data.first]
   provisioner "local-exec" {
-    command = "touch started; sleep 2; touch finished"
+    # The signal goes to the whole group: without the trap, the apply may end before terraform says a word.
+    command = "trap '' INT; touch started; sleep 2; touch finished"
   }
 }
 resource "terraform_data" "after" {
