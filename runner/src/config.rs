@@ -399,11 +399,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let number = number.parse::<u64>().map_err(|_| format!("`{text}` is no duration (90s, 5m)"))?;
     let seconds = match unit {
         "ms" => return Ok(Duration::from_millis(number)),
-        "" | "s" => Some(number),
+        // Without a unit `--unused-for 30` could mean days, and would delete everything.
+        "" if number == 0 => Some(0),
+        "s" => Some(number),
         "m" => number.checked_mul(60),
         "h" => number.checked_mul(3600),
         "d" => number.checked_mul(86_400),
         _ => None,
     };
-    seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is no duration (90s, 5m, 1h)"))
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        format!("`{text}` is no duration: write a number and its unit, such as 90s, 5m, 12h or 30d")
+    })
 }

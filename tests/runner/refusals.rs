@@ -113,7 +113,7 @@ fn what_is_not_there_is_exit_code_8() {
         ]
     ), @r#"
     $ runner plan missing
-    ERROR the source `missing` cannot be used: No such file or directory (os error 2)
+    ERROR missing is not a directory: it does not exist
 
     $ runner plan main.tf
     ERROR main.tf is not a directory; archives and git bundles cannot be used by this version

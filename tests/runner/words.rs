@@ -118,3 +118,26 @@ fn https_to_a_port_of_plain_http_is_said_to_be_that() {
     assert_eq!(ended.code, 10, "{ended:?}");
     assert!(ended.stderr.contains("write http:// instead of https://"), "{ended:?}");
 }
+
+#[test]
+fn a_command_that_needs_the_release_sites_is_refused_offline() {
+    let sandbox = Sandbox::new(RUNNER);
+    for words in [
+        &["mirror", "terraform@1.9.8", "mirror", "--offline"][..],
+        &["tools", "list", "--available", "--offline"],
+    ] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("leave out --"), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_duration_without_a_unit_is_refused() {
+    let sandbox = Sandbox::new(RUNNER);
+    for words in [&["tools", "prune", "--unused-for", "30"][..], &["plan", "--grace", "5"]] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("30d"), "{words:?}: {ended:?}");
+    }
+}

@@ -66,6 +66,10 @@ pub(crate) async fn install(args: &InstallArgs, environment: &Environment) -> Re
 /// Puts a release into a mirror, and prints the flag that makes use of it.
 pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Result<(), Failure> {
     let usage = |text: String| Failure::from(&JobError::Usage(text));
+    if args.tools.offline {
+        let text = "a mirror is filled from the release sites: leave out --offline";
+        return Err(usage(text.to_owned()));
+    }
     let asked = ToolRequest::parse(&args.release).map_err(usage)?;
     let Some(ToolRequest { tool, request: Some(request) }) = asked else {
         let text = format!("`{}` names no release: terraform@1.9.8, tofu@latest", args.release);

@@ -10,6 +10,7 @@ use super::store::{Store, day};
 use super::{ReleaseError, Releases};
 use crate::config::{Environment, ListArgs, PruneArgs, ToolsCommand};
 use crate::failure::Failure;
+use crate::job::JobError;
 use crate::version::{ToolName, Version};
 
 /// An installed version, as `tools list --json` has it.
@@ -44,6 +45,10 @@ pub(crate) async fn tools(
 }
 
 async fn list(args: &ListArgs, environment: &Environment) -> Result<(), Failure> {
+    if args.available && args.tools.offline {
+        let text = "published versions are read from the release sites: leave out --available or --offline";
+        return Err(Failure::from(&JobError::Usage(text.to_owned())));
+    }
     let listed = async {
         let releases = Releases::new(&args.tools, environment)?;
         if args.available { releases.available(args).await } else { releases.listed(args) }
