@@ -148,6 +148,7 @@ impl ApiError {
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Unrecognised(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Cursor) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,

@@ -198,6 +198,11 @@ impl Signature {
     }
 }
 
+/// Whether the first bytes of an object show that it is plain: those of its kind, or any content that a run makes.
+pub(crate) fn is_recognised(signature: Option<Signature>, head: &[u8]) -> bool {
+    signature.map_or_else(|| is_content(head), |signature| signature.matches(head))
+}
+
 const ZIP: &[u8] = b"PK\x03\x04";
 const BUNDLES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
 

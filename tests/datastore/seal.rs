@@ -595,6 +595,24 @@ async fn ds22_everything_that_is_stored_in_plain_is_encrypted_once_and_reads_as_
 }
 
 #[tokio::test]
+async fn ds22_what_another_key_has_encrypted_is_not_encrypted_again() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed("another-key")).await;
+    let mut before = Vec::new();
+    for (_, key, content) in kinds() {
+        let stored = upstreams(&content);
+        write(&root, &key, &stored);
+        before.push((key, stored));
+    }
+    let answer = encrypt(&datastore, "{\"encryptionKey\":\"another-key\"}").await;
+    assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (206, Some(0)));
+    assert!(answer.text().contains("may be encrypted with another key"), "{}", answer.text());
+    for (key, stored) in before {
+        assert!(std::fs::read(root.path().join(&key)).unwrap() == stored, "{key}");
+    }
+}
+
+#[tokio::test]
 async fn ds22_an_object_that_cannot_be_encrypted_is_named_and_the_others_are() {
     let root = TempDir::new().unwrap();
     let plain = over(&root, AtRest::default()).await;

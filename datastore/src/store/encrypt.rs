@@ -5,21 +5,30 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion};
 
 use super::put::Terms;
+use super::sealed::signature;
 use super::upload::{Incoming, Received};
 use super::{Key, Store, StoreError, backend};
-use crate::seal::Form;
+use crate::seal::{Form, HEAD, is_recognised, may_be_sealed};
 use datastore_api::Sha256;
 
 impl Store {
     /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
     /// verified on the way, and readers see one version or the other.
     ///
-    /// [`StoreError::Replaced`] if somebody has stored another version meanwhile, which then stays.
+    /// [`StoreError::Unrecognised`] if nothing records that it is plain and its content does not show it: it may be
+    /// encrypted with another key, and would be lost under two. [`StoreError::Replaced`] if somebody has stored another version meanwhile, which then stays.
     pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
         let path = key.path()?;
         let (meta, bytes) = self.open_path(&path).await?;
         if meta.form != Form::Plain {
             return Ok(false);
+        }
+        if meta.sha256.is_none() && may_be_sealed(meta.stored) {
+            let head = self.open_part(key, &meta, 0..meta.size.min(HEAD as u64)).await?;
+            let head = head.try_collect::<Vec<_>>().await?.concat();
+            if !is_recognised(signature(&path), &head) {
+                return Err(StoreError::Unrecognised(path));
+            }
         }
         let (form, sealing) = self.sealing()?;
         let replaces = Some(Sha256::of(meta.etag.as_bytes()));

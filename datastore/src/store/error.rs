@@ -57,6 +57,11 @@ pub enum StoreError {
          recognisable. To decide, store it again: then the datastore records how it is stored"
     )]
     Ambiguous(Path),
+    /// It is to be encrypted, and may be already.
+    #[error(
+        "`{0}` may be encrypted with another key: its content is not recognisable, so it is not encrypted again"
+    )]
+    Unrecognised(Path),
     /// A cursor that no page of these runs has named.
     #[error(
         "query parameter `cursor`: it is not from a page of this layer's runs; begin without one"

@@ -124,7 +124,7 @@ impl Store {
 }
 
 /// What the artifact at this path must begin with, if that is known.
-fn signature(path: &Path) -> Option<Signature> {
+pub(super) fn signature(path: &Path) -> Option<Signature> {
     match super::Key::at(path.as_ref())? {
         super::Key::Bundle(_) => Some(Signature::Bundle),
         super::Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
