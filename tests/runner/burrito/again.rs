@@ -149,7 +149,9 @@ async fn a_failed_pod_of_the_same_number_leaves_the_log_and_the_report_of_a_fini
     assert_eq!(tenant.start("plan", "plan-1").code, 1);
     assert_eq!(all().await, before);
     std::fs::remove_file(fails).unwrap();
-    // One that replaces the plan replaces them all.
+    // One that replaces the plan replaces them all. A plan file holds its time, in seconds: two of the same
+    // second are the same file.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     assert_eq!(tenant.start("plan", "plan-1").code, 0);
     let after = all().await;
     assert!(after.0 != before.0 && after.3 != before.3);
