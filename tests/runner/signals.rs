@@ -1,8 +1,9 @@
 //! What a signal does: one SIGINT to the tool, and everything stored all the same.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
 
 use crate::stored::Stored;
 use crate::{RUNNER, json};
@@ -178,18 +179,33 @@ async fn a_signal_bounds_the_uploads_that_are_left() {
     assert_eq!(json(&report)["outcome"], "interrupted");
 }
 
-#[test]
-fn a_hangup_is_a_signal_like_the_others_unless_it_is_ignored() {
+/// A runner in the middle of a plan, started with this disposition of SIGHUP, whatever the tests inherited.
+fn planning(disposition: &str) -> (Sandbox, Started) {
     let sandbox = Sandbox::new(RUNNER).hello();
     let started = sandbox.path("started");
     let sandbox = sandbox.fake_terraform(&format!(
         "trap 'exit 7' INT\nif [ $STEP = plan ]; then touch {}; for i in $(seq 600); do sleep 0.1; done; fi",
         started.display()
     ));
-    let runner = sandbox.start(None, &["plan"]);
+    let runner = Started::spawn(sandbox.program(Path::new("env"), &[disposition, RUNNER, "plan"]));
     eventually("the plan runs", || started.exists());
+    (sandbox, runner)
+}
+
+#[test]
+fn a_hangup_stops_a_plan() {
+    let (_sandbox, runner) = planning("--default-signal=HUP");
     runner.signal("HUP");
     assert_eq!(runner.wait().code, 143);
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stops_nothing() {
+    let (_sandbox, runner) = planning("--ignore-signal=HUP");
+    runner.signal("HUP");
+    // Had the first signal counted, the code would be that of SIGHUP and SIGTERM: 143.
+    runner.signal("INT");
+    assert_eq!(runner.wait().code, 130);
 }
 
 #[tokio::test(flavor = "multi_thread")]
