@@ -45,7 +45,7 @@ impl Pace {
 /// What the command has done so far.
 #[derive(Default)]
 struct Swept {
-    /// Lines for whoever started it.
+    /// What is printed.
     text: String,
     seen: usize,
     gone: usize,

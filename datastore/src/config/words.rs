@@ -125,7 +125,7 @@ Every object is read. A line is printed for each that is not as it was stored:
 
   healed      the bytes are those that were stored, under another time or inode, as after a restore: the digest
               record is renewed
-  changed     other bytes; they are served to nobody
+  changed     other bytes than were stored; they are never served
   unverified  no digest is recorded: another program stored it
 
 Examples:

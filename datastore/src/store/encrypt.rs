@@ -1,5 +1,6 @@
 //! Encrypting objects that are stored in plain, one by one, where they are.
 
+use datastore_api::Sha256;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion};
@@ -9,16 +10,18 @@ use super::sealed::signature;
 use super::upload::{Incoming, Received};
 use super::{Key, Store, StoreError, backend};
 use crate::seal::{Form, HEAD, is_recognised, may_be_sealed};
-use datastore_api::Sha256;
 
 impl Store {
     /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
     /// verified on the way, and readers see one version or the other.
     ///
     /// [`StoreError::Unrecognised`] if nothing records that it is plain and its content does not show it: it may be
-    /// encrypted with another key, and would be lost under two. [`StoreError::Replaced`] if somebody has stored another version meanwhile, which then stays.
+    /// encrypted with another key, and no single key could read it again. [`StoreError::Replaced`] if another
+    /// version was stored meanwhile, which then stays.
     pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
         let path = key.path()?;
+        // The end of the service waits for an object that is being replaced.
+        let _in_progress = self.uploads.token();
         let (meta, bytes) = self.open_path(&path).await?;
         if meta.form != Form::Plain {
             return Ok(false);

@@ -31,7 +31,7 @@ pub(super) type Indexed = HashMap<Path, Entry>;
 pub(super) enum Entry {
     /// This process has written it there.
     Written(Path),
-    /// The attempt had objects at this time, so whoever stored them has written it.
+    /// The attempt had objects at this time: the entry was written before the first of them.
     Found(Instant),
 }
 
