@@ -156,11 +156,12 @@ async fn after_the_apply_its_word_goes_out_first_and_a_lost_upload_is_told() {
     let ended = sandbox.run_with(&faulty.url, APPLY);
 
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    let puts = faulty.seen().into_iter().filter(|place| place.starts_with("PUT"));
-    assert!(
-        puts.into_iter().next().unwrap().contains("name=applied.json"),
-        "the record goes out first"
-    );
+    // The record of the attempt and that of the plan are sent side by side, before anything else.
+    let seen = faulty.seen();
+    let mut puts: Vec<_> = seen.iter().filter(|place| place.starts_with("PUT")).take(2).collect();
+    puts.sort();
+    assert!(puts[0].contains("/api/applied"), "{seen:?}");
+    assert!(puts[1].contains("name=applied.json"), "{seen:?}");
     assert!(sandbox.read("layer.yaml").contains("apply-sum: "), "the layer knows all the same");
     let report = Stored::new(&datastore, "default", "hello", "a").artifact("run.json", 0).await;
     let report = json(&report);
