@@ -150,6 +150,7 @@ impl ApiError {
             Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Unrecognised(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Unreadable(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Cursor) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
@@ -192,8 +193,11 @@ impl ApiError {
     }
 
     fn is_backend(&self) -> bool {
-        let is_ambiguous = matches!(self.cause, Cause::Store(StoreError::Ambiguous(_)));
-        self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_ambiguous
+        let is_in_doubt = matches!(
+            self.cause,
+            Cause::Store(StoreError::Ambiguous(_) | StoreError::Unreadable(_))
+        );
+        self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_in_doubt
     }
 }
 

@@ -199,15 +199,21 @@ async fn ds20_plain_objects_are_returned_as_they_are_or_refused_but_never_garble
     let datastore = over(&root, sealed(KEY)).await;
     let url = format!("plans?{RUN}&attempt=0&format=bin");
     let plan = |seed| [b"PK\x03\x04".to_vec(), noise(4092, seed)].concat();
-    let recognisable =
-        (0..600).map(plan).chain([vec![], vec![b'a'; 4096], vec![0; 32], vec![16; 64]]);
-    for plain in recognisable {
+    for plain in (0..600).map(plan).chain([vec![], vec![b'a'; 4096]]) {
         write(&root, "layers/team-a/network/plan-1/0/plan.bin", &plain);
         assert!(get(&datastore, &url).await.body == plain, "{plain:?}");
     }
-    let mut refused = 0;
-    for plain in (0..600).map(|seed| noise(4096, seed)) {
+    // Neither head nor text: another key may have encrypted it.
+    for plain in [vec![0; 32], vec![16; 64], noise(4096, 1)] {
         write(&root, "layers/team-a/network/plan-1/0/plan.bin", &plain);
+        let answer = get(&datastore, &url).await;
+        assert!(answer.status == 500 && answer.text().contains("in two ways"), "{plain:?}");
+    }
+    // Other artifacts have no head that all of them share.
+    let url = format!("artifacts?{RUN}&attempt=0&name=cache.db");
+    let mut refused = 0;
+    for plain in [vec![0; 32], vec![16; 64]].into_iter().chain((0..600).map(|n| noise(4096, n))) {
+        write(&root, "layers/team-a/network/plan-1/0/cache.db", &plain);
         let answer = get(&datastore, &url).await;
         if answer.status == 500 {
             assert!(answer.text().contains("as it is stored, or decrypted"), "{}", answer.text());
@@ -493,6 +499,85 @@ async fn without_the_right_key_encrypted_bytes_are_no_answer() {
     assert_eq!(get(&over(&root, sealed(KEY)).await, &url).await.text(), "{\"a\":2}");
 }
 
+/// A file of `length` bytes that begins like a git bundle, a zip or a JSON object.
+fn padded(head: &[u8], length: usize) -> Vec<u8> {
+    [head.to_vec(), noise(length - head.len(), 3)].concat()
+}
+
+/// Stores bytes as another program would.
+async fn place(root: Option<&TempDir>, double: Option<&Double>, key: &str, bytes: Vec<u8>) {
+    match (root, double) {
+        (Some(root), _) => write(root, key, &bytes),
+        (None, Some(double)) => {
+            let url = format!("{}/bucket/{key}", double.address());
+            let put = reqwest::Client::new().put(url).body(bytes).send().await.unwrap();
+            assert_eq!(put.status(), 200);
+        }
+        (None, None) => {}
+    }
+}
+
+#[tokio::test]
+async fn what_another_key_has_encrypted_is_never_answered_as_it_is_stored() {
+    for at_rest in [AtRest::default(), sealed("another"), sealed("yet-another")] {
+        for (storage, double, root) in storages() {
+            if double.is_none() && root.is_none() {
+                continue;
+            }
+            let config = Config { at_rest: at_rest.clone(), ..Config::of(storage) };
+            let datastore = TestDatastore::of(config).await;
+            for (url, key, plain) in kinds() {
+                if url.contains("pretty") || url.contains("short") {
+                    continue;
+                }
+                let put = async |bytes| place(root.as_ref(), double.as_ref(), &key, bytes).await;
+                put(upstreams(&plain)).await;
+                for method in [Method::GET, Method::HEAD] {
+                    let asked = request(&datastore, method.clone(), &url);
+                    assert_eq!(send(asked).await.status, 500, "{method} {url}");
+                }
+                let part = request(&datastore, Method::GET, &url).header("range", "bytes=0-3");
+                assert_eq!(send(part).await.status, 500, "{url}");
+                let text = get(&datastore, &url).await.text();
+                assert!(text.contains("can be read in two ways") && text.contains(&key), "{text}");
+                // What is stored in plain has blocks of the same length, by chance.
+                let heads = [&b"{\"a\":1}"[..], b"PK\x03\x04", b"# v2 git bundle\n"];
+                let head =
+                    heads[["json", "bin", "bundle"].iter().position(|k| url.contains(k)).unwrap()];
+                let plain =
+                    if url.contains("json") { b"{\"a\":1}".repeat(8) } else { padded(head, 640) };
+                for plain in [plain, b"No head at all. ".repeat(3)] {
+                    put(plain.clone()).await;
+                    let answer = get(&datastore, &url).await;
+                    assert_eq!((answer.status, answer.body), (200, plain), "{url}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn commands_never_take_what_another_key_has_encrypted_for_plain() {
+    let root = TempDir::new().unwrap();
+    let (_, key, plain) = kinds().swap_remove(3);
+    write(&root, &key, &upstreams(&plain));
+    let storage = format!("file://{}", root.path().display());
+    for set in ["", "another"] {
+        let run = |args: &[&str]| {
+            let mut command = program(&[args, &["--storage", &storage]].concat());
+            command.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", set).output().unwrap()
+        };
+        let cat = run(&["cat", &key]);
+        assert_eq!((cat.status.code(), &*cat.stdout), (Some(10), &b""[..]));
+        let said = String::from_utf8(cat.stderr).unwrap();
+        assert!(said.contains("can be read in two ways"), "{said}");
+        let verify = run(&["verify"]);
+        assert_eq!(verify.status.code(), Some(10));
+        let said = String::from_utf8(verify.stdout).unwrap();
+        assert!(said.contains(&format!("unread (`{key}` can be read in two ways")), "{said}");
+    }
+}
+
 #[test]
 fn cat_decrypts_with_the_key() {
     let root = TempDir::new().unwrap();
@@ -607,6 +692,7 @@ async fn ds22_what_another_key_has_encrypted_is_not_encrypted_again() {
     let answer = encrypt(&datastore, "{\"encryptionKey\":\"another-key\"}").await;
     assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (206, Some(0)));
     assert!(answer.text().contains("may be encrypted with another key"), "{}", answer.text());
+    assert!(answer.text().contains("can be read in two ways"), "{}", answer.text());
     for (key, stored) in before {
         assert!(std::fs::read(root.path().join(&key)).unwrap() == stored, "{key}");
     }

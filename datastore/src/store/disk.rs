@@ -92,6 +92,17 @@ impl Disk {
         self.job("read", SILENCE, &Path::default(), read).await
     }
 
+    /// A part of an object that was opened.
+    pub(super) async fn part(&self, content: Content, range: Range<u64>) -> Result<Bytes> {
+        match content {
+            Content::Bytes(all) => {
+                let at = |at: u64| usize::try_from(at).map_or(all.len(), |at| at.min(all.len()));
+                Ok(all.slice(at(range.start)..at(range.end)))
+            }
+            Content::File(file) => self.read(file, range).await,
+        }
+    }
+
     /// Begins a new version of an object.
     pub(super) async fn stage(&self, path: &Path) -> Result<Staged> {
         let location = path.clone();

@@ -57,6 +57,13 @@ pub enum StoreError {
          recognisable. To decide, store it again: then the datastore records how it is stored"
     )]
     Ambiguous(Path),
+    /// It may be encrypted with a key that is not set.
+    #[error(
+        "`{0}` can be read in two ways: encrypted with another key than the one that is set, if one is, or stored in \
+         plain by another program with content that is not of its kind. Set the key that it was encrypted with, or \
+         store it again"
+    )]
+    Unreadable(Path),
     /// It is to be encrypted, and may be already.
     #[error(
         "`{0}` may be encrypted with another key: its content is not recognisable, so it is not encrypted again"

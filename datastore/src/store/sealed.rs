@@ -13,8 +13,8 @@ use super::get::ByteStream;
 use super::record::{Known, get_version};
 use super::{Inner, Store, StoreError, backend};
 use crate::seal::{
-    AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, may_be_sealed,
-    plain_size, reading,
+    AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, is_recognised,
+    may_be_sealed, plain_size, reading,
 };
 
 /// What a store needs for it.
@@ -74,7 +74,7 @@ impl Store {
                 match self.disk {
                     _ if ends_so => Ok((form, size)),
                     Some(_) => Err(StoreError::Corrupt(meta.location.clone())),
-                    None => Ok((Form::Plain, meta.size)),
+                    None => self.unmarked(meta, Some(key)).await,
                 }
             }
             (Some(form @ Form::Cbc(Some(size), _)), _) => Ok((form, size)),
@@ -85,24 +85,51 @@ impl Store {
                 let size = plain_size(key, meta.size, &tail.await?).ok_or_else(sealed)?;
                 Ok((form.of_size(size), size))
             }
-            (None, Some(key)) if may_be_sealed(meta.size) => {
-                let tail = self.bytes_of(meta, meta.size - TAIL as u64..meta.size).await?;
-                let Some(size) = plain_size(key, meta.size, &tail) else {
-                    return Ok((Form::Plain, meta.size));
-                };
-                let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
-                match reading(key, signature(&meta.location), &head, meta.size, size) {
-                    Reading::Plain => Ok((Form::Plain, meta.size)),
-                    Reading::Encrypted => Ok((Form::Cbc(Some(size), None), size)),
-                    Reading::Ambiguous => Err(StoreError::Ambiguous(meta.location.clone())),
-                }
-            }
+            (None, key) if may_be_sealed(meta.size) => self.unmarked(meta, key.as_ref()).await,
             (None, _) => Ok((Form::Plain, meta.size)),
+        }
+    }
+
+    /// How an object lies there that nothing but its content describes. One of a kind with an unmistakable head is
+    /// never taken for plain if neither its head nor anything else shows that: another key may have encrypted it.
+    async fn unmarked(
+        &self,
+        meta: &ObjectMeta,
+        key: Option<&Key>,
+    ) -> Result<(Form, u64), StoreError> {
+        let signature = signature(&meta.location);
+        let decrypted = match key {
+            Some(key) => {
+                let tail = self.bytes_of(meta, meta.size - TAIL as u64..meta.size).await?;
+                plain_size(key, meta.size, &tail).map(|size| (key, size))
+            }
+            None => None,
+        };
+        if decrypted.is_none() && signature.is_none() {
+            return Ok((Form::Plain, meta.size));
+        }
+        let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
+        let Some((key, size)) = decrypted else {
+            let is_plain = is_recognised(signature, &head) || is_recognised(None, &head);
+            let unreadable = || StoreError::Unreadable(meta.location.clone());
+            return is_plain.then_some((Form::Plain, meta.size)).ok_or_else(unreadable);
+        };
+        match reading(key, signature, &head, meta.size, size) {
+            Reading::Plain => Ok((Form::Plain, meta.size)),
+            Reading::Encrypted => Ok((Form::Cbc(Some(size), None), size)),
+            Reading::Ambiguous => Err(StoreError::Ambiguous(meta.location.clone())),
         }
     }
 
     async fn bytes_of(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, StoreError> {
         let etag = meta.e_tag.as_deref().unwrap_or_default();
+        if let Some(disk) = &self.disk {
+            let opened = disk.open(&meta.location, true).await?;
+            if opened.meta.e_tag.as_deref() != Some(etag) {
+                return Err(StoreError::Replaced);
+            }
+            return Ok(disk.part(opened.content, range).await?);
+        }
         let found = get_version(&*self.objects, &meta.location, etag, range).await?;
         Ok(found.bytes().await?)
     }
