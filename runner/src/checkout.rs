@@ -6,6 +6,7 @@
 mod copy;
 mod git;
 mod references;
+mod states;
 mod submodules;
 
 use std::fs::{File, TryLockError};
@@ -83,6 +84,8 @@ pub(crate) enum CheckoutError {
     NotOurs(PathBuf),
     #[error("another run works in {} now", .0.display())]
     Busy(PathBuf),
+    #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]
+    StateInTheWay { state: PathBuf, file: PathBuf },
     #[error("the datastore has no bundle of {0}")]
     NoBundle(String),
     #[error("the bundle of {bundle} does not hold its revision {revision}")]
@@ -95,6 +98,8 @@ pub(crate) enum CheckoutError {
         reason: Option<String>,
         next: String,
     },
+    #[error("{place} needs the submodule {}, which has the files of an earlier run, and could not be brought up to date: {reason}", .submodule.display())]
+    OutdatedSubmodule { place: String, submodule: PathBuf, reason: String },
     #[error("{place} reads `{file}`, but that is a git LFS pointer and not the file itself{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     LfsPointer { file: String, place: String, reason: Option<String>, next: String },
     #[error("the bundle")]
@@ -214,27 +219,18 @@ async fn bundle(key: &BundleKey, dir: &Path, site: Site<'_>) -> Result<String, C
     let missing = || CheckoutError::NoBundle(format!("{bundle} at {revision}"));
     let datastore = site.datastore.ok_or_else(missing)?;
     let file = site.scratch.join("bundle");
-    let saved = site.signals.or(datastore.save_bundle(key, &file)).await;
+    let saved = site.signals.or(datastore.save_bundle(key, &file));
+    let (saved, prepared) = tokio::join!(saved, git::prepare(dir, site));
     saved.map_err(CheckoutError::Stopped)??.ok_or_else(missing)?;
-    let unbundle =
-        async |revision: &str| match git::unbundle(&file, git_ref.as_ref(), revision, dir, site)
-            .await
-        {
-            Err(CheckoutError::NoSuchRevision { revision, .. }) => {
-                Err(CheckoutError::NotInBundle { bundle: bundle.clone(), revision })
-            }
-            done => done,
-        };
-    if let Some(commit) = site.planned {
-        match unbundle(commit).await {
-            Ok(()) => return Ok(commit.to_owned()),
-            Err(CheckoutError::NotInBundle { .. }) => {}
-            Err(error) => return Err(error),
+    prepared?;
+    let revisions = site.planned.into_iter().chain([revision.as_ref()]).collect::<Vec<_>>();
+    // Of an annotated tag not its commit: the controllers compare the text.
+    match git::unbundle(&file, git_ref.as_ref(), &revisions, dir, site).await {
+        Err(CheckoutError::NoSuchRevision { revision, .. }) => {
+            Err(CheckoutError::NotInBundle { bundle, revision })
         }
+        revision => revision.map(str::to_owned),
     }
-    unbundle(revision.as_ref()).await?;
-    // Not the commit, where it is an annotated tag: the controllers compare the text.
-    Ok(revision.to_string())
 }
 
 enum Access {

@@ -298,11 +298,13 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::NotADirectory { .. }
             | CheckoutError::NotOurs(_)
             | CheckoutError::Busy(_)
+            | CheckoutError::StateInTheWay { .. }
             | CheckoutError::NoSuchPath { .. }
             | CheckoutError::Outside { .. }
             | CheckoutError::NoSuchRevision { .. }
             | CheckoutError::NoSuchRepository { .. }
             | CheckoutError::EmptySubmodule { .. }
+            | CheckoutError::OutdatedSubmodule { .. }
             | CheckoutError::LfsPointer { .. } => Kind::Config,
             CheckoutError::Credentials { .. } => Kind::Credentials,
             CheckoutError::Network { .. } => Kind::Network,
@@ -333,6 +335,11 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .next_step("have the controllers sync the repository again: they cut its bundles"),
             CheckoutError::Network { .. } => failure.next_step("run again when it can be reached"),
+            CheckoutError::OutdatedSubmodule { .. } => failure.next_step(
+                "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
+            ),
+            CheckoutError::StateInTheWay { .. } => failure
+                .next_step("move the state to a backend or another directory, or name another --work-dir"),
             _ => failure,
         }
     }

@@ -150,6 +150,86 @@ async fn a_local_state_in_a_checkout_that_is_removed_is_refused_before_the_apply
     assert!(ended.stdout.contains("x = \"second\" -> \"first\""), "{}", ended.stdout);
 }
 
+/// Commits this state of the module, or that there is none.
+fn commit_state(repository: &Path, text: Option<&str>) {
+    let state = repository.join("live/vpc/terraform.tfstate");
+    match text {
+        Some(text) => std::fs::write(&state, text).unwrap(),
+        None => std::fs::remove_file(&state).unwrap(),
+    }
+    git(repository, &["add", "."]);
+    git(repository, &["commit", "--quiet", "-m", "state"]);
+}
+
+/// Issue 10, point 10: states that the repository has, too.
+#[test]
+fn a_state_in_a_kept_work_directory_is_never_replaced_or_removed() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != plan ] || cat main.tf");
+    let Repository { dir, .. } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
+    let run = || {
+        let ended = sandbox.run(&plan);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        ended
+    };
+    let state = "kept/live/vpc/terraform.tfstate";
+    let backup = "kept/live/vpc/terraform.tfstate.backup";
+    run();
+    // One that the tool made, and that a later commit has, too.
+    sandbox.write(state, "of the apply");
+    sandbox.write(backup, "of the apply");
+    commit_state(&dir, Some("committed"));
+    std::fs::write(dir.join("live/vpc/main.tf"), "# changed").unwrap();
+    std::fs::write(dir.join("live/vpc/more.tf"), "").unwrap();
+    commit_state(&dir, Some("committed later"));
+    let ended = run();
+    assert!(ended.stderr.contains("terraform.tfstate: the commit has a copy"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("# changed"), "all else is the commit's: {}", ended.stdout);
+    std::fs::remove_file(dir.join("live/vpc/more.tf")).unwrap();
+    commit_state(&dir, None);
+    run();
+    assert!(!sandbox.work().join("kept/live/vpc/more.tf").exists());
+    for file in [state, backup] {
+        assert_eq!(sandbox.read(file), "of the apply", "{file}");
+    }
+
+    // One that came with a commit, and is removed or changed by a later one.
+    for text in [None, Some("committed anew")] {
+        std::fs::remove_dir_all(sandbox.work().join("kept")).unwrap();
+        commit_state(&dir, Some("committed"));
+        run();
+        assert_eq!(sandbox.read(state), "committed");
+        commit_state(&dir, text);
+        run();
+        assert_eq!(sandbox.read(state), "committed");
+    }
+    let head = git(&sandbox.work().join("kept"), &["rev-parse", "HEAD"]);
+    assert_eq!(head, git(&dir, &["rev-parse", "HEAD"]));
+    // Where the state was moved away, the commit's is checked out again.
+    std::fs::remove_file(sandbox.work().join(state)).unwrap();
+    run();
+    assert_eq!(sandbox.read(state), "committed anew");
+}
+
+#[test]
+fn a_file_in_the_place_of_a_states_directory_is_refused() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let plan = ["plan", &url, "--work-dir", "kept"];
+    assert_eq!(sandbox.run(&plan).code, 0);
+    sandbox.write("kept/live/vpc/terraform.tfstate", "of the apply");
+    std::fs::remove_dir_all(dir.join("live")).unwrap();
+    std::fs::write(dir.join("live"), "a file").unwrap();
+    git(&dir, &["add", "."]);
+    git(&dir, &["commit", "--quiet", "-m", "a file"]);
+    let ended = sandbox.run(&plan);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the commit has the file live in its place"), "{}", ended.stderr);
+    assert_eq!(sandbox.read("kept/live/vpc/terraform.tfstate"), "of the apply");
+}
+
 #[test]
 fn a_local_state_outside_of_the_checkout_is_not_lost() {
     let sandbox = Sandbox::new(RUNNER);

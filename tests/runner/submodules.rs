@@ -86,6 +86,19 @@ impl Repositories {
         self.git(&self.sandbox.work(), &["clone", "--quiet", &self.url(), "clone"]);
     }
 
+    /// Writes the submodule `modules/net`, with a state if there is to be one.
+    fn net(&self, text: &str, state: Option<&str>) {
+        let net = self.sandbox.path("repositories/net");
+        std::fs::write(net.join("main.tf"), text).unwrap();
+        if let Some(state) = state {
+            std::fs::write(net.join("terraform.tfstate"), state).unwrap();
+        }
+        self.commit(&net);
+        let update = ["submodule", "--quiet", "update", "--init", "--remote", "modules/net"];
+        self.git(&self.infra, &update);
+        self.commit(&self.infra);
+    }
+
     /// Writes the configuration that is planned.
     fn live(&self, text: &str) {
         std::fs::write(self.infra.join("live/main.tf"), text).unwrap();
@@ -154,6 +167,47 @@ fn a_submodule_that_cannot_be_reached_is_a_fault_of_the_network() {
     let ended = repositories.run(&["plan", &repositories.url(), "--path", "live"]);
     assert_eq!(ended.code, 6, "{}", ended.stderr);
     assert!(ended.stderr.contains("the submodule `modules/net`"), "{}", ended.stderr);
+}
+
+/// In a kept work directory the files of an earlier run would be planned.
+#[test]
+fn a_submodule_that_cannot_be_brought_up_to_date_is_refused_if_it_is_needed() {
+    let repositories = Repositories::new();
+    let (url, infra) = (repositories.url(), &repositories.infra);
+    let plan = ["plan", &url, "--path", "live", "--work-dir", "kept"];
+    assert_eq!(repositories.run(&plan).code, 0);
+    repositories.net("output \"x\" {\n  value = 1\n}\n", None);
+    let missing = "file:///nonexistent/net.git";
+    repositories.git(infra, &["submodule", "--quiet", "set-url", "modules/net", missing]);
+    repositories.commit(infra);
+
+    let ended = repositories.run(&plan);
+
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    for text in ["live/main.tf:2 needs the submodule", "could not be brought up to date"] {
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    }
+    repositories.live("output \"x\" {\n  value = 1\n}\n");
+    let ended = repositories.run(&plan);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[test]
+fn a_state_in_a_submodule_is_not_replaced() {
+    let repositories = Repositories::new();
+    let url = repositories.url();
+    let plan = ["plan", &url, "--path", "live", "--work-dir", "kept"];
+    let net = "output \"x\" {\n  value = 1\n}\n";
+    repositories.net(net, Some("committed"));
+    assert_eq!(repositories.run(&plan).code, 0);
+    repositories.sandbox.write("kept/modules/net/terraform.tfstate", "of an apply");
+    repositories.net(net, Some("committed later"));
+
+    let ended = repositories.run(&plan);
+
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("could not be brought up to date"), "{}", ended.stderr);
+    assert_eq!(repositories.sandbox.read("kept/modules/net/terraform.tfstate"), "of an apply");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
+use super::states::is_state;
+
 /// The list of the files that copies brought, so that the next copy can remove those that are gone
 /// from the source. Each name ends with a NUL byte, which no file name can contain; lists of earlier
 /// versions have one name per line.
@@ -40,14 +42,6 @@ pub(super) fn tree(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     write_list(&list, found.files.iter())
-}
-
-/// Whether this is a state, a backup of one, or belongs to the states of other workspaces.
-fn is_state(path: &Path) -> bool {
-    path.components().any(|part| {
-        let name = part.as_os_str().as_bytes();
-        name.windows(8).any(|part| part == b".tfstate")
-    })
 }
 
 fn remove(file: &Path) -> io::Result<()> {

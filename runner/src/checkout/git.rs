@@ -1,19 +1,22 @@
 //! Git, by the `git` program: it knows the user's configuration, keys and helpers.
 
+mod work_tree;
+
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fs_err as fs;
-use memchr::memmem;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{CheckoutError, MARK, Site};
+pub(crate) use self::work_tree::{WorkTree, work_tree};
+pub(super) use self::work_tree::{is_code_changed, question, revision};
+use super::{CheckoutError, MARK, Site, states};
 use crate::process::{self, Log, Program, Sink};
 
 /// From the signal to the kill: git only has its locks to take away.
@@ -91,7 +94,7 @@ impl GitSource {
             Err(error) => return Err(error),
         };
         let commit = git.commit(fetched).await?;
-        git.run(&["checkout", "--quiet", "--force", "--detach", &commit]).await?;
+        git.check_out(&commit, None).await?;
         Ok(commit)
     }
 
@@ -130,30 +133,45 @@ impl GitSource {
     }
 }
 
-/// Takes a commit out of a bundle into `dir`, which is new or holds an earlier checkout. Where `git_ref`
-/// is a branch, it is checked out under its name, as by a clone: modules and terragrunt ask for it.
-pub(super) async fn unbundle(
+/// Makes the repository that takes a bundle, which may be on its way still.
+pub(super) async fn prepare(dir: &Path, site: Site<'_>) -> Result<(), CheckoutError> {
+    let log = Log::create(site.scratch.join("init.log"))?;
+    let source = GitSource { url: String::new(), authorization: None, revision: None };
+    Git { source: &source, dir, site, log }.init().await
+}
+
+/// Takes the first of the revisions that a bundle holds into `dir`, which was prepared and may hold an earlier
+/// checkout, and returns that revision. Where `git_ref` is a branch, it is checked out under its name, as by a
+/// clone: modules and terragrunt ask for it.
+pub(super) async fn unbundle<'a>(
     bundle: &Path,
     git_ref: &str,
-    revision: &str,
+    revisions: &[&'a str],
     dir: &Path,
     site: Site<'_>,
-) -> Result<(), CheckoutError> {
+) -> Result<&'a str, CheckoutError> {
     let log = Log::create(site.scratch.join("git.log"))?;
-    let url = bundle.display().to_string();
-    let source = GitSource { url, authorization: None, revision: Some(revision.to_owned()) };
+    let (url, last) = (bundle.display().to_string(), revisions.last().copied().unwrap_or_default());
+    let source = GitSource { url, authorization: None, revision: Some(last.to_owned()) };
     let git = Git { source: &source, dir, site, log };
-    git.init().await?;
-    git.run(&["fetch", "--quiet", "--", &source.url, "+refs/*:refs/bundle/*"]).await?;
-    let commit = git.commit(revision).await?;
-    git.run(&["checkout", "--quiet", "--force", "--detach", &commit]).await?;
+    let refs = "+refs/*:refs/bundle/*";
+    git.run(&["fetch", "--quiet", "--no-auto-gc", "--", &source.url, refs]).await?;
     let branch = git_ref.strip_prefix("refs/heads/").unwrap_or(git_ref);
-    if !branch.starts_with(['-', '@'])
-        && git.commit(&format!("refs/bundle/heads/{branch}")).await.is_ok()
-    {
-        git.run(&["checkout", "--quiet", "-B", branch, &commit]).await?;
-    }
-    Ok(())
+    let tip = format!("refs/bundle/heads/{branch}");
+    let first = async {
+        for revision in revisions {
+            match git.commit(revision).await {
+                Err(CheckoutError::NoSuchRevision { .. }) => {}
+                commit => return Ok((*revision, commit?)),
+            }
+        }
+        Err(git.no_such_revision())
+    };
+    let (found, tip) = tokio::join!(first, git.commit(&tip));
+    let (revision, commit) = found?;
+    let is_branch = tip.is_ok() && !branch.starts_with(['-', '@']);
+    git.check_out(&commit, is_branch.then_some(branch)).await?;
+    Ok(revision)
 }
 
 fn from_url(text: &str) -> Result<GitSource, String> {
@@ -222,6 +240,70 @@ impl Git<'_> {
         let info = self.dir.join(".git/info");
         fs::create_dir_all(&info)?;
         Ok(fs::write(info.join("exclude"), format!("/{MARK}\n"))?)
+    }
+
+    /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
+    /// as they are, also where the commit has others.
+    async fn check_out(&self, commit: &str, branch: Option<&str>) -> Result<(), CheckoutError> {
+        let dir = self.dir.to_owned();
+        let states = tokio::task::spawn_blocking(move || states::find(&dir));
+        let states = states.await.map_err(std::io::Error::other)??;
+        if !states.is_empty() {
+            return self.check_out_around(&states, commit, branch).await;
+        }
+        let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
+        self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+    }
+
+    /// Checks out everything but these files.
+    async fn check_out_around(
+        &self,
+        states: &[PathBuf],
+        commit: &str,
+        branch: Option<&str>,
+    ) -> Result<(), CheckoutError> {
+        let files = self.files(commit).await?;
+        for state in states {
+            let mut above = state.ancestors().skip(1);
+            if let Some(file) = above.find_map(|above| files.get(above)) {
+                let (state, file) = (self.dir.join(state), file.to_owned());
+                return Err(CheckoutError::StateInTheWay { state, file });
+            }
+        }
+        let kept = states.iter().filter(|state| files.contains(*state));
+        for state in kept.clone() {
+            let state = self.dir.join(state);
+            tracing::warn!("keeping {}: the commit has a copy, too", state.display());
+        }
+        if files.len() > kept.count() {
+            let but = states.iter().map(|state| {
+                let mut pathspec = OsString::from(":(exclude,literal)");
+                pathspec.push(state);
+                pathspec
+            });
+            let but = but.collect::<Vec<_>>();
+            let all = ["checkout", "--quiet", "--force", "--no-overlay", commit, "--", "."];
+            let args = all.iter().map(OsStr::new).chain(but.iter().map(OsString::as_os_str));
+            self.run_in(self.dir, &args.collect::<Vec<_>>()).await?;
+        }
+        let Some(branch) = branch else {
+            return self.run(&["update-ref", "--no-deref", "HEAD", commit]).await;
+        };
+        let branch = format!("refs/heads/{branch}");
+        self.run(&["update-ref", &branch, commit]).await?;
+        self.run(&["symbolic-ref", "HEAD", &branch]).await
+    }
+
+    /// The files and links of a commit, without submodules.
+    async fn files(&self, commit: &str) -> Result<BTreeSet<PathBuf>, CheckoutError> {
+        let listed = question(self.dir, &["ls-tree", "-r", "-z", "--full-tree", commit]).await;
+        let listed = listed.map_err(|reason| CheckoutError::Git { reason })?;
+        let files = listed.split(|byte| *byte == 0).filter_map(|entry| {
+            let at = entry.iter().position(|byte| *byte == b'\t')?;
+            let is_submodule = entry.starts_with(b"160000 ");
+            (!is_submodule).then(|| PathBuf::from(OsStr::from_bytes(&entry[at + 1..])))
+        });
+        Ok(files.collect())
     }
 
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
@@ -342,130 +424,6 @@ fn program(dir: &Path, args: &[impl AsRef<OsStr>], env: Vec<(String, OsString)>)
     Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
 }
 
-/// The work tree that holds a directory.
-#[derive(Debug)]
-pub(crate) struct WorkTree {
-    /// Its top, without links.
-    pub(crate) top: PathBuf,
-    /// The URL of `origin`, as configured: what `insteadOf` makes of it is this machine's business.
-    pub(crate) origin: Option<String>,
-}
-
-/// The work tree that holds `dir`; `None` where there is no git.
-pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
-    let (top, origin) = tokio::join!(
-        question(dir, &["rev-parse", "--show-toplevel"]),
-        question(dir, &["config", "--get-all", "remote.origin.url"]),
-    );
-    let top = top.ok()?;
-    let top = OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top));
-    // Without a URL git ends with 1 and says nothing.
-    let origin = origin.ok().map(|urls| String::from_utf8_lossy(&urls).into_owned());
-    let origin = origin.and_then(|urls| urls.lines().next().map(str::to_owned));
-    Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
-}
-
-/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
-pub(super) async fn question(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Vec<u8>, String> {
-    let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
-    let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
-    match process::output(&program(dir, args, env)).await {
-        Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
-/// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
-pub(super) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
-    let names = match question(dir, &["rev-parse", "--show-toplevel", "HEAD"]).await {
-        Ok(names) => String::from_utf8_lossy(&names).into_owned(),
-        Err(why) if why.contains("not a git repository") => return None,
-        Err(why) => {
-            tracing::warn!("the code's commit is not known: {why}");
-            return None;
-        }
-    };
-    let Some((top, head)) = names.trim_end().rsplit_once('\n') else {
-        tracing::warn!("the code's commit is not known: git names no work tree");
-        return None;
-    };
-    match question(dir, STATUS).await {
-        Ok(status) => {
-            let top = Path::new(top);
-            let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
-            Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
-        }
-        // The commit is known all the same; a large work tree on a slow disk takes its time.
-        Err(why) => {
-            tracing::warn!("whether the code differs from commit {head} is not known: {why}");
-            Some(head.to_owned())
-        }
-    }
-}
-
-const STATUS: &[&str] =
-    &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
-
-/// Whether code differs from the commit; so it does where git does not answer.
-pub(super) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
-    let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
-    let (Some(WorkTree { top, .. }), Ok(status)) = (tree, status) else { return true };
-    let mut changes = status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ours));
-    changes.any(is_code)
-}
-
-/// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
-/// a tool reads by itself.
-fn is_code(entry: &[u8]) -> bool {
-    const READ: [&[u8]; 8] = [
-        b".tf",
-        b".tf.json",
-        b".tofu",
-        b".tofu.json",
-        b".tfvars",
-        b".tfvars.json",
-        b".hcl",
-        b".hcl.json",
-    ];
-    let ends_with = |ending: &[u8]| entry.ends_with(ending);
-    !ends_with(b".terraform.lock.hcl")
-        && (!entry.starts_with(b"?? ") || READ.iter().any(|ending| ends_with(ending)))
-}
-
-/// Whether an entry of git's status, `XY path`, is a change of the user's.
-fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
-    let Some((status, path)) = entry.split_at_checked(3) else { return false };
-    let (path, untracked) = (Path::new(OsStr::from_bytes(path)), status == b"?? ");
-    let file = top.join(path);
-    let ours = ours.iter().any(|own| file.starts_with(own));
-    let of_tool = is_own(path, untracked) || (untracked && is_generated(&file));
-    !ours && !of_tool
-}
-
-/// Whether the tool writes this file itself. A lock file that is tracked is code.
-fn is_own(path: &Path, untracked: bool) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_data = |part: Component<'_>| {
-        let part = part.as_os_str();
-        part == ".terraform" || part == ".terragrunt-cache"
-    };
-    name.ends_with(".tfstate")
-        || name.ends_with(".tfstate.backup")
-        || name.ends_with(".tfstate.lock.info")
-        || (untracked && name == ".terraform.lock.hcl")
-        || (untracked && path.components().any(is_data))
-}
-
-/// Whether terragrunt's `generate` wrote this file: it signs the first line.
-fn is_generated(file: &Path) -> bool {
-    const SIGNATURE: &[u8] = b"Generated by Terragrunt. Sig: nIlQXj57tbuaRZEa";
-    let mut head = Vec::new();
-    let read = fs::File::open(file).and_then(|file| file.take(256).read_to_end(&mut head));
-    read.is_ok() && memmem::find(&head, SIGNATURE).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -503,30 +461,5 @@ mod tests {
         ] {
             assert_eq!(parsed(url).name(), name);
         }
-    }
-
-    #[test]
-    fn untracked_files_are_code_only_where_a_tool_reads_them() {
-        for entry in [" M README.md", "A  a b.txt", " D main.tf", "?? a/new.tf", "?? x.auto.tfvars"]
-        {
-            assert!(is_code(entry.as_bytes()), "{entry}");
-        }
-        for entry in [" M a/.terraform.lock.hcl", "?? result.json", "?? notes.txt"] {
-            assert!(!is_code(entry.as_bytes()), "{entry}");
-        }
-    }
-
-    #[test]
-    fn files_of_the_tool_do_not_make_a_tree_dirty() {
-        for path in
-            ["terraform.tfstate", "a/terraform.tfstate.backup", ".terraform.tfstate.lock.info"]
-        {
-            assert!(is_own(Path::new(path), false) && is_own(Path::new(path), true), "{path}");
-        }
-        for path in [".terraform.lock.hcl", "a/.terraform/providers/x"] {
-            assert!(is_own(Path::new(path), true) && !is_own(Path::new(path), false), "{path}");
-        }
-        assert!(is_own(Path::new("a/.terragrunt-cache/x/y/main.tf"), true));
-        assert!(!is_own(Path::new("main.tf"), true));
     }
 }

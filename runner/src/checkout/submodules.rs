@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
-use super::CheckoutError;
 use super::git::{self, Git};
 use super::references::{self, References};
+use super::{CheckoutError, states};
 
 /// More submodules than this are not fetched.
 const MAX_SUBMODULES: usize = 1000;
@@ -74,11 +74,15 @@ async fn update(git: &Git<'_>, tree: &Path, path: &Path) -> Result<(), CheckoutE
         let args = ["submodule", "--quiet"].iter().chain(args).map(OsStr::new);
         git.run_in(tree, &args.chain([OsStr::new("--"), path]).collect::<Vec<_>>()).await
     };
-    if !is_empty(&dir) {
+    let is_new = is_empty(&dir);
+    if !is_new {
         // In a work directory that is kept the URL may have changed since.
         submodule(&["sync"]).await?;
     }
-    let update = ["update", "--init", "--force"];
+    // Without --force git replaces no file that has changed: a state may be one of them.
+    let has_states = !is_new && !states::find(&dir)?.is_empty();
+    let force = if has_states { &[][..] } else { &["--force"] };
+    let update = [&["update", "--init"], force].concat();
     match submodule(&[&update[..], &["--depth=1"]].concat()).await {
         // A server that does not hand out a commit by itself has it among its branches and tags.
         Err(error) if is_missing_commit(&error) && fs::exists(dir.join(".git"))? => {
@@ -112,6 +116,9 @@ pub(super) async fn check(
             && let Some(submodule) = empty_submodule(path, top).await
         {
             return Err(origin.refuse(&submodule, path, place));
+        }
+        if let Some(error) = origin.refuse_outdated(path, place) {
+            return Err(error);
         }
     }
     if let Origin::Git(git, _) = &origin
@@ -155,18 +162,11 @@ impl Origin<'_> {
             }
             Self::Git(_, unfetched) => {
                 let at = unfetched.iter().position(|one| dir.starts_with(&one.dir));
-                match at.map(|at| unfetched.swap_remove(at).error) {
-                    Some(CheckoutError::Network { reason, .. }) => {
-                        let url =
-                            format!("the submodule `{}`, which {place} needs,", name.display());
-                        return CheckoutError::Network { url, reason };
-                    }
-                    Some(CheckoutError::Credentials { reason, .. }) => {
-                        let url =
-                            format!("the submodule `{}`, which {place} needs,", name.display());
-                        return CheckoutError::Credentials { url, reason };
-                    }
-                    error => reason = error.map(|error| error.to_string()),
+                let error = at.map(|at| unfetched.swap_remove(at).error);
+                match error.map(|error| unreachable(error, name, &place)) {
+                    Some(Ok(error)) => return error,
+                    Some(Err(error)) => reason = Some(error.to_string()),
+                    None => {}
                 }
                 "see that .gitmodules has a URL from which git may fetch it here".to_owned()
             }
@@ -174,6 +174,37 @@ impl Origin<'_> {
         let path = shown(path, tree);
         let submodule = name.display().to_string();
         CheckoutError::EmptySubmodule { path, place, submodule, reason, next }
+    }
+
+    /// Refuses what is needed of a submodule that could not be fetched, and has the files of an earlier run.
+    fn refuse_outdated(&mut self, path: &Path, place: &str) -> Option<CheckoutError> {
+        let Self::Git(_, unfetched) = self else { return None };
+        let path = super::resolve(path).ok()?;
+        let at = unfetched.iter().position(|one| path.starts_with(&one.dir))?;
+        let Unfetched { dir, error } = unfetched.swap_remove(at);
+        let place = without_tree(place, work_tree(&dir).unwrap_or(&dir));
+        let outdated = |error: CheckoutError| CheckoutError::OutdatedSubmodule {
+            place: place.clone(),
+            submodule: dir.clone(),
+            reason: error.to_string(),
+        };
+        Some(unreachable(error, &dir, &place).unwrap_or_else(outdated))
+    }
+}
+
+/// Where the server of a needed submodule cannot be reached, or wants credentials, that is the error.
+fn unreachable(
+    error: CheckoutError,
+    submodule: &Path,
+    place: &str,
+) -> Result<CheckoutError, CheckoutError> {
+    let url = || format!("the submodule `{}`, which {place} needs,", submodule.display());
+    match error {
+        CheckoutError::Network { reason, .. } => Ok(CheckoutError::Network { url: url(), reason }),
+        CheckoutError::Credentials { reason, .. } => {
+            Ok(CheckoutError::Credentials { url: url(), reason })
+        }
+        error => Err(error),
     }
 }
 
