@@ -232,7 +232,7 @@ impl Run<'_> {
     fn begin_unsent(&self, record: &Record) -> Option<Unsent> {
         self.artifacts.as_ref()?;
         let state_home = self.environment.state_home.as_deref();
-        match Unsent::begin(state_home, self.scratch, record) {
+        match Unsent::of_apply(state_home, self.scratch, &self.job.run, record) {
             Ok(unsent) => Some(unsent),
             Err(error) => {
                 tracing::warn!("what cannot be stored now will be lost: {error}");

@@ -14,7 +14,6 @@ use futures::future::try_join_all;
 use reqwest::StatusCode;
 
 use crate::failure::chain;
-use crate::job::Place;
 use crate::place::PlanPlace;
 use crate::record::{Record, applied_key};
 use crate::report::{PlanRecord, Report};
@@ -460,30 +459,6 @@ impl Artifacts {
 
     fn sibling(&self, run: &Name) -> RunKey {
         RunKey { run: run.clone(), ..self.run.clone() }
-    }
-}
-
-/// Stores why an order did not become a run, where Burrito's controllers look for its result.
-pub(crate) async fn leave_reason(place: &Place, reason: &str) {
-    const LIMIT: Duration = Duration::from_secs(10);
-    let Place { datastore, run, attempt } = place;
-    let (file, upload) = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
-    let stored = async {
-        // An earlier pod of the same number may have left a plan: its text stays.
-        let stored = datastore.attempts_unless_burritos(run).await?.unwrap_or_default().attempts;
-        let mut files = stored.iter().filter(|files| files.attempt == *attempt);
-        let bin = File::Plan(PlanFormat::Bin);
-        if files.any(|files| {
-            files.artifacts.iter().any(|file| [bin.name(), APPLIED].contains(&&*file.name))
-        }) {
-            return Ok(());
-        }
-        datastore.put_file(run, *attempt, &file, &upload, Condition::Replace).await
-    };
-    match tokio::time::timeout(LIMIT, stored).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("the reason is not stored: {error}"),
-        Err(_) => tracing::warn!("the reason is not stored: the datastore takes too long"),
     }
 }
 

@@ -11,6 +11,7 @@ mod checkout;
 pub mod config;
 mod configuration;
 mod diagnostics;
+mod failed;
 mod failure;
 mod job;
 mod layer;
@@ -122,7 +123,7 @@ async fn order(
         Ok(Err(Refused { error, place })) => {
             let failure = Failure::from(&error);
             if let Some(place) = place {
-                artifacts::leave_reason(&place, failure.message()).await;
+                failed::leave_reason(&place, failure.message()).await;
             }
             refuse(&report, &failure, result)
         }
@@ -169,7 +170,7 @@ async fn execute(
         && run.report.outcome != Outcome::Applied
     {
         run.report.failed(failure);
-        last_words(&run, failure).await;
+        Box::pin(run.store_failure(failure)).await;
     }
     publish(&run.report, result);
     failure.map_or(run.report.exit, |failure| tell(&failure))
@@ -181,29 +182,6 @@ fn refuse(report: &Report, failure: &Failure, result: Option<&Path>) -> u8 {
     report.failed(failure);
     publish(&report, result);
     tell(failure)
-}
-
-/// Stores what a failed run leaves: its log and its report. Another failure here is only told: the
-/// first one decides how the run ended.
-async fn last_words(run: &Run<'_>, failure: &Failure) {
-    if let Err(error) = run.log.line(&format!("Error: {}", failure.message())) {
-        tracing::warn!("the log: {error}");
-    }
-    let Some(artifacts) = &run.artifacts else { return };
-    let stored = async {
-        let reason = async {
-            // Upstream's UI and kubectl show a run's short text as its result.
-            if run.job.pod { artifacts.put_reason(&failure.reason()).await } else { Ok(()) }
-        };
-        let outcome = artifacts.put_outcome(run.log.path(), &run.report);
-        let (reason, outcome) = tokio::join!(reason, outcome);
-        reason.and(outcome)
-    };
-    match run.signals.within(run.last_words(), stored).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("the log is not stored: {error}"),
-        Err(_) => tracing::warn!("the log is not stored: the datastore takes too long"),
-    }
 }
 
 /// Writes the outcome where it was asked for.

@@ -1,18 +1,20 @@
-//! What an apply could not store: a private directory that outlives the run, and the command that sends it.
+//! What a run could not store: a private directory that outlives the run, and the command that sends it.
 //!
-//! `$XDG_STATE_HOME/plancha/unsent/<namespace>/<layer>/<run>/<attempt>` holds the record of the apply
-//! (`applied.json`) from the moment at which the apply has succeeded, and is removed once all is stored. So
-//! a runner that is killed in between leaves the record, too. Where that directory cannot be written, it
-//! is one in the scratch directory, which then stays.
+//! The directory is `$XDG_STATE_HOME/plancha/unsent/<namespace>/<layer>/<run>/<attempt>`. Where that cannot be
+//! written, it is one in the scratch directory, which then stays. That of an apply holds its record
+//! (`applied.json`) from the moment at which the apply has succeeded, and is removed once all is stored. So a
+//! runner that is killed in between leaves the record, too. That of a failed run holds the name of its attempt
+//! (`attempt.json`), and is made only if something could not be stored.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use datastore_api::client::{Condition, Token, Upload};
-use datastore_api::{Client, ClientError, File, Name, PlanFormat, RunKey};
+use datastore_api::{Attempt, Client, ClientError, File, InvalidName, PlanFormat, RunKey};
 use fs_err as fs;
 use reqwest::StatusCode;
+use serde::{Deserialize, Serialize};
 
 use crate::artifacts::{APPLIED, other};
 use crate::config::{Environment, UploadArgs};
@@ -49,16 +51,68 @@ pub(crate) struct Unsent {
     pub(crate) is_found: bool,
 }
 
+/// `attempt.json`, version 1: the attempt that failed.
+#[derive(Debug, Serialize, Deserialize)]
+struct FailedAttempt {
+    version: u32,
+    namespace: String,
+    layer: String,
+    run: String,
+    attempt: Attempt,
+}
+
+impl FailedAttempt {
+    fn run_key(&self) -> Result<RunKey, InvalidName> {
+        Ok(RunKey {
+            namespace: self.namespace.parse()?,
+            layer: self.layer.parse()?,
+            run: self.run.parse()?,
+        })
+    }
+}
+
 impl Unsent {
     /// Keeps the record of an apply, before anything is sent.
-    pub(crate) fn begin(
+    pub(crate) fn of_apply(
         state_home: Option<&Path>,
         scratch: &Scratch,
+        run: &RunKey,
         record: &Record,
+    ) -> io::Result<Self> {
+        let unsent = Self::create(state_home, scratch, run, record.attempt)?;
+        unsent.keep(APPLIED, record.to_json().as_bytes())?;
+        Ok(unsent)
+    }
+
+    /// A directory for the files of a run that failed.
+    pub(crate) fn of_failure(
+        state_home: Option<&Path>,
+        scratch: &Scratch,
+        run: &RunKey,
+        attempt: Attempt,
+    ) -> io::Result<Self> {
+        let RunKey { namespace, layer, run: name } = run;
+        let failed = FailedAttempt {
+            version: 1,
+            namespace: namespace.to_string(),
+            layer: layer.to_string(),
+            run: name.to_string(),
+            attempt,
+        };
+        let unsent = Self::create(state_home, scratch, run, attempt)?;
+        unsent.keep(FAILED, &serde_json::to_vec_pretty(&failed)?)?;
+        Ok(unsent)
+    }
+
+    fn create(
+        state_home: Option<&Path>,
+        scratch: &Scratch,
+        run: &RunKey,
+        attempt: Attempt,
     ) -> io::Result<Self> {
         let named = state_home
             .ok_or_else(|| io::Error::other("there is no home directory"))
-            .and_then(|home| create(&of_layer(home, &record.namespace, &record.layer), record));
+            .and_then(|home| create(home, run, attempt));
         let (dir, is_found) = match named {
             Ok(dir) => (dir, true),
             Err(error) => {
@@ -68,9 +122,7 @@ impl Unsent {
                 (dir, false)
             }
         };
-        let unsent = Self { dir, is_found };
-        unsent.keep(APPLIED, record.to_json().as_bytes())?;
-        Ok(unsent)
+        Ok(Self { dir, is_found })
     }
 
     /// Keeps a file.
@@ -116,7 +168,7 @@ impl Unsent {
 /// The records of this layer that were kept, and where.
 pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, Record)> {
     let Some(home) = state_home else { return Vec::new() };
-    let layer = of_layer(home, run.namespace.as_ref(), run.layer.as_ref());
+    let layer = of_layer(home, run);
     let below = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect::<Vec<_>>()
@@ -154,13 +206,10 @@ pub(crate) async fn upload(
 
 /// Sends a directory: the record of the apply first. It replaces nothing, and removes what was sent.
 pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadError> {
-    let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
-    let json = fs::read(dir.join(APPLIED)).map_err(|error| unusable(error.to_string()))?;
-    let record = Record::parse(&json).map_err(|reason| unusable(format!("{APPLIED}: {reason}")))?;
-    let run = record.run_key().map_err(|error| unusable(format!("{APPLIED}: {error}")))?;
+    let (run, attempt, record) = owner(dir)?;
     let records = client.attempts_unless_burritos(&run).await?.is_some();
-    if records {
-        record.store(client, &run, record.attempt).await?;
+    if let Some(record) = record.filter(|_| records) {
+        record.store(client, &run, attempt).await?;
         record.store_for_plan(client, &run).await?;
     }
     let mut others = Vec::new();
@@ -170,7 +219,7 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
             continue;
         }
         let upload = Upload::file(&path).await?;
-        match client.put_file(&run, record.attempt, &file, &upload, Condition::Create).await {
+        match client.put_file(&run, attempt, &file, &upload, Condition::Create).await {
             Ok(()) => fs::remove_file(path)?,
             Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
                 others.push(name);
@@ -185,25 +234,48 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
     Ok(run)
 }
 
-const REPORT: &str = "run.json";
+/// The attempt whose files a directory holds, and the record of its apply, unless it failed.
+fn owner(dir: &Path) -> Result<(RunKey, Attempt, Option<Record>), UploadError> {
+    let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
+    let named = |name: &str, reason: &dyn std::fmt::Display| unusable(format!("{name}: {reason}"));
+    match fs::read(dir.join(APPLIED)) {
+        Ok(json) => {
+            let record = Record::parse(&json).map_err(|reason| named(APPLIED, &reason))?;
+            let run = record.run_key().map_err(|error| named(APPLIED, &error))?;
+            Ok((run, record.attempt, Some(record)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let json = fs::read(dir.join(FAILED)).map_err(|error| unusable(error.to_string()))?;
+            let failed = serde_json::from_slice::<FailedAttempt>(&json);
+            let failed = failed.map_err(|error| named(FAILED, &error))?;
+            let run = failed.run_key().map_err(|error| named(FAILED, &error))?;
+            Ok((run, failed.attempt, None))
+        }
+        Err(error) => Err(unusable(error.to_string())),
+    }
+}
 
-/// What may lie in a directory beside the record, in the order in which it is sent.
+const REPORT: &str = "run.json";
+/// Names the attempt that failed.
+const FAILED: &str = "attempt.json";
+
+/// The files that a directory may hold, in the order in which they are sent.
 fn files() -> [(&'static str, File); 3] {
     let short = File::Plan(PlanFormat::Short);
     [("run.log", File::Log), ("short.diff", short), (REPORT, other(REPORT))]
 }
 
-fn of_layer(state_home: &Path, namespace: &str, layer: &str) -> PathBuf {
-    state_home.join("plancha/unsent").join(namespace).join(layer)
+fn of_layer(state_home: &Path, run: &RunKey) -> PathBuf {
+    // A name is one segment of a path, and neither `.` nor `..`.
+    let RunKey { namespace, layer, .. } = run;
+    state_home.join("plancha/unsent").join(namespace.as_ref()).join(layer.as_ref())
 }
 
 /// Makes the directory of an attempt, which must not be there yet.
-fn create(layer: &Path, record: &Record) -> io::Result<PathBuf> {
-    // A name is one segment of a path, and neither `.` nor `..`.
-    record.run.parse::<Name>().map_err(io::Error::other)?;
-    let run = layer.join(&record.run);
-    builder().recursive(true).create(&run)?;
-    let dir = run.join(record.attempt.to_string());
+fn create(state_home: &Path, run: &RunKey, attempt: Attempt) -> io::Result<PathBuf> {
+    let of_run = of_layer(state_home, run).join(run.run.as_ref());
+    builder().recursive(true).create(&of_run)?;
+    let dir = of_run.join(attempt.to_string());
     builder().create(&dir)?;
     Ok(dir)
 }
@@ -216,7 +288,7 @@ fn builder() -> std::fs::DirBuilder {
 
 /// Removes a directory, and those above it that are ours and empty by then.
 fn remove(dir: &Path) -> io::Result<()> {
-    for name in files().map(|(name, _)| name).into_iter().chain([APPLIED]) {
+    for name in files().map(|(name, _)| name).into_iter().chain([APPLIED, FAILED]) {
         match fs::remove_file(dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -201,6 +201,87 @@ async fn where_the_state_directory_cannot_be_written_the_scratch_directory_is_ke
     assert!(stored.log(0).await.contains("Apply complete!"));
 }
 
+/// Issue 10, point 7: of a run that failed, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failed_run_could_not_store_is_sent_by_the_advised_command() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != plan ] || exit 3");
+    let plan = ["plan", "--name", "x", "--run", "p"];
+    let parts = ["/api/logs", "name=run.json"].map(|part| lost(part, 1));
+    let sick = faulty(&datastore, &parts).await;
+
+    let ended = sandbox.run_with(&sick.url, &plan);
+
+    assert_eq!(ended.code, 1, "the tool's failure stays the reason: {}", ended.stderr);
+    let dir = unsent(&sandbox).join("default/x/p/0");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&dir.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+    let command = advised(&ended);
+    assert!(command.ends_with(&dir.display().to_string()), "{command}");
+    let stored = Stored::new(&datastore, "default", "x", "p");
+    assert_eq!(stored.names(0).await, Vec::<String>::new());
+    let sent = follow(&sandbox, &command);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(!unsent(&sandbox).join("default").exists());
+    assert!(stored.log(0).await.contains("Error: terraform plan failed"));
+    assert_eq!(report(&datastore, "x", "p", 0).await["outcome"], "failed");
+    assert_eq!(stored.names(0).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_failed_run_replace_nothing_and_are_no_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (fails, script) = (sandbox.path("fails"), "[ $STEP != apply ] || [ ! -e FAILS ] || exit 3");
+    let sandbox = sandbox.fake_terraform(&script.replace("FAILS", &fails.display().to_string()));
+    std::fs::write(&fails, "").unwrap();
+    let lossy = lost_everything(&datastore).await;
+    let ended = sandbox.run_with(&lossy.url, UNPLANNED);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    assert!(dir.join("run.json").exists() && !dir.join("applied.json").exists());
+    // Another program has stored a log there.
+    let url = format!("{}api/logs?namespace=default&layer=x&run=a&attempt=0", datastore.url);
+    reqwest::Client::new().put(url).body("another log").send().await.unwrap();
+
+    let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
+    let stored = Stored::new(&datastore, "default", "x", "a");
+    assert_eq!(stored.log(0).await, "another log");
+    assert!(dir.join("run.log").exists() && !dir.join("run.json").exists());
+    // It is applied by the next run of that name.
+    std::fs::remove_file(&fails).unwrap();
+    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 2), "{}", ended.stderr);
+    assert_eq!(report(&datastore, "x", "a", 1).await["outcome"], "applied");
+    assert_eq!(stored.log(0).await, "another log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_interrupted_plan_could_not_store_is_kept() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let mute = mute(&datastore).await;
+    let plan = ["plan", "--name", "x", "--run", "p", "--grace", "1s"];
+    let runner = sandbox.start(Some(&mute.url), &plan);
+    tokio::task::block_in_place(|| {
+        eventually("it stores", || mute.seen().iter().any(|line| line.starts_with("PUT")));
+    });
+    runner.signal("TERM");
+    let ended = runner.wait();
+    // The upload is given up, or the signal ends it: whichever comes first.
+    let outcome = if ended.code == 143 { "interrupted" } else { "failed" };
+    assert!(matches!(ended.code, 10 | 143), "{}", ended.stderr);
+    let dir = unsent(&sandbox).join("default/x/p/0");
+    let report = json(&std::fs::read(dir.join("run.json")).unwrap());
+    assert_eq!(report["outcome"], outcome);
+    assert!(dir.join("run.log").exists());
+    let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_applied_once_whichever_run_is_to_apply_it() {
     let datastore = TestDatastore::memory().await;

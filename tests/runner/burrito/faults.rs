@@ -98,6 +98,26 @@ async fn rn12_annotations_that_are_refused_fail_the_run() {
     assert!(short.starts_with("the annotations could not be written"), "{short}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reason_that_could_not_be_stored_is_kept_with_the_log() {
+    let tenant =
+        tenant!("kept").fake("[ $STEP != plan ] || { echo 'Error: as ordered' >&2; exit 1; }");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let lost = Fault { method: "PUT", part: "", status: 403, times: ALWAYS };
+    let lossy = FaultyDatastore::before(&tenant.datastore.url, vec![lost]).await;
+    let ended = tenant.start_through(&lossy.url, "plan", "plan-1");
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("`burrito runner upload --datastore"), "{}", ended.stderr);
+    let unsent = tenant.sandbox.path("home/.local/state/plancha/unsent");
+    let dir = unsent.join(&tenant.namespace).join("vpc/plan-1/0");
+    let short = std::fs::read_to_string(dir.join("short.diff")).unwrap();
+    assert!(short.contains("as ordered"), "{short}");
+    let ended = tenant.sandbox.run_with(&tenant.datastore.url, &["upload", dir.to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(tenant.short("plan-1", 0).await, short);
+}
+
 /// What was refused before there was a job: upstream's most frequent mistakes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_makes_no_sense_says_so_in_its_short_text() {
