@@ -10,6 +10,7 @@ mod deleted;
 mod faults;
 mod namespace;
 mod order;
+mod place;
 mod pod;
 mod tools;
 
