@@ -208,7 +208,8 @@ impl Run<'_> {
         };
         let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
-        let workspace = workspace.await?;
+        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead());
+        let workspace = workspace?;
         self.report.revision.clone_from(&workspace.revision);
         if let Some(basis) = basis {
             self.check_code(basis, &workspace).await?;
@@ -226,6 +227,15 @@ impl Run<'_> {
         let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
         env.push(("PATH".to_owned(), path));
         Ok(Ready { workspace, installed, terragrunt, env, mirrored })
+    }
+
+    /// Hashes a tool that the order names by its version, while the code is fetched.
+    async fn hash_ahead(&self) {
+        if let (Some(tool), Some((version, _))) = (self.job.tool, &self.job.request)
+            && let Ok(releases) = Releases::new(&self.job.tools, self.environment)
+        {
+            releases.hash_ahead(tool, version).await;
+        }
     }
 
     /// Initializes the code.
@@ -343,6 +353,7 @@ impl Run<'_> {
         };
         // Whatever ends the one ends the other.
         let (ahead, summary) = tokio::try_join!(ahead, self.show(tool, &bin, &json, &pretty))?;
+        self.signals.dismiss_guard();
         let short = summary.counts.to_string();
         tracing::info!("{short}");
         self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
@@ -387,9 +398,9 @@ impl Run<'_> {
             }
             shown => shown?,
         }
-        self.step_into("show", &tool.show(bin), pretty).await?;
         let json = fs::File::open(json)?;
         let summary = tokio::task::spawn_blocking(move || Summary::from_json(json));
+        self.step_into("show", &tool.show(bin), pretty).await?;
         Ok(summary.await.map_err(std::io::Error::other)??)
     }
 
@@ -457,6 +468,7 @@ impl Run<'_> {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
         self.step_past_mirror(ready, "apply", program).await?;
+        self.signals.dismiss_guard();
         self.has_applied(sum).await
     }
 
@@ -562,9 +574,8 @@ struct Found {
 /// The place in the datastore, if there is one.
 async fn open(job: &Job) -> Result<Option<Artifacts>, RunError> {
     let Some(client) = job.datastore.clone() else { return Ok(None) };
-    Ok(Some(
-        Artifacts::open(client, job.run.clone(), job.attempt, job.lowest_attempt, job.pod).await?,
-    ))
+    let (run, lowest, is_new) = (job.run.clone(), job.lowest_attempt, !job.named.run && !job.pod);
+    Ok(Some(Artifacts::open(client, run, job.attempt, lowest, job.pod, is_new).await?))
 }
 
 /// The plan to apply: known, and checked, before the tool does anything that counts.

@@ -112,19 +112,30 @@ impl Artifacts {
     /// Asks the datastore for the run's attempts, so that one that cannot be reached, or does not let
     /// us in, is known before hours of work and not after, and claims an attempt. Where `ordered`, it
     /// may be Burrito's own. Without an `attempt` the run takes the next free number, but none below
-    /// `lowest`.
+    /// `lowest`. The name of a run that `is_new` was made a moment ago.
     pub(crate) async fn open(
         client: Client,
         run: RunKey,
         attempt: Option<Attempt>,
         lowest: Attempt,
         ordered: bool,
+        is_new: bool,
     ) -> Result<Self, OpenError> {
-        let stored = if ordered {
-            client.attempts_unless_burritos(&run).await?
-        } else {
-            Some(client.attempts(&run).await?)
+        let stored = async {
+            match ordered {
+                true => client.attempts_unless_burritos(&run).await,
+                false => client.attempts(&run).await.map(Some),
+            }
         };
+        let claimed = async {
+            // No other run has its name: the answer to the other question is not waited for.
+            let is_free = is_new && attempt.is_none() && !ordered;
+            if !is_free {
+                return Ok(None);
+            }
+            client.claim(&run, lowest, &random_id()).await.map(Some)
+        };
+        let (stored, claimed) = tokio::try_join!(stored, claimed)?;
         let upstream = stored.is_none();
         let stored = stored.unwrap_or_default().attempts;
         let first = attempt.unwrap_or_else(|| next(&stored).max(lowest));
@@ -158,7 +169,12 @@ impl Artifacts {
                 return Err(artifacts.taken("is claimed by another run that is under way"));
             }
             Some(_) => {}
-            None => artifacts.claim_free().await?,
+            None => {
+                let claimed = claimed.filter(|_| first == lowest);
+                if !claimed.is_some_and(|claimed| artifacts.is_ours(claimed)) {
+                    artifacts.claim_free().await?;
+                }
+            }
         }
         Ok(artifacts)
     }
@@ -169,17 +185,16 @@ impl Artifacts {
 
     /// Claims this attempt; `false` if another run holds it.
     async fn claim(&mut self) -> Result<bool, ClientError> {
-        match self.client.claim(&self.run, self.attempt, &random_id()).await? {
-            Claimed::Ours => Ok(true),
-            Claimed::Another => Ok(false),
-            Claimed::Unsupported => {
-                tracing::warn!(
-                    "the datastore is older than this runner, and cannot claim attempts"
-                );
-                self.server = Server::Older;
-                Ok(true)
-            }
+        let claimed = self.client.claim(&self.run, self.attempt, &random_id()).await?;
+        Ok(self.is_ours(claimed))
+    }
+
+    fn is_ours(&mut self, claimed: Claimed) -> bool {
+        if claimed == Claimed::Unsupported {
+            tracing::warn!("the datastore is older than this runner, and cannot claim attempts");
+            self.server = Server::Older;
         }
+        claimed != Claimed::Another
     }
 
     /// Claims this attempt, or the next one that is free.

@@ -83,6 +83,8 @@ pub(crate) struct Job {
 pub(crate) struct Named {
     /// Whether the plan was named: by `--plan` or `--plan-file`, not by an annotation.
     pub(crate) plan: bool,
+    /// Whether the run was named.
+    pub(crate) run: bool,
     pub(crate) tool: Option<ToolName>,
     pub(crate) version: Option<String>,
     pub(crate) terragrunt: Option<String>,
@@ -236,6 +238,7 @@ impl Job {
         let path = working_path(args.path.as_deref(), layer)?;
         let named = Named {
             plan: plan_is_named,
+            run: args.run.is_some(),
             tool: args.tool,
             version: args.tool_version.clone(),
             terragrunt: args.terragrunt.clone(),

@@ -92,6 +92,26 @@ fn an_installed_binary_is_checked_whatever_home_is() {
     assert_eq!(case.elsewhere("home5", &words).code, 9);
 }
 
+/// A plan computes the digest of a named version while the code is fetched. One that does not match the
+/// record beside the binary must not be remembered: it would refuse the binary once that is restored.
+#[test]
+fn the_digest_of_a_refused_binary_is_not_remembered() {
+    let case = Case::new();
+    let bin = case.sandbox.path("shared").display().to_string();
+    assert_eq!(case.run(&["install", "terraform@1.9.8", "--bin-dir", &bin]).code, 0);
+    let binary = case.sandbox.path("shared/Terraform/1.9.8/terraform");
+    let original = std::fs::read(&binary).unwrap();
+    let plan =
+        ["plan", "--tool", "terraform", "--tool-version", "1.9.8", "--bin-dir", bin.as_str()];
+    std::fs::write(&binary, "#!/bin/sh\n").unwrap();
+    let ended = case.elsewhere("home2", &plan);
+    assert_eq!(ended.code, 9, "{ended:?}");
+    std::fs::write(&binary, original).unwrap();
+    let ended = case.elsewhere("home2", &plan);
+    assert_ne!(ended.code, 9, "{ended:?}");
+    assert!(ended.stderr.contains("terraform 1.9.8"), "{ended:?}");
+}
+
 #[test]
 fn a_home_or_directory_that_cannot_be_written_is_named() {
     let case = Case::new();

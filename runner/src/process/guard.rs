@@ -51,6 +51,11 @@ impl Guard {
         self.send(-group.as_raw());
     }
 
+    /// Lets it end. No program may run that it watches.
+    pub(super) fn dismiss(&self) {
+        drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     fn send(&self, message: i32) {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = pipe.as_mut()
@@ -66,7 +71,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.dismiss();
         // It exits at once; nobody else would take its exit status.
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = process.wait() {

@@ -68,6 +68,13 @@ impl Signals {
         Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
     }
 
+    /// No further program runs: the guard need not wait for the runner's end, nor the runner for the guard's.
+    pub(crate) fn dismiss_guard(&self) {
+        if let Some(guard) = &self.guard {
+            guard.dismiss();
+        }
+    }
+
     /// The signal that came, if one did.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         *self.stop.borrow()

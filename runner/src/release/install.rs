@@ -14,7 +14,7 @@ use super::store::{Lock, Store};
 use super::trust::Signed;
 use super::unpack::{UnpackError, copy, unpack};
 use super::{Choice, Installed, Releases, Source, no_such_version, offline};
-use crate::version::{ToolName, Version};
+use crate::version::{Request, ToolName, Version};
 
 const MAX_SUMS: u64 = 4 << 20;
 const MAX_ARCHIVE: u64 = 1 << 30;
@@ -49,6 +49,21 @@ impl Releases {
                 }
             }
             outcome => outcome,
+        }
+    }
+
+    /// Computes the digest of an installed binary of which nothing is remembered, so that
+    /// [`Self::install`] has it at hand. Whatever is wrong with the binary is left to that.
+    pub(crate) async fn hash_ahead(&self, tool: ToolName, version: &str) {
+        let Ok(Request::Exact(version)) = version.trim().parse::<Request>() else { return };
+        let store = self.store(tool);
+        let path = store.binary(&version);
+        if let Ok(Recollection::Unknown) = self.memory.recall(&path)
+            && let Ok(recorded) = store.recorded(&version)
+            && let Ok(sha256) = digest(path.clone()).await
+            && recorded.is_none_or(|recorded| recorded == sha256)
+        {
+            self.memory.remember(&path, &version, sha256);
         }
     }
 
