@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRef, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
@@ -142,11 +143,23 @@ impl Service {
     }
 }
 
-/// Refuses a request of HTTP/1.1 without a `Host`, and any with two: a proxy before us may have read the other.
+/// Refuses a request of HTTP/1.1 without a `Host`, any with two, and one that is no host and port: a proxy before
+/// us may have read another.
 fn one_host(request: &Request) -> Result<(), Cause> {
-    let hosts = request.headers().get_all(HOST).iter().count();
-    let may_be_missing = request.version() < Version::HTTP_11;
-    if hosts == 1 || hosts == 0 && may_be_missing { Ok(()) } else { Err(Cause::Host(hosts)) }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, others) = (hosts.next(), hosts.count());
+    match host {
+        None if request.version() < Version::HTTP_11 => Ok(()),
+        None => Err(Cause::Host(0)),
+        Some(_) if others > 0 => Err(Cause::Host(1 + others)),
+        Some(host) if is_host(host.as_bytes()) => Ok(()),
+        Some(_) => Err(Cause::NoHost),
+    }
+}
+
+/// Whether a header holds a host and perhaps a port, and nothing else.
+fn is_host(value: &[u8]) -> bool {
+    value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
 }
 
 /// Whether somebody asks only whether the service is alive.

@@ -14,7 +14,7 @@ use crate::StartError;
 use crate::auth::{Gate, NewToken, add_rules};
 use crate::config::{Config, Place, Serve, Setting, Tool};
 use crate::error::chain;
-use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict};
+use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
 use crate::tls::Tls;
 
 /// A word could not be done.
@@ -134,7 +134,7 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
     let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
     let objects = store.list(directory).map_err(failed)?;
     let ours = objects.try_filter(|object| {
-        let is_own = object.key.starts_with(".plancha/") && Key::at(&object.key).is_none();
+        let is_own = is_own(&object.key) && Key::at(&object.key).is_none();
         std::future::ready(object.key.starts_with(prefix) && !is_own)
     });
     let verdicts = ours.map_ok(async |object| {
@@ -255,9 +255,16 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     }
     out.flush()?;
     let Config { storage, auth, tls, .. } = &serve.config;
+    let unusable = |error| StartError::Storage(storage.to_string(), error);
+    if let Storage::File(root) = storage
+        && !root.exists()
+    {
+        let missing =
+            "there is no such directory; `datastore serve` creates it, and `check` does not";
+        return Err(unusable(missing.into()).into());
+    }
     let store = open(storage)?;
     let started = store.start().await;
-    started.map_err(|error| StartError::Storage(storage.to_string(), error))?;
     let results = store.probe_results();
     for ability in Ability::ALL {
         let can = match results.can(ability) {
@@ -268,6 +275,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         writeln!(out, "storage can {:<22} {can}", ability.name())?;
     }
     out.flush()?;
+    started.map_err(unusable)?;
     Gate::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))

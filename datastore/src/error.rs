@@ -64,6 +64,8 @@ pub(crate) enum Cause {
     TooLarge(#[from] TooLarge),
     #[error("HTTP/1.1 needs exactly one `Host` header, and this request has {0}")]
     Host(usize),
+    #[error("the `Host` header is no host and port")]
+    NoHost,
     #[error("the storage is not ready: {0}")]
     NotReady(String),
     #[error(transparent)]
@@ -130,6 +132,7 @@ impl ApiError {
             Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Host(_) => StatusCode::BAD_REQUEST,
+            Cause::NoHost => StatusCode::BAD_REQUEST,
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,

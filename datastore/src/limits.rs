@@ -11,6 +11,7 @@ use crate::kind::Kind;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+const TIB: u64 = GIB << 10;
 
 /// Bytes that all transfers together may hold, unless somebody says otherwise.
 pub(crate) const MEMORY: usize = 256 << 20;
@@ -110,7 +111,7 @@ impl Sizes {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
+        for (unit, name) in [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
             if self.0 >= unit && self.0.is_multiple_of(unit) {
                 return write!(f, "{}{name}", self.0 / unit);
             }
@@ -129,11 +130,14 @@ impl std::str::FromStr for Size {
             "k" | "kib" => Some(KIB),
             "m" | "mib" => Some(MIB),
             "g" | "gib" => Some(GIB),
+            "t" | "tib" => Some(TIB),
             _ => None,
         };
         let number = digits.bytes().all(|c| c.is_ascii_digit()).then(|| digits.parse::<u64>().ok());
         let bytes = unit.zip(number.flatten()).and_then(|(unit, number)| number.checked_mul(unit));
-        bytes.map(Self).ok_or_else(|| "is no size like 512MiB or 2GiB".to_owned())
+        bytes.map(Self).ok_or_else(|| {
+            "is no size: expected a number and B, KiB, MiB, GiB or TiB, like 512MiB".to_owned()
+        })
     }
 }
 
@@ -150,12 +154,14 @@ mod tests {
             ("2k", "2KiB"),
             ("1024KiB", "1MiB"),
             ("3G", "3GiB"),
+            ("1024GiB", "1TiB"),
+            ("2t", "2TiB"),
         ] {
             let size = text.parse::<Size>().unwrap();
             assert_eq!(size.to_string(), shown);
             assert_eq!(shown.parse(), Ok(size));
         }
-        for text in ["", "MiB", "-1", "+1", "1.5GiB", "1TiB", "1 MiB", "99999999999GiB"] {
+        for text in ["", "MiB", "-1", "+1", "1.5GiB", "1PiB", "1 MiB", "99999999999GiB"] {
             text.parse::<Size>().unwrap_err();
         }
     }

@@ -1,7 +1,7 @@
 //! The query of a request, typed.
 //!
-//! The first value of a repeated parameter counts, and an empty one is missing, as upstream has it.
-//! What a missing parameter answers is said in [`crate::error`].
+//! An empty value is missing, as upstream has it. A repeated parameter is refused, since a proxy or another
+//! reader of the same query may take another of its values. What a missing parameter answers is said in [`crate::error`].
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -69,6 +69,16 @@ impl<'a> Params<'a> {
         Some(&**text).filter(|text| !text.is_empty())
     }
 
+    /// Refuses a parameter that is given more than once.
+    pub(crate) fn single(&self, parameter: &'static str) -> Result<(), Cause> {
+        let given = self.given.iter().filter(|(given, _)| given == parameter).count();
+        if given > 1 {
+            let reason = "is given more than once".to_owned();
+            return Err(Cause::Parameter { parameter, reason });
+        }
+        Ok(())
+    }
+
     pub(crate) fn optional<T>(&self, parameter: &'static str) -> Result<Option<T>, Cause>
     where
         T: FromStr<Err: Display>,
@@ -76,8 +86,9 @@ impl<'a> Params<'a> {
         if let Some(example) = self.note(parameter, false) {
             return Ok(Some(example));
         }
-        let Some(text) = self.text(parameter) else { return Ok(None) };
+        self.single(parameter)?;
         let invalid = |reason: String| Cause::Parameter { parameter, reason };
+        let Some(text) = self.text(parameter) else { return Ok(None) };
         // Bytes that are no UTF-8 have been replaced by this: two names must not become one.
         if text.contains(char::REPLACEMENT_CHARACTER) {
             return Err(invalid("is not UTF-8".to_owned()));
@@ -129,10 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_counts_and_an_empty_one_is_missing() {
+    fn a_repeated_parameter_is_refused_and_an_empty_one_is_missing() {
         let text = |query| name(query).unwrap().map(|name| name.to_string());
-        assert_eq!(text("a=b&name=x+y%23&name=z").as_deref(), Some("x y#"));
-        assert_eq!(text("name=&name=z"), None);
+        assert_eq!(text("a=b&name=x+y%23&a=c").as_deref(), Some("x y#"));
+        for query in ["name=x&name=x", "name=x&n%61me=z", "name=&name=z", "name=x&name"] {
+            assert!(
+                matches!(name(query), Err(Cause::Parameter { parameter: "name", .. })),
+                "{query}"
+            );
+        }
+        assert_eq!(text("name="), None);
         assert_eq!(text("name"), None);
         assert_eq!(text(""), None);
         assert!(matches!(Params::parse("").required::<Name>("name"), Err(Cause::Missing("name"))));

@@ -47,6 +47,7 @@ impl FromParams for Get {
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.optional("attempt")?);
+        params.single("format")?;
         // Upstream reads the JSON where it does not know the format.
         let format = params.optional("format").ok().flatten();
         Ok(Self { run, attempt, format: format.unwrap_or(PlanFormat::Json) })

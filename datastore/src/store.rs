@@ -200,6 +200,11 @@ fn run_prefix(run: &RunKey) -> String {
 /// Where the records of digests are.
 const RECORDS: &str = ".plancha/sha256/";
 
+/// Whether the datastore keeps what is at this key for itself, or for a claim or a record.
+pub fn is_own(key: &str) -> bool {
+    key.starts_with(".plancha/")
+}
+
 /// Where the digest of the object at `path` lies, if the object itself cannot carry it.
 fn record_path(path: &Path) -> Result<Path, StoreError> {
     parse(&format!("{RECORDS}{path}"))
@@ -219,6 +224,9 @@ impl Store {
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
         match storage {
             Storage::File(root) => {
+                if root.exists() && !root.is_dir() {
+                    return Err("it is not a directory".into());
+                }
                 DirBuilder::new().recursive(true).mode(0o700).create(root)?;
                 let objects = LocalFileSystem::new_with_prefix(root)?
                     .with_fsync(true)

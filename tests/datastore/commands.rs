@@ -204,6 +204,68 @@ async fn reindex_finds_the_runs_that_others_have_stored() {
     assert_eq!(told, "0 runs were missing in the index\n");
 }
 
+#[tokio::test]
+async fn what_cannot_be_a_key_is_a_wrong_use_and_own_files_are_not_accepted() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    let index = files(&datastore.root()).into_iter().find(|file| file.starts_with(".plancha/runs"));
+    let index = index.unwrap().display().to_string();
+    for (words, reason) in [
+        (&["cat", "../x"][..], "`../x` is no key"),
+        (&["cat", ""], "`` is no key"),
+        (&["ls", "../"], "`../` is no key"),
+        (&["verify", "layers/../x"], "`layers/../x` is no key"),
+        (&["verify", "--accept", "../x"], "`../x` is no key"),
+        (&["verify", "--accept", &index], "is one of the datastore's own files"),
+    ] {
+        let (code, _, told) = run(&datastore.root(), words);
+        assert_eq!(code, 64, "{words:?}: {told}");
+        assert!(told.contains(reason), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn check_and_serve_refuse_a_directory_in_the_same_words() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let missing = directory.path().join("missing");
+    let (code, _, told) = run(&missing, &["check"]);
+    assert_eq!(code, 10, "{told}");
+    assert!(told.contains("there is no such directory"), "{told}");
+    assert!(!missing.exists(), "check only looks");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    // Nobody may make files there, not even root.
+    for (root, reason) in [
+        (file.as_path(), "it is not a directory"),
+        (Path::new("/sys/kernel"), "it cannot be written"),
+    ] {
+        let (code, _, told) = run(root, &["check"]);
+        assert_eq!(code, 10, "{told}");
+        assert!(told.contains(reason), "{told}");
+        let message = told.trim_start_matches("error: ");
+        let (code, _, told) = run(root, &["serve", "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 10, "{told}");
+        assert!(told.contains(message), "{told}: {message}");
+    }
+}
+
+#[test]
+fn a_token_without_a_namespace_or_with_an_id_of_two_words_is_refused() {
+    for (words, reason) in [
+        (&["token", "ci", "--namespace", ""][..], "--namespace: `` "),
+        (&["token", "ci", "--namespace", "a,,b"], "--namespace: `` "),
+        (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` "),
+        (&["token", "c i", "--namespace", "a"], "the id `c i` is empty, or has spaces"),
+        (&["token", "", "--namespace", "a"], "the id `` is empty"),
+    ] {
+        let (code, shown, told) = ended(&program(words).output().unwrap());
+        assert_eq!((code, shown.as_str()), (64, ""), "{told}");
+        assert!(told.contains(reason), "{words:?}: {told}");
+    }
+    let (code, ..) = ended(&program(&["token", "ci", "--namespace", "team-*,b"]).output().unwrap());
+    assert_eq!(code, 0);
+}
+
 #[test]
 fn check_names_every_setting_and_its_source_and_no_secret() {
     let directory = tempfile::TempDir::new().unwrap();

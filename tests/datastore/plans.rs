@@ -96,13 +96,15 @@ async fn the_latest_attempt_is_not_passed_over_for_lack_of_a_plan() {
 }
 
 #[tokio::test]
-async fn the_first_value_of_a_repeated_parameter_counts() {
+async fn a_repeated_parameter_stores_nothing() {
     for datastore in TestDatastore::each().await {
-        stored(&datastore, &format!("plans?{RUN}&attempt=1&attempt=2&run=other"), "{}").await;
-        assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=1")).await.status, 200);
-        assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=2")).await.status, 404);
-        let answer = get(&datastore, &format!("plans?namespace=&{RUN}&attempt=1")).await;
-        assert_eq!((answer.status, &*answer.text()), (400, "missing query parameters"));
+        let answer = put(&datastore, &format!("plans?{RUN}&attempt=1&attempt=2"), "{}").await;
+        let text = "query parameter `attempt`: is given more than once";
+        assert_eq!((answer.status, answer.text().trim()), (400, text));
+        for attempt in [1, 2] {
+            let answer = get(&datastore, &format!("plans?{RUN}&attempt={attempt}")).await;
+            assert_eq!(answer.status, 404);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use reqwest::Method;
 use support::{CloudFault, Dialect, Double, TestDatastore};
 
 use crate::http::{CLIENT, RUN, request, send};
+use crate::tenants::operations;
 
 async fn outside(datastore: &TestDatastore, path: &str) -> crate::http::Answer {
     send(CLIENT.get(datastore.url.join(path).unwrap())).await
@@ -97,9 +98,37 @@ async fn a_request_without_one_host_is_400() {
         assert_eq!(status(&format!("GET {path} HTTP/1.1\r\n")), 400, "{path}");
         let twice = format!("GET {path} HTTP/1.1\r\nhost: x\r\nHost: x\r\n");
         assert_eq!(status(&twice), 400, "{path}");
+        for host in ["a/b c", "u:p@a", "a/b", "a b", "a?b", "http://a", "a:b:c"] {
+            let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n");
+            assert_eq!(status(&head), 400, "{host}");
+        }
+        for host in ["a.example:8080", "[::1]:80", "127.0.0.1", "a_b"] {
+            let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n");
+            assert_eq!(status(&head), found, "{host}");
+        }
     }
     assert_eq!(status("GET /healthz HTTP/1.0\r\n"), 200);
     assert_eq!(status("GET /healthz HTTP/1.0\r\nhost: x\r\nhost: y\r\n"), 400);
+}
+
+#[tokio::test]
+async fn a_repeated_parameter_is_refused_on_every_route() {
+    let datastore = TestDatastore::memory().await;
+    for operation in operations(&datastore).await {
+        let url = operation.url();
+        let (_, query) = url.split_once('?').unwrap_or_default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let name = pair.split('=').next().unwrap();
+            for again in
+                [format!("{url}&{pair}"), format!("{url}&{name}=other"), format!("{url}&{name}")]
+            {
+                let answer = send(request(&datastore, operation.method.clone(), &again)).await;
+                assert_eq!(answer.status, 400, "{again}");
+                // On upstream's routes the text is in its words, which name the parameter as well.
+                assert!(answer.text().contains(name), "{again}: {}", answer.text());
+            }
+        }
+    }
 }
 
 #[tokio::test]

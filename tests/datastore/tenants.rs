@@ -26,6 +26,11 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// Below `/api/`, with a query.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     fn is(&self, method: &Method) -> bool {
         self.method == *method || self.method == Method::GET && *method == Method::HEAD
     }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use datastore_api::Name;
+
 use super::settings::{Given, Settings, parse};
 use super::words::{AuthFlags, NewTokenFlags};
 use crate::auth::{
@@ -180,11 +182,17 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
         texts.iter().map(|text| parse(name, text)).collect()
     }
     let NewTokenFlags { id, namespace, kind, verb, rules: _ } = flags;
-    if id.is_empty() || id.contains(char::is_control) {
+    if id.is_empty() || id.contains(|c: char| c.is_control() || c.is_whitespace()) {
         return Err(format!(
-            "the id `{}` must not be empty or have control characters",
+            "the id `{}` is empty, or has spaces or control characters: name the token in one word, like `ci`",
             id.escape_debug()
         ));
+    }
+    for namespace in namespace {
+        // With any text for `*` it must be able to be a name.
+        if let Err(error) = namespace.replace('*', "x").parse::<Name>() {
+            return Err(format!("--namespace: `{}` {error}", namespace.escape_debug()));
+        }
     }
     Ok(NewToken {
         id: id.clone(),

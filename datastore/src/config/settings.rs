@@ -252,5 +252,13 @@ impl<'a> Settings<'a> {
 }
 
 pub(super) fn parse<T: FromStr<Err = String>>(place: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|reason| format!("{place}: `{text}` {reason}"))
+    text.parse().map_err(|reason| format!("{place}: `{}` {reason}", without_user(text)))
+}
+
+/// A text without the user and password of a URL.
+fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }

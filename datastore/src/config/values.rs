@@ -49,6 +49,11 @@ impl FromStr for Storage {
         match scheme {
             "file" => {
                 let url = Url::parse(text).ok();
+                if url.as_ref().is_some_and(|url| url.query().or(url.fragment()).is_some()) {
+                    return Err("has a query or a fragment: in the name of a directory write %3F for ? and \
+                                %23 for #"
+                        .to_owned());
+                }
                 let path = url.and_then(|url| url.to_file_path().ok());
                 path.map(Self::File).ok_or(
                     "names no absolute directory: it takes three slashes, as in file:///directory"
@@ -57,6 +62,10 @@ impl FromStr for Storage {
             }
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => Err("has something after memory://, which takes nothing".to_owned()),
+            _ if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
+                Err("has a user or password: credentials come from the cloud's own variables"
+                    .to_owned())
+            }
             _ => match Provider::of_scheme(scheme) {
                 Some(provider) => Cloud::parse(provider, rest).map(Self::Cloud),
                 None => {

@@ -41,7 +41,7 @@ pub(super) enum Word {
     /// Say what `serve` would do with the same flags and environment, and try the storage
     #[command(after_help = CHECK)]
     Check(Box<Flags>),
-    /// List what is stored: key, size and time, in the order of the keys
+    /// List what is stored: size, time and key, in the order of the keys
     #[command(after_help = LS)]
     Ls(Ls),
     /// Write one stored object to standard output, verified
@@ -102,7 +102,8 @@ To take a token back, remove its rules and start anew.";
 
 const CHECK: &str = "\
 Every setting is a line: its name, its value, and where that comes from. Secrets are shown as `set`.
-The exit code is 0 if the storage does what is needed of it, 10 if not.";
+The exit code is 0 if the storage does what is needed of it, 10 if not, and 8 if the certificate or the
+cluster's configuration cannot be read. A directory that is missing is not created.";
 
 const LS: &str = "\
 Examples:
@@ -117,7 +118,7 @@ Examples:
   datastore cat layers/default/network/r1/0/run.log
   datastore cat layers/default/network/r1/0/plan.bin > plan.bin && terraform show plan.bin
 
-The exit code is 8 if there is no such key, and 9 if the bytes are not those that were stored: then what
+The exit code is 8 if there is no such key, 64 if the text cannot be a key, and 9 if the bytes are not those that were stored: then what
 was written so far must not be used. Where no digest is recorded, standard error says `unverified`.";
 
 const VERIFY: &str = "\

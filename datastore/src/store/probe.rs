@@ -116,6 +116,11 @@ impl Ability {
     }
 }
 
+/// Whether a file system refuses by its rights, or since it is mounted read-only.
+fn is_forbidden(error: &str) -> bool {
+    ["(os error 13)", "(os error 1)", "(os error 30)"].iter().any(|code| error.contains(code))
+}
+
 impl ProbeResults {
     fn log(&self) {
         let can = |ability| self.can(ability);
@@ -161,15 +166,18 @@ impl ProbeResults {
 
 impl Store {
     /// Tries everything at the start. What will not get better by itself is refused: a bucket that
-    /// is not there, credentials that are missing or do not suffice. A backend that only does not
+    /// is not there, credentials that are missing or do not suffice, a directory that cannot be written. A backend that only does not
     /// answer is waited for: the service is not ready meanwhile.
     pub async fn start(&self) -> Result<(), BoxError> {
         if let Some(refusal) = self.refusal().await {
             return Err(refusal);
         }
         let results = self.try_all().await;
-        if results.error.is_some() {
+        if let Some(error) = results.error {
             self.health.state(|state| state.is_down = true);
+            if self.disk.is_some() && is_forbidden(&error) {
+                return Err(format!("it cannot be written: {error}").into());
+            }
         }
         self.health.tried.cancel();
         Ok(())

@@ -1,0 +1,346 @@
+//! What flags, variables and files make of the settings.
+
+use std::net::Ipv6Addr;
+
+use super::*;
+
+type Texts<'a> = &'a [(&'a str, &'a str)];
+
+fn read(args: &str, env: Texts) -> Result<Serve, (u8, String)> {
+    read_with(args, env, &[])
+}
+
+fn read_with(args: &str, env: Texts, files: Texts) -> Result<Serve, (u8, String)> {
+    let args = args.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+    let env = |name: &str| {
+        let found = env.iter().find(|(variable, _)| *variable == name)?;
+        Some(found.1.to_owned())
+    };
+    let file = |path: &Path| {
+        let found = files.iter().find(|(name, _)| Path::new(name) == path);
+        found.map(|(_, text)| (*text).to_owned()).ok_or(std::io::ErrorKind::NotFound.into())
+    };
+    match Command::read(&args, Outside { env: &env, file: &file }) {
+        Ok(Command::Serve(serve)) => Ok(serve),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err((exit_code(&error, is_burrito(&args)), error.to_string())),
+    }
+}
+
+const HOME: (&str, &str) = ("HOME", "/home/a");
+
+fn refusal(args: &str, env: &[(&str, &str)]) -> String {
+    let (_, text) = read(args, env).unwrap_err();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn nothing_said_is_the_data_directory_on_loopback() {
+    let serve = read("datastore serve", &[HOME]).unwrap();
+    assert_eq!(serve.listen, [SocketAddr::from(([127, 0, 0, 1], 8080))]);
+    assert_eq!(serve.log_format, LogFormat::Text);
+    let directory = "/home/a/.local/share/plancha/datastore";
+    assert_eq!(serve.config.storage, Storage::File(directory.into()));
+    assert_eq!(serve.config.drain.timeout, Duration::from_secs(30));
+    let serve = read("datastore serve", &[HOME, ("XDG_DATA_HOME", "/data")]).unwrap();
+    assert_eq!(serve.config.storage, Storage::File("/data/plancha/datastore".into()));
+}
+
+#[test]
+fn a_size_that_a_bucket_cannot_store_is_refused() {
+    let env = [("AWS_REGION", "eu-west-1"), HOME];
+    let args = "datastore serve --max-size bin=48GiB --max-size log=49GiB --storage ";
+    assert_eq!(
+        refusal(&format!("{args} s3://bucket"), &env),
+        "error: --max-size log=49GiB: this storage takes at most 49999MiB an object"
+    );
+    read(&format!("{args} file:///srv"), &env).unwrap();
+}
+
+#[test]
+fn a_flag_wins_over_its_variable_and_an_empty_variable_is_none() {
+    let env = [
+        ("PLANCHA_STORAGE", "memory://"),
+        ("PLANCHA_LISTEN", ""),
+        ("BURRITO_DATASTORE_ADDR", "[::1]:7000"),
+        ("PLANCHA_LOG_FORMAT", "json"),
+    ];
+    let serve = read("datastore serve", &env).unwrap();
+    assert_eq!(serve.config.storage, Storage::Memory);
+    assert_eq!(serve.listen, ["[::1]:7000".parse().unwrap()]);
+    assert_eq!(serve.log_format, LogFormat::Json);
+    let serve = read("datastore serve --storage file:///a%20b --listen localhost:0", &env).unwrap();
+    assert_eq!(serve.config.storage, Storage::File("/a b".into()));
+    let both: [SocketAddr; 2] = ["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
+    assert_eq!(serve.listen, both);
+}
+
+#[test]
+fn a_cloud_is_reached_as_its_own_variables_say_which_are_secret() {
+    let env = [("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_REGION", "eu"), ("GOOGLE_X", "y")];
+    let serve = read("datastore serve --storage s3://bucket/a/b/", &env).unwrap();
+    let Storage::Cloud(cloud) = &serve.config.storage else { panic!("{serve:?}") };
+    assert_eq!(cloud.to_string(), "s3://bucket/a/b");
+    let names = cloud.variables.names().collect::<Vec<_>>();
+    assert_eq!(names, ["AWS_REGION", "AWS_SECRET_ACCESS_KEY"]);
+    assert!(!format!("{serve:?}").contains("hush"));
+}
+
+#[test]
+fn go_writes_any_address_as_a_port() {
+    let serve = read("burrito datastore start --addr :8080 --insecure-no-auth", &[HOME]);
+    let any: [SocketAddr; 2] = ["[::]:8080".parse().unwrap(), "0.0.0.0:8080".parse().unwrap()];
+    assert_eq!(serve.unwrap().listen, any);
+}
+
+#[test]
+fn as_burrito_others_reach_it_unless_it_is_told_another_address() {
+    let listen = |env: Texts, yaml: &str| in_a_pod(env, yaml).unwrap().listen;
+    let any = |port: u16| -> Vec<SocketAddr> {
+        vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+    };
+    assert_eq!(listen(&[], ""), any(8080));
+    assert_eq!(listen(&[], "datastore: {addr: ':9000'}"), any(9000));
+    assert_eq!(listen(&[("BURRITO_DATASTORE_ADDR", ":9001")], ""), any(9001));
+    let ours = [("BURRITO_DATASTORE_ADDR", ":9001"), ("PLANCHA_LISTEN", ":9002")];
+    assert_eq!(listen(&ours, ""), any(9002));
+    // Nothing that lies in the image may stand before Burrito's own settings.
+    let image = include_str!("../../../Dockerfile.datastore");
+    assert!(!image.contains("PLANCHA_LISTEN=") && !image.contains("PLANCHA_STORAGE="));
+}
+
+#[test]
+fn a_refusal_names_the_place_and_the_way_out() {
+    let serve = |flags: &str| refusal(&format!("datastore serve {flags}"), &[HOME]);
+    insta::assert_snapshot!(serve("--storage s3://"), @"error: --storage: `s3://` names no bucket: write s3://bucket or s3://bucket/prefix");
+    insta::assert_snapshot!(serve("--storage gs://b/a/../c"), @"error: --storage: `gs://b/a/../c` has a prefix that is no path of letters, digits, `-`, `.` and `_`, of at most 60 bytes");
+    insta::assert_snapshot!(serve("--storage ftp://b"), @"error: --storage: `ftp://b` is of no known kind: use file:///directory, s3://bucket, gs://bucket, az://container or memory://");
+    insta::assert_snapshot!(serve("--storage /srv/x"), @"error: --storage: `/srv/x` is no URL: for a directory write file:///srv/x");
+    insta::assert_snapshot!(serve("--storage file://srv/x"), @"error: --storage: `file://srv/x` names no absolute directory: it takes three slashes, as in file:///directory");
+    insta::assert_snapshot!(serve("--storage memory://x"), @"error: --storage: `memory://x` has something after memory://, which takes nothing");
+    insta::assert_snapshot!(serve("--listen 8080"), @"error: --listen: `8080` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
+    insta::assert_snapshot!(serve("--listen :99999"), @"error: --listen: `:99999` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
+    insta::assert_snapshot!(serve("--listen 0.0.0.0:8080"), @"error: --listen: 0.0.0.0:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth kubernetes); listen on a loopback address (--listen 127.0.0.1:8080); or, where nobody else can reach it, --insecure-no-auth");
+    insta::assert_snapshot!(serve("--auth kubernetes"), @"error: --auth: `kubernetes` needs a Kubernetes API, and there is none: this is no pod, KUBECONFIG is not set, and there is no ~/.kube/config. Ways out: one of these, or --auth tokens=FILE");
+    insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: `none,tokens=/x` has `none`, which lets everybody in, beside another way");
+    insta::assert_snapshot!(serve("--auth tokens=/x"), @"error: --auth: /x: entity not found");
+    insta::assert_snapshot!(serve("--auth oidc=https://x"), @"error: --auth: `oidc=https://x` cannot be had: this version does not know `oidc` yet");
+    insta::assert_snapshot!(serve("--auth password"), @"error: --auth: `password` is no way to tell callers apart: use kubernetes, tokens=FILE or none");
+    insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: `5` is no duration like 500ms, 30s, 5m or 14d");
+    insta::assert_snapshot!(serve("--log-format xml"), @"error: --log-format: `xml` is neither `text` nor `json`");
+}
+
+#[test]
+fn a_variable_that_cannot_be_honoured_is_refused_by_its_name() {
+    let with = |name, value| refusal("datastore serve", &[HOME, (name, value)]);
+    insta::assert_snapshot!(with("PLANCHA_STORAGE", "gs://a b"), @"error: PLANCHA_STORAGE: `gs://a b` names no bucket: write gs://bucket or gs://bucket/prefix");
+    insta::assert_snapshot!(with("BURRITO_DATASTORE_ADDR", ":8080"), @"error: BURRITO_DATASTORE_ADDR: [::]:8080 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth kubernetes); listen on a loopback address (--listen 127.0.0.1:8080); or, where nobody else can reach it, --insecure-no-auth");
+    insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "a b"), @"error: BURRITO_DATASTORE_STORAGE_S3_BUCKET: `s3://a b` names no bucket: write s3://bucket or s3://bucket/prefix");
+    insta::assert_snapshot!(with("BURRITO_DATASTORE_STORAGE_MOCK", "yes"), @"error: BURRITO_DATASTORE_STORAGE_MOCK: `yes` is neither true nor false");
+    insta::assert_snapshot!(refusal("datastore serve", &[]), @"error: neither HOME nor XDG_DATA_HOME says where to store: name a directory with --storage or PLANCHA_STORAGE, like file:///var/lib/plancha");
+}
+
+const CONFIG: &str = "/etc/burrito/config.yaml";
+
+/// As Burrito's chart starts it in a pod.
+fn in_a_pod(env: Texts, yaml: &str) -> Result<Serve, (u8, String)> {
+    let mounted = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let (token, namespace) = (format!("{mounted}/token"), format!("{mounted}/namespace"));
+    let files = [(CONFIG, yaml), (&*token, "t0k3n"), (&*namespace, "burrito-system\n")];
+    let env = [&[("KUBERNETES_SERVICE_HOST", "10.0.0.1"), HOME], env].concat();
+    read_with("burrito datastore start", &env, &files)
+}
+
+fn storage(env: Texts, yaml: &str) -> String {
+    in_a_pod(env, yaml).unwrap().config.storage.to_string()
+}
+
+fn kubernetes(serve: &Serve) -> crate::Kubernetes {
+    let Auth::Callers(callers) = &serve.config.auth else { panic!("{serve:?}") };
+    callers.kubernetes.clone().unwrap()
+}
+
+#[test]
+fn a_policy_for_callers_who_are_not_told_apart_is_refused() {
+    for words in ["--policy /nowhere", "--isolation burrito"] {
+        let refused = refusal(&format!("datastore serve {words}"), &[HOME]);
+        assert!(refused.contains("everybody may do everything"), "{refused}");
+    }
+}
+
+#[test]
+fn ds24_the_environment_goes_over_the_file_and_plancha_storage_over_both() {
+    let yaml = "datastore: {addr: ':9000', storage: {s3: {bucket: from-file, usePathStyle: true}}}";
+    assert_eq!(storage(&[], yaml), "s3://from-file");
+    let env = ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "from-env");
+    assert_eq!(storage(&[env], yaml), "s3://from-env");
+    assert_eq!(storage(&[(env.0, "")], yaml), "s3://from-file");
+    assert_eq!(storage(&[env, ("PLANCHA_STORAGE", "memory://")], yaml), "memory://");
+    let serve = in_a_pod(&[], yaml).unwrap();
+    assert_eq!(serve.listen[0], "[::]:9000".parse().unwrap());
+    let listen = serve.settings.iter().find(|setting| setting.name == "--listen").unwrap();
+    assert_eq!(listen.source, CONFIG);
+    let serve = in_a_pod(&[("BURRITO_DATASTORE_ADDR", ":9001")], yaml).unwrap();
+    assert_eq!(serve.listen[0], "[::]:9001".parse().unwrap());
+}
+
+#[test]
+fn ds24_of_several_buckets_azure_counts_then_gcs_then_s3_then_mock() {
+    let all = [
+        ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "container"),
+        ("BURRITO_DATASTORE_STORAGE_GCS_BUCKET", "google"),
+        ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "amazon"),
+        ("BURRITO_DATASTORE_STORAGE_MOCK", "t"),
+    ];
+    assert_eq!(storage(&all, ""), "az://container");
+    assert_eq!(storage(&all[1..], ""), "gs://google");
+    assert_eq!(storage(&all[2..], ""), "s3://amazon");
+    assert_eq!(storage(&all[3..], ""), "memory://");
+    assert_eq!(
+        storage(&[("BURRITO_DATASTORE_STORAGE_MOCK", "0")], ""),
+        "file:///home/a/.local/share/plancha/datastore"
+    );
+    let account = ("BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT", "account");
+    let serve = in_a_pod(&[all[0], account], "").unwrap();
+    let Storage::Cloud(cloud) = serve.config.storage else { panic!("no cloud") };
+    assert_eq!(cloud.variables.names().collect::<Vec<_>>(), ["AZURE_STORAGE_ACCOUNT_NAME"]);
+}
+
+#[test]
+fn ds24_the_file_is_found_in_etc_then_in_the_home_then_here() {
+    let bucket = |name| format!("datastore: {{storage: {{gcs: {{bucket: {name}}}}}}}");
+    let texts = ["etc", "home", "here"].map(bucket);
+    let names = [CONFIG, "/home/a/.burrito/config.yaml", "config.yaml"];
+    let files = [0, 1, 2].map(|n| (names[n], &*texts[n]));
+    let storage =
+        |files| read_with("datastore serve", &[HOME], files).unwrap().config.storage.to_string();
+    assert_eq!(storage(&files), "gs://etc");
+    assert_eq!(storage(&files[1..]), "gs://home");
+    assert_eq!(storage(&files[2..]), "gs://here");
+    let refusal = |yaml| in_a_pod(&[], yaml).unwrap_err().1;
+    insta::assert_snapshot!(refusal("datastore: [").trim(), @"error: /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
+    insta::assert_snapshot!(refusal("datastore: {storage: {mock: maybe}}").trim(), @"error: /etc/burrito/config.yaml: datastore.storage.mock: `maybe` is neither true nor false");
+    insta::assert_snapshot!(refusal("datastore: {addr: here}").trim(), @"error: /etc/burrito/config.yaml: datastore.addr: `here` is no address and port, like 127.0.0.1:8080, [::1]:8080 or :8080");
+}
+
+#[test]
+fn in_a_pod_callers_are_told_apart_by_kubernetes() {
+    let serve = in_a_pod(&[], "").unwrap();
+    assert_eq!(serve.config.auth.to_string(), "kubernetes");
+    let found = kubernetes(&serve);
+    assert_eq!(found.api, crate::KubeApi::InCluster);
+    assert_eq!(found.main_namespace.as_deref(), Some("burrito-system"));
+    assert!(found.allowed.is_none());
+    let yaml = "controller: {mainNamespace: main}\ndatastore: {serviceAccounts: [a/b, c/d]}";
+    let found = kubernetes(&in_a_pod(&[], yaml).unwrap());
+    assert_eq!(found.main_namespace.as_deref(), Some("main"));
+    assert_eq!(found.allowed.unwrap().len(), 2);
+    let env = [
+        ("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b, c/d,,e/f"),
+        ("BURRITO_CONTROLLER_MAINNAMESPACE", "other"),
+        ("PLANCHA_ISOLATION", "burrito"),
+        ("KUBECONFIG", "/a:/b"),
+    ];
+    let found = kubernetes(&in_a_pod(&env, yaml).unwrap());
+    assert_eq!(found.main_namespace.as_deref(), Some("other"));
+    assert_eq!(found.allowed.unwrap().len(), 3);
+    assert_eq!(found.api, crate::KubeApi::Kubeconfig(vec!["/a".into(), "/b".into()]));
+    assert_eq!(found.isolation, crate::Isolation::Burrito);
+    // A list of nobody is a list.
+    let nobody = kubernetes(&in_a_pod(&[], "datastore: {serviceAccounts: []}").unwrap());
+    assert!(nobody.allowed.is_some_and(|allowed| allowed.is_empty()));
+    let refusal = |env: Texts| in_a_pod(env, "").unwrap_err().1;
+    insta::assert_snapshot!(refusal(&[("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b,runner")]).trim(), @"error: BURRITO_DATASTORE_SERVICEACCOUNTS: `runner` is not of the form namespace/name");
+    insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "burrito")]).trim(), @"error: PLANCHA_ISOLATION: `burrito` lets everybody on the list of ServiceAccounts do everything, and there is no list: name them in BURRITO_DATASTORE_SERVICEACCOUNTS (namespace/name, with commas)");
+    insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "none")]).trim(), @"error: PLANCHA_ISOLATION: `none` is neither `namespace` nor `burrito`");
+    assert!(matches!(
+        in_a_pod(&[("PLANCHA_AUTH", "none"), ("PLANCHA_LISTEN", "127.0.0.1:0")], "")
+            .unwrap()
+            .config
+            .auth,
+        Auth::None
+    ));
+}
+
+#[test]
+fn rules_are_read_from_the_files_that_are_named() {
+    let rules = "rules: [{who: {token: ci, sha256: 0000000000000000000000000000000000000000000000000000000000000000}, namespaces: [a], verbs: [read]}]";
+    let about = "rules: [{who: {token: ci}, namespaces: [b], verbs: [read]}]";
+    let files = [("/tokens", rules), ("/about", about), ("/broken", "rules: [{who: me}]")];
+    let read = |args: &str| read_with(&format!("datastore serve {args}"), &[HOME], &files);
+    let serve = read("--listen :0 --auth tokens=/tokens --policy /about").unwrap();
+    assert_eq!(serve.config.auth.to_string(), "tokens");
+    let refusal = |args| read(args).unwrap_err().1;
+    insta::assert_snapshot!(refusal("--auth tokens=/about").trim(), @"error: a rule is about the token `ci`, and none has a `sha256` for it: make one with `datastore token ci`");
+    insta::assert_snapshot!(refusal("--auth tokens=/tokens --policy /broken").trim(), @"error: --policy: /broken: line 1 column 15: expected mapping start");
+    insta::assert_snapshot!(refusal("--auth tokens=/nowhere").trim(), @"error: --auth: /nowhere: entity not found");
+}
+
+#[test]
+fn ds21_encryption_without_a_key_is_refused_and_the_key_stays_as_it_was_written() {
+    let enabled = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "true");
+    let yaml = "datastore: {storage: {encryption: {enabled: true}}}";
+    let refusal = |env: Texts, yaml: &str| in_a_pod(env, yaml).unwrap_err().1;
+    insta::assert_snapshot!(refusal(&[enabled], "").trim(), @"error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+    insta::assert_snapshot!(refusal(&[], yaml).trim(), @"error: /etc/burrito/config.yaml: datastore.storage.encryption.enabled is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+    let key = ("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "0123e4");
+    let serve = in_a_pod(&[key], yaml).unwrap();
+    assert!(serve.config.at_rest.encrypts);
+    let found = serve.config.at_rest.key.as_ref().unwrap();
+    assert_eq!(secrecy::ExposeSecret::expose_secret(found), "0123e4");
+    assert!(!format!("{serve:?}").contains("0123e4"));
+    assert!(!in_a_pod(&[key], "").unwrap().config.at_rest.encrypts);
+
+    let flag = |form: &str, env: Texts| {
+        let serve = read(&format!("datastore serve --at-rest {form}"), env);
+        serve.map(|serve| serve.config.at_rest.encrypts)
+    };
+    assert_eq!(flag("burrito", &[HOME, key]), Ok(true));
+    assert!(flag("burrito", &[HOME]).is_err() && flag("plain", &[HOME, key]).is_err());
+    let variable = ("PLANCHA_AT_REST", "burrito");
+    assert!(in_a_pod(&[key, variable], "").unwrap().config.at_rest.encrypts);
+}
+
+#[test]
+fn ds23_tls_is_by_burritos_files_or_by_those_that_are_named() {
+    let tls = |args: &str, env: Texts| read(args, env).map(|serve| serve.config.tls);
+    let yes = [HOME, ("BURRITO_DATASTORE_TLS", "true")];
+    let files = |cert: &str, key: &str| Some(TlsFiles { cert: cert.into(), key: key.into() });
+    let burritos = files("/etc/burrito/tls/tls.crt", "/etc/burrito/tls/tls.key");
+    assert_eq!(tls("datastore serve", &yes), Ok(burritos));
+    let named = "datastore serve --tls-cert /a --tls-key /b";
+    assert_eq!(tls(named, &yes), Ok(files("/a", "/b")));
+    assert_eq!(tls(named, &[HOME]), Ok(files("/a", "/b")));
+    assert_eq!(tls("datastore serve", &[HOME]), Ok(None));
+    assert_eq!(tls("datastore serve", &[HOME, ("BURRITO_DATASTORE_TLS", "false")]), Ok(None));
+    let (_, half) = tls("datastore serve --tls-cert /a", &[HOME]).unwrap_err();
+    insta::assert_snapshot!(half.lines().next().unwrap(), @"error: --tls-cert needs --tls-key beside it");
+}
+
+#[test]
+fn usage_exits_64_but_as_burrito_2_for_an_unknown_word_and_else_1() {
+    let code = |args| read(args, &[HOME]).unwrap_err().0;
+    assert_eq!(code("datastore"), 64);
+    assert_eq!(code("datastore sevre"), 64);
+    assert_eq!(code("datastore serve --nope"), 64);
+    assert_eq!(code("datastore serve --storage s3://"), 64);
+    assert_eq!(code("datastore serve --help"), 0);
+    assert_eq!(code("/usr/bin/burrito datastore sevre"), 2);
+    assert_eq!(code("burrito runner"), 2);
+    assert_eq!(code("burrito datastore"), 2);
+    assert_eq!(code("burrito datastore serve --nope"), 1);
+    assert_eq!(code("burrito --help"), 0);
+}
+
+#[test]
+fn a_storage_url_with_more_than_a_place_is_refused_without_its_password() {
+    for (url, reason) in [
+        ("file:///a?x", "has a query or a fragment"),
+        ("file:///a#x", "has a query or a fragment"),
+        ("s3://user:hunter2@bucket", "`s3://bucket` has a user or password"),
+        ("https://user:hunter2@host/x", "`https://host/x` has a user or password"),
+    ] {
+        let told = refusal(&format!("datastore serve --storage {url}"), &[HOME]);
+        assert!(told.contains(reason) && !told.contains("hunter2"), "{told}");
+    }
+}
