@@ -31,7 +31,7 @@ use crate::provider_mirror::{cli_config, own_files};
 use crate::record::Record;
 use crate::release::{Installed, ReleaseError, Releases};
 use crate::report::{Outcome, PlanReport, Report, StateLock};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, ScratchError};
 use crate::terragrunt;
 use crate::tool::Tool;
 use crate::tool_path::with_tools;
@@ -48,6 +48,14 @@ pub(crate) enum RunError {
     Release(#[from] ReleaseError),
     #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
     Tool { tool: String, step: &'static str, code: i32, errors: Diagnostics },
+    #[error("{tool} {step} {end}")]
+    Killed {
+        tool: String,
+        step: &'static str,
+        end: String,
+        /// The signal that asked the runner to stop, if one did.
+        stop: Option<Stop>,
+    },
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
@@ -71,9 +79,11 @@ pub(crate) enum RunError {
         #[source]
         cause: std::io::Error,
     },
+    #[error(transparent)]
+    Scratch(#[from] ScratchError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("stopped by {}", match .0 { Stop::Interrupt => "SIGINT", Stop::Terminate => "SIGTERM" })]
+    #[error("stopped by {0}")]
     Stopped(Stop),
 }
 
@@ -507,11 +517,13 @@ impl Run<'_> {
         let before = fs::metadata(self.log.path())?.len();
         let ended = process::run(program, sink, self.signals, self.job.grace).await?;
         self.report.step(step, &ended);
-        let judged = self.judge(step, &ended, before);
+        // Terragrunt, where it runs the tool.
+        let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let judged = self.judge(&tool, step, &ended, before);
         let Some(cause) = ended.incomplete else { return judged };
         // A rendering of which a write failed has ended its tool.
         let is_cause = judged.is_ok() || matches!(sink, Sink::Kept(..));
-        let incomplete = RunError::Incomplete { tool: self.tool_name(), step, cause };
+        let incomplete = RunError::Incomplete { tool, step, cause };
         match judged {
             Ok(()) if step == "apply" => {
                 tracing::warn!("the log is incomplete: {}", Failure::from(&incomplete).message());
@@ -523,7 +535,13 @@ impl Run<'_> {
     }
 
     /// `before` is the length of the log before the step.
-    fn judge(&mut self, step: &'static str, ended: &Ended, before: u64) -> Result<(), RunError> {
+    fn judge(
+        &mut self,
+        tool: &str,
+        step: &'static str,
+        ended: &Ended,
+        before: u64,
+    ) -> Result<(), RunError> {
         // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
         let done = ended.status.success() || (step == "plan" && ended.status.code() == Some(2));
         // An apply that came to its end before the signal did is an apply.
@@ -537,16 +555,27 @@ impl Run<'_> {
         } else if output.contains("Error acquiring the state lock") {
             self.report.state_lock = StateLock::Held;
         }
-        if let Some(stop) = ended.stop {
-            return Err(RunError::Stopped(stop));
+        let tool = tool.to_owned();
+        if let Some(end) = killed_by(ended, self.job.grace) {
+            return Err(RunError::Killed { tool, step, end, stop: ended.stop });
         }
-        let (tool, code) = (self.tool_name(), ended.code());
+        if let Some(signal) = ended.stop {
+            return Err(RunError::Stopped(signal));
+        }
         let errors = Diagnostics::read(self.log.reader(before)?)?;
-        Err(RunError::Tool { tool, step, code, errors })
+        Err(RunError::Tool { tool, step, code: ended.code(), errors })
     }
+}
 
-    fn tool_name(&self) -> String {
-        self.report.tool.as_ref().map(|tool| tool.name.clone()).unwrap_or_default()
+/// How a program was killed, if it was.
+fn killed_by(ended: &Ended, grace: Duration) -> Option<String> {
+    match (ended.stop, ended.status.signal()) {
+        (Some(stop), _) if ended.killed => {
+            Some(format!("did not stop within {grace:?} after {stop}, and was killed"))
+        }
+        (None, Some(9)) => Some("was killed by SIGKILL; perhaps memory ran out".to_owned()),
+        (None, Some(signal)) => Some(format!("was ended by signal {signal}")),
+        _ => None,
     }
 }
 
@@ -614,6 +643,8 @@ fn no_provider(output: &str) -> bool {
 
 /// Puts the plan where the caller wants it: 0600, whole or not at all.
 fn hand_out(plan: &Path, to: &Path) -> std::io::Result<()> {
+    // A link stays one.
+    let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".plancha-")

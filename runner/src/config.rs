@@ -91,20 +91,23 @@ impl Cli {
             }
         };
         let given = args.iter().take_while(|arg| *arg != "--").cloned().collect::<Vec<_>>();
-        let command = Self::command().mut_subcommands(|command| {
-            command.mut_args(|arg| {
-                let overruled = is_overruled(&arg, &given) || is_empty(&arg);
-                let arg = if overruled { arg.env(Resettable::Reset) } else { arg };
-                // A variable may hold a URL with a password: help names it and does not show it.
-                arg.hide_env_values(true)
-            })
-        });
-        let cli = command
+        let cli = with_variables(Self::command(), &given)
             .try_get_matches_from(args)
             .and_then(|matches| Self::from_arg_matches(&matches))
-            .map_err(|error| refused(hints::with_hint(error, &given)))?;
+            .map_err(|error| refused(hints::with_hint(error, &given, &Self::command())))?;
         Ok(Self { burrito, ..cli })
     }
+}
+
+/// The command and those below it, with the variables that count and without their values in the help: one may hold
+/// a URL with a password.
+fn with_variables(command: clap::Command, given: &[OsString]) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let overruled = is_overruled(&arg, given) || is_empty(&arg);
+        let arg = if overruled { arg.env(Resettable::Reset) } else { arg };
+        arg.hide_env_values(true)
+    });
+    command.mut_subcommands(|command| with_variables(command, given))
 }
 
 /// An empty variable is none: CI systems write unset ones so.

@@ -1,18 +1,17 @@
 //! Why it failed: every error of the others becomes a kind, and the kind an exit code, a class, and
 //! a next step for a person.
 
+mod checkout;
+mod datastore;
+
 use std::error::Error;
 use std::io;
 use std::path::Path;
-
-use datastore_api::ClientError;
-use reqwest::StatusCode;
 
 use crate::action::RunError;
 use crate::applied::AppliedError;
 use crate::artifacts::OpenError;
 use crate::basis::BasisError;
-use crate::checkout::CheckoutError;
 use crate::diagnostics::Diagnostic;
 use crate::job::JobError;
 use crate::layer::{ClusterFault, LayerError};
@@ -20,6 +19,7 @@ use crate::planned::PlannedError;
 use crate::process::Stop;
 use crate::release::{ErrorKind, ReleaseError};
 use crate::report::Outcome;
+use crate::scratch::ScratchError;
 use crate::unsent::UploadError;
 use crate::version::{ToolName, VersionError};
 
@@ -52,31 +52,6 @@ pub(crate) enum Kind {
 impl Failure {
     fn new(kind: Kind, error: &dyn Error) -> Self {
         Self { kind, message: chain(error), next: None, errors: Vec::new() }
-    }
-
-    fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
-        let failure = Self::new(datastore_kind(cause), error);
-        match failure.kind {
-            Kind::Credentials => failure.next_step(
-                "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in \
-                 Burrito's pods: the mounted one)",
-            ),
-            Kind::Datastore if speaks_no_tls(cause) => failure.next_step(
-                "that port does not speak TLS: if it speaks plain http, write http:// instead of \
-                 https:// (in Burrito's pods: BURRITO_DATASTORE_TLS)",
-            ),
-            Kind::Datastore if cause.status() == Some(StatusCode::INSUFFICIENT_STORAGE) => failure
-                .next_step("free some space in the datastore's storage, or raise its quota, then run again"),
-            Kind::Datastore if cause.status() == Some(StatusCode::PRECONDITION_FAILED) => failure
-                .next_step(
-                    "another run stored this file with other contents under the same name and attempt; \
-                     run again under another --run, or without --attempt",
-                ),
-            Kind::Datastore => failure.next_step(
-                "see that the datastore runs and can be reached from here (GET /readyz), then run again",
-            ),
-            _ => failure,
-        }
     }
 
     fn next_step(mut self, next: &str) -> Self {
@@ -176,6 +151,20 @@ impl From<&RunError> for Failure {
                     ..Self::new(Kind::Unclassified, error).next_step(next)
                 }
             }
+            RunError::Killed { step, stop, .. } => {
+                let failure = Self::new(stop.map_or(Kind::Unclassified, Kind::Stopped), error);
+                match *step {
+                    "apply" => failure.next_step(
+                        "resources may exist that the state does not record, and the state may still be \
+                         locked: compare both, then unlock it with the tool's `force-unlock`, and plan again",
+                    ),
+                    _ => failure.next_step(
+                        "the state may still be locked: see that nothing else uses it, unlock it with the \
+                         tool's `force-unlock`, and run again",
+                    ),
+                }
+            }
+            RunError::Scratch(cause) => of_scratch(cause, error),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
             RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self {
                 next: of_disk(cause).map(str::to_owned),
@@ -292,59 +281,6 @@ impl From<&JobError> for Failure {
     }
 }
 
-impl From<&CheckoutError> for Failure {
-    fn from(error: &CheckoutError) -> Self {
-        let kind = match error {
-            CheckoutError::NotADirectory { .. }
-            | CheckoutError::NotOurs(_)
-            | CheckoutError::Busy(_)
-            | CheckoutError::StateInTheWay { .. }
-            | CheckoutError::NoSuchPath { .. }
-            | CheckoutError::Outside { .. }
-            | CheckoutError::NoSuchRevision { .. }
-            | CheckoutError::NoSuchRepository { .. }
-            | CheckoutError::EmptySubmodule { .. }
-            | CheckoutError::OutdatedSubmodule { .. }
-            | CheckoutError::LfsPointer { .. } => Kind::Config,
-            CheckoutError::Credentials { .. } => Kind::Credentials,
-            CheckoutError::Network { .. } => Kind::Network,
-            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
-            CheckoutError::Datastore(cause) => datastore_kind(cause),
-            CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
-            CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
-        };
-        let failure = Self::new(kind, error);
-        match error {
-            CheckoutError::Credentials { .. } => failure.next_step(
-                "git uses your own configuration, keys and helpers; try the same fetch by hand",
-            ),
-            CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
-                failure.next_step(&format!("{next}; --no-submodules plans without it"))
-            }
-            CheckoutError::Datastore(cause) if cause.status() == Some(StatusCode::FORBIDDEN) => failure
-                .next_step(
-                    "the repository is in another namespace than this service account: the datastore's \
-                     policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
-                ),
-            CheckoutError::Io(cause) => {
-                Self { next: of_disk(cause).map(str::to_owned), ..failure }
-            }
-            CheckoutError::NoSuchRevision { .. } => {
-                failure.next_step("name a branch, a tag or a commit by --revision")
-            }
-            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
-                .next_step("have the controllers sync the repository again: they cut its bundles"),
-            CheckoutError::Network { .. } => failure.next_step("run again when it can be reached"),
-            CheckoutError::OutdatedSubmodule { .. } => failure.next_step(
-                "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
-            ),
-            CheckoutError::StateInTheWay { .. } => failure
-                .next_step("move the state to a backend or another directory, or name another --work-dir"),
-            _ => failure,
-        }
-    }
-}
-
 impl From<&VersionError> for Failure {
     fn from(error: &VersionError) -> Self {
         let kind = match error {
@@ -398,6 +334,20 @@ impl From<Stop> for Failure {
     }
 }
 
+fn of_scratch(cause: &ScratchError, error: &RunError) -> Failure {
+    match cause.kind() {
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem => Failure::new(Kind::Config, error)
+            .next_step("set TMPDIR to a directory that exists and can be written, and run again"),
+        _ => {
+            let next = of_disk(&io::Error::from(cause.kind())).map(str::to_owned);
+            Failure { next, ..Failure::new(Kind::Unclassified, error) }
+        }
+    }
+}
+
 /// What to do about a disk that takes nothing more.
 fn of_disk(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
@@ -408,22 +358,6 @@ fn of_disk(error: &io::Error) -> Option<&'static str> {
             "see that it may be read and written; TMPDIR names the directory for temporary files",
         ),
         _ => None,
-    }
-}
-
-/// Whether https met a port of plain http.
-fn speaks_no_tls(error: &ClientError) -> bool {
-    chain(error).contains("InvalidContentType")
-}
-
-fn datastore_kind(error: &ClientError) -> Kind {
-    match (error, error.status()) {
-        (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
-        (ClientError::Token { .. }, _) => Kind::Credentials,
-        (ClientError::Setup(_), _) => Kind::Config,
-        (ClientError::Digest { .. }, _) => Kind::Integrity,
-        (ClientError::File(_), _) => Kind::Unclassified,
-        _ => Kind::Datastore,
     }
 }
 
@@ -444,7 +378,11 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use datastore_api::ClientError;
+    use reqwest::StatusCode;
+
     use super::*;
+    use crate::checkout::CheckoutError;
     use crate::diagnostics::Diagnostics;
 
     fn refused(status: u16) -> ClientError {
@@ -463,6 +401,8 @@ mod tests {
             (507, "free some space in the datastore's storage"),
             (412, "another run stored this file"),
             (401, "give a token"),
+            (413, "--max-size KIND=SIZE"),
+            (404, "a datastore's own URL"),
         ] {
             let failure = Failure::from(&RunError::Datastore(refused(status)));
             assert!(failure.message().contains("(plan.json)"), "{failure:?}");
@@ -471,6 +411,15 @@ mod tests {
         let failure = Failure::from(&CheckoutError::Datastore(refused(403)));
         assert!(failure.next().unwrap().contains("(PLANCHA_POLICY)"), "{failure:?}");
         assert_eq!(failure.exit_code(), 5);
+    }
+
+    #[test]
+    fn a_host_without_an_address_has_a_next_step() {
+        let reason = "the datastore could not be reached: failed to lookup address information: Name or \
+                      service not known";
+        let (call, reason) = ("GET http://h/api/attempts".to_owned(), reason.to_owned());
+        let failure = Failure::from(&RunError::Datastore(ClientError::Transport { call, reason }));
+        assert!(failure.next().unwrap().contains("BURRITO_DATASTORE_HOSTNAME"), "{failure:?}");
     }
 
     #[test]

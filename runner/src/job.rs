@@ -4,7 +4,9 @@
 //! before the defaults.
 
 mod apply_command;
+mod datastore;
 mod identity;
+mod outputs;
 mod pod;
 
 use std::fmt;
@@ -12,13 +14,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::client::{Notify, Settings, Token};
 use datastore_api::{Attempt, Client, Name, RunKey};
-use secrecy::ExposeSecret as _;
-use url::Url;
 
 use crate::checkout::Source;
-use crate::config::{ApplyArgs, DatastoreArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
+use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
 use crate::layer::{
     ClusterError, Layer, LayerError, LayerFile, Merged, Origin, RepositorySpec, ToolSpec,
 };
@@ -26,7 +25,9 @@ use crate::place::PlanPlace;
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 use apply_command::ApplyCommand;
+pub(crate) use datastore::datastore;
 use identity::identify;
+use outputs::{check_outputs, ours};
 
 /// One order to plan or apply a root module.
 #[derive(Debug)]
@@ -250,7 +251,7 @@ impl Job {
         let terragrunt = args.terragrunt.clone().map(|asked| (asked, "--terragrunt")).or(enabled);
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         let ours = ours(&args, environment);
-        check_outputs(&args, layer_file.as_ref())?;
+        check_outputs(&args, &action, layer_file.as_ref())?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let name = match (args.name, layer.and_then(|layer| layer.metadata.name.as_deref())) {
             (Some(name), _) => name,
@@ -392,90 +393,6 @@ fn tool(
     });
     let request = version.map(|version| (version, "--tool-version")).or(asked);
     Ok((tool, request))
-}
-
-/// The datastore that the flags name.
-pub(crate) fn datastore(
-    args: &DatastoreArgs,
-    ca_file: Option<&Path>,
-    environment: &Environment,
-) -> Result<Option<Client>, JobError> {
-    let Some(text) = &args.datastore else { return Ok(None) };
-    // Neither message shows the text: it may hold a password.
-    let text = text.expose_secret();
-    if let Some(address) = without_scheme(text) {
-        return Err(JobError::Usage(format!(
-            "--datastore {address} has no scheme: write http://{address} or https://{address}"
-        )));
-    }
-    let url = Url::parse(text)
-        .map_err(|error| JobError::Usage(format!("--datastore is no URL: {error}")))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(JobError::Usage(
-            "--datastore holds a user or password; a token goes into --token-file or PLANCHA_TOKEN"
-                .to_owned(),
-        ));
-    }
-    if !matches!(url.scheme(), "http" | "https") {
-        // What was meant as user and password would stand behind the scheme.
-        let shown = if text.contains('@') { String::new() } else { format!(" `{url}`") };
-        return Err(JobError::Usage(format!(
-            "--datastore{shown} is no http or https URL: write http://HOST or https://HOST"
-        )));
-    }
-    let mut settings = settings(url, args);
-    settings.ca_files.extend(ca_file.map(Path::to_owned));
-    settings.token = match (&args.token_file, &environment.token) {
-        (Some(file), _) => Token::File(file.clone()),
-        (None, Some(token)) => Token::Text(token.clone()),
-        (None, None) => Token::None,
-    };
-    let client = Client::new(settings);
-    client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
-}
-
-/// How a datastore is waited for: no longer than was allowed, and never without a word.
-fn settings(url: Url, args: &DatastoreArgs) -> Settings {
-    let notify: Notify = |notice| tracing::warn!("{notice}");
-    Settings { timeout: args.datastore_timeout, notify: Some(notify), ..Settings::new(url) }
-}
-
-/// A text that is a host, a port and perhaps a path, and nothing that may be secret.
-fn without_scheme(text: &str) -> Option<&str> {
-    let host = text.split(['/', '?', '#']).next().unwrap_or_default();
-    let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    let is_host = !name.is_empty() && name.chars().all(is_name);
-    let is_port = port.chars().all(|c| c.is_ascii_digit());
-    let is_plain = !text.contains(['@', '?', '#']) && !text.contains("//");
-    (is_plain && is_host && is_port).then_some(text)
-}
-
-/// What the run writes, and git must not take for the user's changes.
-fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
-    let files = [&args.layer, &args.result, &args.plan_file, &environment.tf_data_dir];
-    let absolute = |path: &PathBuf| {
-        let path = std::path::absolute(path).ok()?;
-        // Git tells of places without links.
-        let parent = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
-        Some(parent?.join(path.file_name()?))
-    };
-    files.into_iter().flatten().filter_map(absolute).collect()
-}
-
-/// What cannot be written is better known before hours of work than after.
-fn check_outputs(args: &RunArgs, layer: Option<&LayerFile>) -> Result<(), JobError> {
-    if let Some(layer) = layer {
-        layer.check_writable()?;
-    }
-    for (flag, path) in [("--result", &args.result), ("--plan-file", &args.plan_file)] {
-        let parent = path.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
-        if parent.is_some_and(|parent| !parent.is_dir()) {
-            let path = path.as_deref().unwrap_or(Path::new("")).display();
-            return Err(JobError::Config(format!("{flag} {path}: its directory does not exist")));
-        }
-    }
-    Ok(())
 }
 
 fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {

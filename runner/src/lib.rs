@@ -75,7 +75,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             order("apply", job, &environment, result.as_deref()).await
         }
         Command::Start(args) => {
-            let job = Job::start(args, &environment);
+            let job = Box::pin(Job::start(args, &environment));
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
             order(&action, job, &environment, None).await
         }
@@ -140,7 +140,7 @@ async fn execute(
 ) -> u8 {
     let mut report = Report::new(job.action.as_str(), Timestamp::now());
     report.place = Some(job.place.clone());
-    let set_up = || -> Result<_, std::io::Error> {
+    let set_up = || -> Result<_, RunError> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
         let log = Log::create(scratch.join(scratch::LOG))?;
@@ -149,7 +149,7 @@ async fn execute(
     let (scratch, log) = match set_up() {
         Ok(parts) => parts,
         Err(error) => {
-            return refuse(&report, &Failure::from(&RunError::Io(error)), result);
+            return refuse(&report, &Failure::from(&error), result);
         }
     };
     tracing::info!("{job}");

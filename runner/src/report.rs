@@ -273,6 +273,8 @@ impl Report {
             // A device or a pipe is written into, never replaced.
             return fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
+        // A link stays one.
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;

@@ -22,6 +22,27 @@ pub(crate) const LOG: &str = "run.log";
 /// A younger one may be in the making, not yet locked.
 const MIN_AGE: Duration = Duration::from_mins(1);
 
+/// No private directory can be made.
+#[derive(Debug, thiserror::Error)]
+#[error("the directory for temporary files, {} (TMPDIR), cannot be used: {}", .dir.display(), reason(.cause))]
+pub(crate) struct ScratchError {
+    dir: PathBuf,
+    cause: io::Error,
+}
+
+impl ScratchError {
+    /// What kind of error the system reports.
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        self.cause.kind()
+    }
+}
+
+/// What the system reports, without the random name that was tried.
+pub(crate) fn reason(cause: &io::Error) -> String {
+    let text = cause.to_string();
+    text.split_once(" at path ").map_or(text.as_str(), |(reason, _)| reason).to_owned()
+}
+
 /// A private directory that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -34,18 +55,22 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Makes one in the system's directory for temporary files.
-    pub(crate) fn create() -> io::Result<Self> {
-        let parent = std::env::temp_dir();
+    pub(crate) fn create() -> Result<Self, ScratchError> {
+        let dir = std::env::temp_dir();
+        Self::create_in(&dir).map_err(|cause| ScratchError { dir, cause })
+    }
+
+    fn create_in(parent: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(PermissionsExt::from_mode(0o700))
-            .tempdir_in(&parent)?;
+            .tempdir_in(parent)?;
         let lock = crate::process::private_file(&dir.path().join(LOCK))?;
         if let Err(TryLockError::Error(error)) = lock.try_lock() {
             // Without locks no directory is ever taken for an abandoned one.
             tracing::debug!("{} has no locks: {error}", parent.display());
         }
-        if let Err(error) = sweep(&parent) {
+        if let Err(error) = sweep(parent) {
             tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
         }
         Ok(Self { dir, kept: OnceLock::new(), _lock: lock })

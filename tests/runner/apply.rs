@@ -95,10 +95,10 @@ async fn no_plan_to_apply_is_a_matter_of_configuration() {
         (&["apply", "--name", "x", "--plan", "p"], "the datastore has no such plan of default/x"),
         (&["apply", "--name", "x", "--plan", "p/3"], "the datastore has no such plan of default/x"),
         (&["apply", "--layer", "layer.yaml"], "the layer has no annotation plan-run"),
-        (&["apply", "--plan-file", "missing"], "the plan cannot be read"),
+        (&["apply", "--plan-file", "missing"], "--plan-file missing does not exist"),
     ] {
         let ended = match says {
-            "the plan cannot be read" => sandbox.run(args),
+            "--plan-file missing does not exist" => sandbox.run(args),
             _ => sandbox.run_with(&datastore.url, args),
         };
         assert_eq!(ended.code, 8, "{args:?}: {}", ended.stderr);

@@ -50,7 +50,6 @@ fn wrong_usage_is_exit_code_64() {
     $ runner plan --layr x
     error: unexpected argument '--layr' found
       tip: a similar argument exists: '--layer'
-      tip: to pass '--layr' as a value, use '-- --layr'
     Usage: runner plan --layer <FILE> [DIR] [-- <ARGS>...]
     For more information, try '--help'.
 
@@ -77,10 +76,10 @@ fn wrong_usage_is_exit_code_64() {
     For more information, try '--help'.
 
     $ runner plan --datastore ftp://x
-    ERROR --datastore `ftp://x/` is no http or https URL: write http://HOST or https://HOST
+    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL `ftp://x/` has another scheme than http or https: expected http://HOST[:PORT] or https://HOST[:PORT]
 
     $ runner plan --datastore http://user:pw@x
-    ERROR --datastore holds a user or password; a token goes into --token-file or PLANCHA_TOKEN
+    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN: expected http://HOST[:PORT] or https://HOST[:PORT]
 
     $ runner plan --revision main
     ERROR --revision goes with a git URL; the directory `.` is used as it is

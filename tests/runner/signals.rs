@@ -118,6 +118,12 @@ async fn a_tool_that_does_not_end_is_killed_with_all_its_children_when_the_grace
     let ended = runner.wait();
 
     assert_eq!(ended.code, 143, "{}", ended.stderr);
+    for words in [
+        "terraform plan did not stop within 300ms after SIGTERM, and was killed",
+        "next: the state may still be locked",
+    ] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
     assert!(asked.elapsed() >= Duration::from_millis(300));
     let pid = std::fs::read_to_string(&child).unwrap();
     let process = format!("/proc/{}/stat", pid.trim());
@@ -213,7 +219,11 @@ async fn a_tool_that_somebody_killed_may_have_left_the_lock() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = apply ] && kill -9 $$");
     let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
-    assert_eq!(sandbox.run_with(&datastore.url, &args).code, 1);
+    let ended = sandbox.run_with(&datastore.url, &args);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for words in ["terraform apply was killed by SIGKILL", "next: resources may exist"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
     let report = json(&Stored::new(&datastore, "default", "x", "r").artifact("run.json", 0).await);
     assert_eq!(report["state_lock"], "unknown");
     let steps = report["steps"].as_array().unwrap();

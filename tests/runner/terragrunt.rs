@@ -106,6 +106,7 @@ fn the_reason_is_the_error_and_not_that_something_failed() {
             let report = terragrunt.report();
             let message = report["message"].as_str().unwrap();
             assert!(message.contains(reason), "{message}");
+            assert!(message.starts_with("terragrunt plan failed"), "{message}");
             assert!(report["errors"][0]["file"].is_string(), "{report}");
             assert!(!message.contains('\n'), "{message}");
         }

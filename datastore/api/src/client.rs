@@ -14,6 +14,7 @@ mod sender;
 mod silence;
 mod token;
 mod transfer;
+mod transport;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use self::silence::{Silence, seconds};
 pub use self::token::Token;
 pub use self::transfer::{Download, Upload};
 use self::transfer::{Progress, refusal};
+use self::transport::transport;
 use crate::digest::Sha256;
 use crate::key::{Attempt, BundleKey, File, RunKey, Runs};
 use crate::name::Name;
@@ -97,13 +99,12 @@ pub enum Condition {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The datastore could not be reached, or went away.
-    #[error("{call}: the datastore could not be reached, or broke off")]
+    #[error("{call}: {reason}")]
     Transport {
         /// Method and URL, never the query or the token.
         call: String,
-        /// What the transport says, without the URL.
-        #[source]
-        source: reqwest::Error,
+        /// Which of both, and the cause, without the URL.
+        reason: String,
     },
     /// Nothing moved during one try.
     #[error("{call}: nothing moved for {}", seconds(*.idle))]
@@ -333,7 +334,7 @@ impl Client {
             if condition == Condition::Create {
                 request = request.header(IF_NONE_MATCH, "*");
             }
-            self.send(call, request, &progress).await.map(drop)
+            self.send(call, request, &progress).await.map(drop).map_err(|error| upload.sized(error))
         };
         self.retrying(attempt).await
     }
@@ -442,10 +443,7 @@ impl Client {
     ) -> Result<Response, ClientError> {
         let silence = &self.0.silence;
         let response = silence.limit(&self.name(call), progress, request.send()).await?;
-        let response = response.map_err(|error| ClientError::Transport {
-            call: self.name(call),
-            source: error.without_url(),
-        })?;
+        let response = response.map_err(|error| transport(self.name(call), error))?;
         let status = response.status();
         if !is_transient(status) {
             silence.broken();

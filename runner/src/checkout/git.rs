@@ -1,5 +1,6 @@
 //! Git, by the `git` program: it knows the user's configuration, keys and helpers.
 
+mod reason;
 mod work_tree;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use fs_err as fs;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use self::reason::{failure, no_such_revision, reason};
 pub(crate) use self::work_tree::{WorkTree, work_tree};
 pub(super) use self::work_tree::{is_code_changed, question, revision};
 use super::{CheckoutError, MARK, Site, states};
@@ -165,7 +167,7 @@ pub(super) async fn unbundle<'a>(
                 commit => return Ok((*revision, commit?)),
             }
         }
-        Err(git.no_such_revision())
+        Err(no_such_revision(&source))
     };
     let (found, tip) = tokio::join!(first, git.commit(&tip));
     let (revision, commit) = found?;
@@ -320,48 +322,7 @@ impl Git<'_> {
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),
             None if ended.status.success() => Ok(()),
-            None => Err(self.failure(&self.log.since(before)?)),
-        }
-    }
-
-    /// What git's own words mean; they are stable in the C locale.
-    fn failure(&self, stderr: &str) -> CheckoutError {
-        let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
-        let url = self.source.url.clone();
-        let reason = reason(stderr);
-        if says(&["couldn't find remote ref", "not our ref"]) {
-            self.no_such_revision()
-        } else if says(&[
-            "Authentication failed",
-            "could not read Username",
-            "could not read Password",
-            "Permission denied (",
-            "Host key verification failed",
-            "error: 401",
-            "error: 403",
-        ]) {
-            CheckoutError::Credentials { url, reason }
-        } else if says(&[
-            "not found",
-            "does not appear to be a git repository",
-            "dubious ownership",
-            "error: 404",
-        ]) {
-            CheckoutError::NoSuchRepository { url, reason }
-        } else if says(&[
-            "Could not resolve",
-            "Failed to connect",
-            "Connection refused",
-            "Connection reset",
-            "timed out",
-            "unable to access",
-            "early EOF",
-            "hung up unexpectedly",
-            "Could not read from remote",
-        ]) {
-            CheckoutError::Network { url, reason }
-        } else {
-            CheckoutError::Git { reason }
+            None => Err(failure(self.source, &self.log.since(before)?)),
         }
     }
 
@@ -371,37 +332,10 @@ impl Git<'_> {
         let program = program(self.dir, &["rev-parse", "--verify", "--quiet", &name], Vec::new());
         let output = process::output(&program).await?;
         if !output.status.success() {
-            return Err(self.no_such_revision());
+            return Err(no_such_revision(self.source));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
-
-    fn no_such_revision(&self) -> CheckoutError {
-        let revision = self.source.revision.clone().unwrap_or_else(|| "HEAD".to_owned());
-        CheckoutError::NoSuchRevision { url: self.source.url.clone(), revision }
-    }
-}
-
-/// The first line of substance: what follows it is advice.
-fn reason(stderr: &str) -> String {
-    let first = |prefix: &str| stderr.lines().find(|line| line.starts_with(prefix));
-    let line = first("fatal:").or_else(|| first("error:")).or_else(|| stderr.lines().next());
-    without_password(line.unwrap_or("it said nothing").trim())
-}
-
-/// Git shows the URLs of submodules as they are written.
-fn without_password(text: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, url)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://");
-        let end =
-            url.find(|c: char| c == '/' || c.is_whitespace() || c == '\'').unwrap_or(url.len());
-        let host = url[..end].rfind('@').map_or(0, |at| at + 1);
-        rest = &url[host..];
-    }
-    shown + rest
 }
 
 /// What git sets for the hooks that it runs, one of which may have started us: it would mean another
@@ -443,13 +377,6 @@ mod tests {
         let shown = format!("{source:?}");
         assert!(!shown.contains(&expected) && !shown.contains("p%40ss"), "{shown}");
         assert!(GitSource::parse("ssh://git:pw@host/x", None).is_err());
-    }
-
-    #[test]
-    fn a_reason_shows_no_password() {
-        let said = "fatal: clone of 'https://u:p@x.example/a@b' into 'm' failed; see git://y/z";
-        let shown = "fatal: clone of 'https://x.example/a@b' into 'm' failed; see git://y/z";
-        assert_eq!(reason(said), shown);
     }
 
     #[test]

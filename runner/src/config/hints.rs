@@ -5,11 +5,35 @@ use std::ffi::OsString;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options of terraform that the runner has as well, with two dashes and a word of their own.
-const OURS: [&str; 4] = ["var", "var-file", "target", "replace"];
+/// Options of terraform that the runner sets itself, or that it does without; each with what to do instead.
+const SET_BY_THE_RUNNER: [(&str, &str); 5] = [
+    ("out", "the runner sets -out itself: write `--plan-file PATH` to keep the plan in a file"),
+    (
+        "auto-approve",
+        "leave it out: the runner never asks. `runner apply` applies a stored plan, `--no-plan` plans and \
+         applies in one",
+    ),
+    ("input", "leave it out: the tool never asks for input here"),
+    ("json", "leave it out: with a datastore the plan is also stored as JSON (plan.json)"),
+    ("chdir", "name the directory as DIR: `runner plan DIR`"),
+];
+
+/// Options of terraform's init.
+const OF_INIT: [&str; 10] = [
+    "upgrade",
+    "reconfigure",
+    "migrate-state",
+    "force-copy",
+    "backend",
+    "backend-config",
+    "get",
+    "from-module",
+    "lockfile",
+    "plugin-dir",
+];
 
 /// Options of terraform's plan and apply that go to the tool as they are.
-const THE_TOOLS: [&str; 16] = [
+const OF_PLAN: [&str; 16] = [
     "destroy",
     "refresh-only",
     "refresh",
@@ -28,35 +52,89 @@ const THE_TOOLS: [&str; 16] = [
     "allow-missing-config",
 ];
 
-/// The error, with a hint where a word before `--` is an option of terraform's.
-pub(super) fn with_hint(mut error: clap::Error, given: &[OsString]) -> clap::Error {
-    if error.kind() == ErrorKind::UnknownArgument
-        && let Some(hint) = given.iter().skip(1).find_map(|word| hint(word.to_str()?))
-    {
-        let hint = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
-        error.insert(ContextKind::Suggested, hint);
+/// The error, with a hint where a word before `--` is an option of terraform's, and without clap's advice to
+/// put any unknown option after `--`: the tool would get it.
+pub(super) fn with_hint(
+    mut error: clap::Error,
+    given: &[OsString],
+    program: &clap::Command,
+) -> clap::Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    let words = given.iter().skip(1).filter_map(|word| word.to_str()).collect::<Vec<_>>();
+    let command = command(program, &words);
+    match words.iter().find_map(|word| hint(word, command)) {
+        Some(hint) => {
+            let hint = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
+            error.insert(ContextKind::Suggested, hint);
+        }
+        None => {
+            error.insert(ContextKind::Suggested, ContextValue::None);
+        }
     }
     error
 }
 
-fn hint(word: &str) -> Option<String> {
+/// The innermost command that the words name.
+fn command<'a>(program: &'a clap::Command, words: &[&str]) -> &'a clap::Command {
+    let mut command = program;
+    for word in words.iter().filter(|word| !word.starts_with('-')) {
+        let Some(next) = command.find_subcommand(word) else { break };
+        command = next;
+    }
+    command
+}
+
+fn hint(word: &str, command: &clap::Command) -> Option<String> {
     let option = word.strip_prefix('-')?;
-    let (name, two_dashes) = match option.strip_prefix('-') {
-        Some(name) => (name, true),
-        None => (option, false),
+    let (option, one_dash) = match option.strip_prefix('-') {
+        Some(option) => (option, false),
+        None => (option, true),
     };
     let (name, value) =
-        name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
-    if OURS.contains(&name) && !two_dashes {
-        let value = value.unwrap_or(match name {
-            "var" => "NAME=VALUE",
-            "var-file" => "FILE",
-            _ => "ADDRESS",
-        });
-        return Some(format!("the runner's own option has two dashes: `--{name} '{value}'`"));
+        option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    let is_word = name.len() > 1 && name.starts_with(|c: char| c.is_ascii_alphabetic());
+    // `-refresh=false` is terraform's, `--refresh` ours.
+    let fits = |arg: &clap::Arg| value.is_none() || arg.get_action().takes_values();
+    let ours = command.get_arguments().find(|arg| arg.get_long() == Some(name) && fits(arg));
+    if !is_word || (ours.is_some() && !one_dash) {
+        return None;
     }
-    let option = option.trim_start_matches('-');
-    THE_TOOLS
-        .contains(&name)
-        .then(|| format!("options of the tool go behind `--`: `runner plan DIR -- -{option}`"))
+    if let Some(ours) = ours {
+        return Some(format!("the runner's own option has two dashes: `{}`", in_full(ours, value)));
+    }
+    if let Some((_, instead)) = SET_BY_THE_RUNNER.iter().find(|(of_tool, _)| *of_tool == name) {
+        return Some((*instead).to_owned());
+    }
+    if name == "version" {
+        return Some(
+            "the runner's version: `runner version`; the tool's: `runner resolve`".to_owned(),
+        );
+    }
+    let takes_tool_arguments = command.get_positionals().any(clap::Arg::is_last_set);
+    if !takes_tool_arguments {
+        return None;
+    }
+    if OF_INIT.contains(&name) {
+        return Some(format!(
+            "options of the tool's init go into a variable: `TF_CLI_ARGS_init='-{option}'`"
+        ));
+    }
+    let of_tool = one_dash || OF_PLAN.contains(&name);
+    of_tool.then(|| format!("options of the tool go after `--`: `runner plan DIR -- -{option}`"))
+}
+
+/// An option of ours as it is written, with the value that was given.
+fn in_full(ours: &clap::Arg, value: Option<&str>) -> String {
+    let name = ours.get_long().unwrap_or_default();
+    if !ours.get_action().takes_values() {
+        return format!("--{name}");
+    }
+    let placeholder = ours.get_value_names().and_then(|names| names.first());
+    match value.or(placeholder.map(clap::builder::Str::as_str)) {
+        Some(value) if ours.is_require_equals_set() => format!("--{name}='{value}'"),
+        Some(value) => format!("--{name} '{value}'"),
+        None => format!("--{name}"),
+    }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use datastore_api::client::Token;
 use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
-use url::Url;
 
+use super::datastore::{FLAG, parse_url, settings};
 use super::identity::workspace;
-use super::{Action, Apply, Job, JobError, Named, Place, Refused, inside, settings};
+use super::{Action, Apply, Job, JobError, Named, Place, Refused, inside};
 use crate::checkout::Source;
 use crate::config::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository};
@@ -188,9 +188,11 @@ fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<
         Some(url) => url.expose_secret().to_owned(),
         None => format!("{scheme}://{host}"),
     };
-    let url = Url::parse(&url).map_err(|error| {
-        JobError::Config(format!("the datastore's address (BURRITO_DATASTORE_HOSTNAME): {error}"))
-    })?;
+    let place = match &args.datastore {
+        Some(_) => FLAG,
+        None => "BURRITO_DATASTORE_HOSTNAME",
+    };
+    let url = parse_url(&url, place).map_err(JobError::Config)?;
     let mut settings = settings(url, args);
     settings.token = Token::File(args.token_file.clone().unwrap_or_else(|| TOKEN.into()));
     settings.ca_files.extend(ca_file.map(Path::to_owned));

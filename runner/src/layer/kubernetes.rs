@@ -3,6 +3,7 @@
 //!
 //! The only module that knows kube.
 
+use std::error::Error;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
@@ -116,12 +117,8 @@ struct RunAttempt {
 pub(crate) enum ClusterError {
     #[error("no cluster can be found: neither a pod's service account nor a kubeconfig")]
     Nowhere(#[source] Box<kube::Error>),
-    #[error("{what}")]
-    Unanswered {
-        what: String,
-        #[source]
-        source: Box<kube::Error>,
-    },
+    #[error("{what}: {}", cause(.error))]
+    Unanswered { what: String, error: Box<kube::Error> },
     /// With the API server's own words alone: kube shows the whole status.
     #[error("{what}: {code} {reason}: {message}")]
     Refused { what: String, code: u16, reason: String, message: String },
@@ -155,7 +152,7 @@ impl ClusterError {
             Self::Refused { code: 408 | 429 | 500.., .. } => ClusterFault::Transient,
             Self::Refused { .. } | Self::Nowhere(_) => ClusterFault::Configuration,
             Self::Malformed { .. } => ClusterFault::Malformed,
-            Self::Unanswered { source, .. } => match **source {
+            Self::Unanswered { error, .. } => match **error {
                 kube::Error::Auth(_) => ClusterFault::Unauthenticated,
                 kube::Error::BuildRequest(_) => ClusterFault::Configuration,
                 kube::Error::FromUtf8(_) => ClusterFault::Malformed,
@@ -172,7 +169,7 @@ impl ClusterError {
                 reason: status.reason,
                 message: status.message,
             },
-            error => Self::Unanswered { what, source: error.into() },
+            error => Self::Unanswered { what, error: error.into() },
         }
     }
 }
@@ -284,7 +281,8 @@ impl Cluster {
             let request = requests.get(name, &params).map_err(kube::Error::BuildRequest)?;
             self.0.request_text(request).await
         };
-        let object = retried(ask).await.map_err(|error| ClusterError::new(what.clone(), error))?;
+        let object =
+            retried(&what, ask).await.map_err(|error| ClusterError::new(what.clone(), error))?;
         parse(&object).map_err(|reason| ClusterError::Malformed { what, reason })
     }
 
@@ -303,8 +301,8 @@ impl Cluster {
             let request = layers.patch(layer.as_ref(), &params, &patch);
             self.0.request_text(request.map_err(kube::Error::BuildRequest)?).await
         };
-        let what = || format!("the annotations of TerraformLayer {namespace}/{layer}");
-        retried(ask).await.map(drop).map_err(|error| ClusterError::new(what(), error))
+        let what = format!("the annotations of TerraformLayer {namespace}/{layer}");
+        retried(&what, ask).await.map(drop).map_err(|error| ClusterError::new(what, error))
     }
 }
 
@@ -320,8 +318,31 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
+/// Why the API did not answer, or what it answered, without the layers of the HTTP client above the cause.
+fn cause(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => {
+            format!(
+                "the Kubernetes API answers {} {}: {}",
+                status.code, status.reason, status.message
+            )
+        }
+        kube::Error::HyperError(_) | kube::Error::Service(_) => {
+            let mut cause: &dyn Error = error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            format!("the Kubernetes API could not be reached: {cause}")
+        }
+        error => error.to_string(),
+    }
+}
+
 /// Tries again what passes: no answer, 429, 5xx.
-async fn retried<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
+async fn retried<T>(
+    what: &str,
+    call: impl AsyncFn() -> Result<T, kube::Error>,
+) -> Result<T, kube::Error> {
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(250))
         .with_max_delay(Duration::from_secs(5))
@@ -333,7 +354,8 @@ async fn retried<T>(call: impl AsyncFn() -> Result<T, kube::Error>) -> Result<T,
         _ => false,
     };
     let notify = |error: &kube::Error, pause: Duration| {
-        tracing::warn!("the Kubernetes API: {error}; trying again in {:.1} s", pause.as_secs_f64());
+        let (cause, pause) = (cause(error), pause.as_secs_f64());
+        tracing::warn!("{what}: {cause}; trying again in {pause:.1} s");
     };
     (async || call().await).retry(pauses).when(is_transient).notify(notify).await
 }
@@ -374,5 +396,19 @@ mod tests {
     fn an_object_that_cannot_be_read_names_the_field() {
         let error = parse::<Layer>(r#"{"spec": {"repository": {"name": 5}}}"#).unwrap_err();
         assert_eq!(error, "spec.repository.name: invalid type: integer `5`, expected a string");
+    }
+
+    #[tokio::test]
+    async fn an_api_that_refuses_connections_is_reported_with_the_cause_once() {
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let requests = requests("TerraformLayer", "terraformlayers", "n");
+        let request = requests.get("l", &GetParams::default()).unwrap();
+        let error = client.request_text(request).await.unwrap_err();
+        let error = ClusterError::new("TerraformLayer n/l".to_owned(), error);
+        assert_eq!(
+            error.to_string(),
+            "TerraformLayer n/l: the Kubernetes API could not be reached: Connection refused (os error 111)"
+        );
+        assert!(error.source().is_none() && error.fault() == ClusterFault::Transient);
     }
 }

@@ -1,8 +1,8 @@
 //! The signals that ask the runner to stop, and how long what is left to do may take after one.
 
-use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{fmt, io};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -17,6 +17,15 @@ pub(crate) enum Stop {
     Interrupt,
     /// SIGTERM: whatever started the runner wants it gone. SIGHUP: its terminal is gone.
     Terminate,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
 }
 
 /// Whether the runner was asked to stop. Only the first signal counts.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use memchr::memmem;
 
-use super::json::Json;
+use super::json::{self, Json};
 use super::outline::Outline;
 use super::syntax::{self, Literal};
 use super::{ToolName, VersionError};
@@ -109,10 +109,7 @@ impl VersionFile {
                 None => (Literal::Null, None),
             },
             Format::Hcl(key) => in_hcl(path, &text, key),
-            Format::HclJson(key) => {
-                let value = syntax::json(path, &text)?;
-                (value.members(key).last().map_or(Literal::Null, Json::literal), None)
-            }
+            Format::HclJson(key) => in_json(path, &text, key),
             Format::Toml(key) => match syntax::toml(path, &text)?.get(key) {
                 Some(toml::Value::String(text)) => (Literal::Text(text.clone()), None),
                 Some(_) => (Literal::Unknown, None),
@@ -147,6 +144,20 @@ fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>
             match Outline::read(text, &[key]).attributes.iter().rfind(|found| found.block.is_none())
             {
                 Some(attribute) => (syntax::literal_of(attribute.value), Some(attribute.line)),
+                None => (Literal::Null, None),
+            }
+        }
+    }
+}
+
+/// The same, of JSON.
+fn in_json(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>) {
+    match syntax::json(path, text) {
+        Ok(value) => (value.members(key).last().map_or(Literal::Null, Json::literal), None),
+        Err(error) => {
+            tracing::warn!("{error}: only {key} is looked for");
+            match json::values_of(text, key).pop() {
+                Some((line, value)) => (value, Some(line)),
                 None => (Literal::Null, None),
             }
         }

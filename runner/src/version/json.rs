@@ -66,6 +66,34 @@ impl Json {
     }
 }
 
+/// The values of a key in a text that is no JSON, each with its line. A text in the form of the key is taken for
+/// the key wherever it is.
+pub(super) fn values_of(text: &str, key: &str) -> Vec<(usize, Literal)> {
+    let key = format!("\"{key}\"");
+    let (mut counted, mut line) = (0, 1);
+    let mut values = Vec::new();
+    for (at, _) in text.match_indices(&key) {
+        line += text[counted..at].matches('\n').count();
+        counted = at;
+        if let Some(value) = text[at + key.len()..].trim_start().strip_prefix(':') {
+            values.push((line, literal_at(value.trim_start())));
+        }
+    }
+    values
+}
+
+/// The value that a text begins with, unless it is a number, an object or a list.
+fn literal_at(text: &str) -> Literal {
+    if text.starts_with("null") {
+        return Literal::Null;
+    }
+    if !text.starts_with('"') {
+        return Literal::Unknown;
+    }
+    let value = serde_json::Deserializer::from_str(text).into_iter::<String>().next();
+    value.and_then(Result::ok).map_or(Literal::Unknown, |value| Json::Text(value).literal())
+}
+
 /// A value at this many levels below the document.
 #[derive(Clone, Copy)]
 struct Level(usize);
@@ -152,6 +180,17 @@ mod tests {
         for text in ["", "{", "{} x", "{\"a\": }", "nul"] {
             Json::parse(text).unwrap_err();
         }
+    }
+
+    #[test]
+    fn values_are_found_in_a_text_that_is_no_json() {
+        let text =
+            "{\"terraform\": {\n\"required_version\" : \">= 1.0\",},\n\"x\": \"required_version\"";
+        let found = values_of(text, "required_version");
+        let [(2, Literal::Text(value))] = found.as_slice() else { panic!("{}", found.len()) };
+        assert_eq!(value, ">= 1.0");
+        let unknown = values_of("\"v\": \"${x}\" \"v\": [", "v");
+        assert!(matches!(unknown.as_slice(), [(1, Literal::Unknown), (1, Literal::Unknown)]));
     }
 
     #[test]

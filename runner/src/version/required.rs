@@ -13,7 +13,7 @@ use fs_err as fs;
 use hcl_edit::structure::Body;
 use memchr::memmem;
 
-use super::json::Json;
+use super::json::{self, Json};
 use super::number::Constraint;
 use super::outline::Outline;
 use super::request::Requirement;
@@ -249,20 +249,26 @@ impl Rules {
 fn contents(path: &Path, tool: ToolName) -> Result<Contents, VersionError> {
     let bytes = syntax::read_at_most(path, MAX_CONFIGURATION).map_err(VersionError::Unreadable)?;
     let too_large = || VersionError::TooLarge { path: path.to_owned(), limit: MAX_CONFIGURATION };
-    contents_of(path, bytes.ok_or_else(too_large)?, tool)
+    Ok(contents_of(path, bytes.ok_or_else(too_large)?, tool))
 }
 
-fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Result<Contents, VersionError> {
+fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
     let has = |needle: &str| memmem::find(&bytes, needle.as_bytes()).is_some();
     let requires = has(Kind::RequiredVersion.needle())
         || (tool == ToolName::Tofu && has(Kind::CompatibleWith.needle()));
     let local_modules = has("module") && (has("\"./") || has("\"../"));
     if !requires && !local_modules {
-        return Ok(Contents::default());
+        return Contents::default();
     }
     let text = syntax::lossy(bytes);
     let mut contents = if path.extension().is_some_and(|extension| extension == "json") {
-        in_json(&syntax::json(path, &text)?)
+        match syntax::json(path, &text) {
+            Ok(root) => in_json(&root),
+            Err(error) => {
+                tracing::warn!("{error}: only its version requirements are looked for");
+                in_broken_json(&text)
+            }
+        }
     } else {
         in_hcl(path, &text)
     };
@@ -273,7 +279,7 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Result<Contents, 
         tracing::warn!("{}: a required version that is no literal is passed over", path.display());
         contents.declarations.clear();
     }
-    Ok(contents)
+    contents
 }
 
 impl Contents {
@@ -384,6 +390,15 @@ fn in_json(root: &Json) -> Contents {
     contents
 }
 
+/// The version requirements of a file that does not parse: its tool may accept it all the same.
+fn in_broken_json(text: &str) -> Contents {
+    let mut contents = Contents::default();
+    for (line, value) in json::values_of(text, "required_version") {
+        contents.declare(Kind::RequiredVersion, value, line);
+    }
+    contents
+}
+
 /// Reads these bytes in every way that a file can be read.
 #[cfg(fuzzing)]
 pub(super) fn fuzz(bytes: &[u8]) {
@@ -391,9 +406,8 @@ pub(super) fn fuzz(bytes: &[u8]) {
         let path = Path::new(name);
         drop(in_outline(&syntax::lossy(bytes.to_vec())));
         for tool in [ToolName::Terraform, ToolName::Tofu] {
-            if let Ok(contents) = contents_of(path, bytes.to_vec(), tool) {
-                drop(Rules::of_file(path, contents, &mut Vec::new()));
-            }
+            let contents = contents_of(path, bytes.to_vec(), tool);
+            drop(Rules::of_file(path, contents, &mut Vec::new()));
         }
     }
 }

@@ -112,6 +112,13 @@ impl TestDatastore {
         Self::of(Config { limits, ..Config::of(Storage::Memory) }).await
     }
 
+    /// One in memory that takes no larger uploads of this kind.
+    pub async fn with_max_size(kind: &str, bytes: u64) -> Self {
+        let mut limits = Limits::default();
+        limits.sizes.set(kind.parse().unwrap(), bytes);
+        Self::limited(limits).await
+    }
+
     /// One in a directory that goes away with it, with limits of its own.
     pub async fn temporary_limited(limits: Limits) -> Self {
         let directory = TempDir::new().unwrap();

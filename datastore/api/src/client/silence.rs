@@ -1,6 +1,5 @@
 //! How long a datastore is silent: counted over all tries of a call, and over the calls after it.
 
-use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,13 +40,7 @@ impl fmt::Display for Notice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Retry { error, pause } => {
-                write!(f, "{error}")?;
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    write!(f, ": {error}")?;
-                    cause = error.source();
-                }
-                write!(f, "; trying again in {}", seconds(*pause))
+                write!(f, "{error}; trying again in {}", seconds(*pause))
             }
             Self::Waiting { call, silent, limit } => {
                 let (silent, limit) = (seconds(*silent), seconds(*limit));

@@ -7,11 +7,12 @@ use bytes::{Bytes, BytesMut};
 use fs_err::tokio as fs;
 use futures::TryStreamExt as _;
 use reqwest::header::CONTENT_LENGTH;
-use reqwest::{Body, Response};
+use reqwest::{Body, Response, StatusCode};
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
 pub(super) use super::silence::Progress;
+use super::transport::transport;
 use super::{Client, ClientError};
 use crate::digest::{Hasher, Sha256};
 
@@ -55,6 +56,20 @@ impl Upload {
     /// The digest of what is stored.
     pub fn sha256(&self) -> Sha256 {
         self.sha256
+    }
+
+    /// The error, with the size of what was refused for being too large.
+    pub(super) fn sized(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Refused { call, status, message, retry_after, sender }
+                if status == StatusCode::PAYLOAD_TOO_LARGE =>
+            {
+                let separator = if message.is_empty() { "" } else { ": " };
+                let message = format!("the file has {} bytes{separator}{message}", self.len);
+                ClientError::Refused { call, status, message, retry_after, sender }
+            }
+            error => error,
+        }
     }
 
     pub(super) async fn attach(
@@ -115,10 +130,7 @@ impl Download {
     pub async fn piece(&mut self) -> Result<Option<Bytes>, ClientError> {
         let (silence, round) = (&self.client.0.silence, Instant::now());
         let next = silence.limit(&self.call, &self.progress, self.response.chunk()).await?;
-        let next = next.map_err(|error| ClientError::Transport {
-            call: self.call.clone(),
-            source: error.without_url(),
-        })?;
+        let next = next.map_err(|error| transport(self.call.clone(), error))?;
         match &next {
             Some(piece) => {
                 self.hasher.update(piece);

@@ -1,0 +1,120 @@
+//! Why the code could not be had.
+
+use reqwest::StatusCode;
+
+use super::datastore::datastore_kind;
+use super::{Failure, Kind, of_disk};
+use crate::checkout::CheckoutError;
+
+impl From<&CheckoutError> for Failure {
+    fn from(error: &CheckoutError) -> Self {
+        let kind = match error {
+            CheckoutError::NotADirectory { .. }
+            | CheckoutError::NotOurs(_)
+            | CheckoutError::Busy(_)
+            | CheckoutError::StateInTheWay { .. }
+            | CheckoutError::NoSuchPath { .. }
+            | CheckoutError::Outside { .. }
+            | CheckoutError::NoSuchRevision { .. }
+            | CheckoutError::NoSuchRepository { .. }
+            | CheckoutError::EmptySubmodule { .. }
+            | CheckoutError::OutdatedSubmodule { .. }
+            | CheckoutError::LfsPointer { .. } => Kind::Config,
+            CheckoutError::Credentials { .. } => Kind::Credentials,
+            CheckoutError::Network { .. } => Kind::Network,
+            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
+            CheckoutError::Datastore(cause) => datastore_kind(cause),
+            CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
+            CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
+        };
+        let failure = Self::new(kind, error);
+        match error {
+            CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
+                failure.next_step(&format!("{next}; --no-submodules plans without it"))
+            }
+            CheckoutError::Datastore(cause) if cause.status() == Some(StatusCode::FORBIDDEN) => failure
+                .next_step(
+                    "the repository is in another namespace than this service account: the datastore's \
+                     policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
+                ),
+            CheckoutError::Io(cause) => {
+                failure.next_step(of_disk(cause).unwrap_or(
+                    "name a directory that can be made or written by --work-dir, or leave it out",
+                ))
+            }
+            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
+                .next_step("have the controllers sync the repository again: they cut its bundles"),
+            CheckoutError::OutdatedSubmodule { .. } => failure.next_step(
+                "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
+            ),
+            CheckoutError::StateInTheWay { .. } => failure.next_step(
+                "move the state to a backend or another directory, or name another --work-dir",
+            ),
+            _ => match of_git(error) {
+                Some(next) => failure.next_step(&next),
+                None => failure,
+            },
+        }
+    }
+}
+
+/// What to do about a repository that git cannot fetch.
+fn of_git(error: &CheckoutError) -> Option<String> {
+    Some(match error {
+        CheckoutError::NoSuchRevision { revision, .. } if revision == "HEAD" => {
+            "the repository is empty, or its HEAD is a branch that does not exist: name a branch, a tag or a \
+             commit by --revision"
+                .to_owned()
+        }
+        CheckoutError::NoSuchRevision { url, .. } => format!(
+            "name a branch, a tag or a commit by --revision; `git ls-remote {url}` lists branches and tags"
+        ),
+        CheckoutError::NoSuchRepository { reason, .. } if reason.contains("dubious ownership") => {
+            "the repository belongs to another user: `git config --global --add safe.directory DIR` allows it"
+                .to_owned()
+        }
+        CheckoutError::NoSuchRepository { url, .. } => format!(
+            "correct the URL; if it is right, your credentials may not read it: try `git ls-remote {url}`"
+        ),
+        CheckoutError::Credentials { url, reason } => credentials(url, reason),
+        CheckoutError::Network { url, reason } => network(url, reason),
+        CheckoutError::Git { reason } if reason.contains("git cannot be started") => {
+            "install git, or name a directory as the source".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+fn credentials(url: &str, reason: &str) -> String {
+    if reason.contains("Host key verification failed") {
+        "add the host's key to known_hosts (`ssh-keyscan HOST`), after comparing it with the one that the host \
+         publishes"
+            .to_owned()
+    } else if url.starts_with("http") {
+        format!(
+            "give a user and a token in the URL or by a git credential helper; try `git ls-remote {url}`"
+        )
+    } else {
+        format!(
+            "give ssh a key that the host accepts (ssh-agent, ~/.ssh/config); try `git ls-remote {url}`"
+        )
+    }
+}
+
+fn network(url: &str, reason: &str) -> String {
+    let contains = |any: &[&str]| any.iter().any(|text| reason.contains(text));
+    let scp_like = !url.contains("://");
+    if contains(&["wrong version number", "unexpected TLS packet", "packet length too long"]) {
+        "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
+            .to_owned()
+    } else if contains(&["Could not resolve"]) {
+        "the host has no address: correct it in the URL, or see that names are resolved here"
+            .to_owned()
+    } else if contains(&["onnection refused", "Failed to connect"]) && scp_like {
+        "see that ssh runs on that host at port 22; another port needs a URL: ssh://USER@HOST:PORT/PATH".to_owned()
+    } else if contains(&["onnection refused", "Failed to connect"]) {
+        "see that the server runs at that host and port, then run again".to_owned()
+    } else {
+        format!("run again when the host can be reached; try `git ls-remote {url}`")
+    }
+}

@@ -1,0 +1,72 @@
+//! Why the datastore did not serve.
+
+use std::error::Error;
+
+use datastore_api::ClientError;
+use reqwest::StatusCode;
+
+use super::{Failure, Kind};
+
+impl Failure {
+    pub(super) fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
+        let failure = Self::new(datastore_kind(cause), error);
+        match next_step(failure.kind, cause) {
+            Some(next) => failure.next_step(next),
+            None => failure,
+        }
+    }
+}
+
+fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
+    Some(match (kind, cause) {
+        (Kind::Credentials, _) => {
+            "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in Burrito's pods: \
+             the mounted one)"
+        }
+        (Kind::Datastore, ClientError::Transport { reason, .. })
+            if reason.contains("InvalidContentType") =>
+        {
+            "that port does not speak TLS: if it speaks plain http, write http:// instead of https:// (in \
+             Burrito's pods: BURRITO_DATASTORE_TLS)"
+        }
+        (Kind::Datastore, ClientError::Transport { reason, .. })
+            if reason.contains("failed to lookup address") =>
+        {
+            "the host has no address: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] (in \
+             Burrito's pods: BURRITO_DATASTORE_HOSTNAME)"
+        }
+        (Kind::Datastore, _) => match cause.status() {
+            Some(StatusCode::INSUFFICIENT_STORAGE) => {
+                "free some space in the datastore's storage, or raise its quota, then run again"
+            }
+            Some(StatusCode::PRECONDITION_FAILED) => {
+                "another run stored this file with other contents under the same name and attempt; run again \
+                 under another --run, or without --attempt"
+            }
+            Some(StatusCode::PAYLOAD_TOO_LARGE) => {
+                "raise the limit: of a datastore `datastore serve --max-size KIND=SIZE`; of a proxy before it, \
+                 the limit of a request's body (nginx: client_max_body_size), then run again"
+            }
+            Some(StatusCode::NOT_FOUND) => {
+                "see that --datastore or PLANCHA_DATASTORE_URL (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME) is \
+                 a datastore's own URL, http://HOST[:PORT], and no page or proxy beside it"
+            }
+            _ => {
+                "see that the datastore runs at the URL of --datastore or PLANCHA_DATASTORE_URL (in Burrito's \
+                 pods: BURRITO_DATASTORE_HOSTNAME), and can be reached from here (GET /readyz), then run again"
+            }
+        },
+        _ => return None,
+    })
+}
+
+pub(super) fn datastore_kind(error: &ClientError) -> Kind {
+    match (error, error.status()) {
+        (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
+        (ClientError::Token { .. }, _) => Kind::Credentials,
+        (ClientError::Setup(_), _) => Kind::Config,
+        (ClientError::Digest { .. }, _) => Kind::Integrity,
+        (ClientError::File(_), _) => Kind::Unclassified,
+        _ => Kind::Datastore,
+    }
+}
