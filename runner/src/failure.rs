@@ -17,7 +17,7 @@ use crate::job::JobError;
 use crate::layer::{ClusterFault, LayerError};
 use crate::planned::PlannedError;
 use crate::process::Stop;
-use crate::release::{ErrorKind, ReleaseError};
+use crate::release::{COMMAND_LINE, ErrorKind, ReleaseError};
 use crate::report::Outcome;
 use crate::scratch::ScratchError;
 use crate::unsent::UploadError;
@@ -284,7 +284,11 @@ impl From<&JobError> for Failure {
 impl From<&VersionError> for Failure {
     fn from(error: &VersionError) -> Self {
         let kind = match error {
-            VersionError::Request { place, .. } if place.starts_with("--") => Kind::Usage,
+            VersionError::Request { place, .. }
+                if place.starts_with("--") || place == COMMAND_LINE =>
+            {
+                Kind::Usage
+            }
             _ => Kind::Config,
         };
         let failure = Self::new(kind, error);
@@ -295,6 +299,10 @@ impl From<&VersionError> for Failure {
                     "name a directory, or TOOL[@REQUEST] with terraform, tofu or terragrunt",
                 ),
             },
+            VersionError::Prerelease { .. } => failure.next_step(
+                "leave out what follows the dash (prereleases satisfy a constraint by their numbers alone), and \
+                 ask for a prerelease by --tool-version or a version file",
+            ),
             VersionError::Request { .. } => failure.next_step(
                 "write a version (1.9.8), a constraint (`~> 1.9`, `>= 1.5, != 1.5.3, < 2`) or a keyword \
                  (latest, latest-pre, latest-allowed, min-required, latest:REGEX, min:REGEX), and nothing \

@@ -26,7 +26,7 @@ mod tools;
 mod trust;
 mod unpack;
 
-pub(crate) use command::{install, mirror, print, resolve};
+pub(crate) use command::{COMMAND_LINE, install, mirror, print, resolve};
 pub(crate) use error::{ErrorKind, ReleaseError};
 pub(crate) use store::Lock;
 pub(crate) use tools::tools;
@@ -122,6 +122,7 @@ impl Releases {
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
         let mut tenv = environment.tenv.clone();
         remote::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
+        trust::check_keyrings(&args.keyring)?;
         let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
@@ -163,6 +164,9 @@ impl Releases {
 
     /// The version that will do.
     pub(crate) async fn choose(&self, wanted: &Wanted) -> Result<Choice, ReleaseError> {
+        if let Some([one, two]) = wanted.request.contradiction() {
+            return Err(ReleaseError::Conflict { tool: wanted.tool, one, two });
+        }
         let store = self.store(wanted.tool);
         let installed = || {
             let versions = store.versions();

@@ -188,6 +188,16 @@ pub enum VersionError {
         #[source]
         source: Malformed,
     },
+    /// The code requires a prerelease, which no tool accepts.
+    #[error(
+        "{place}: `{item}` names a prerelease, which terraform and tofu refuse in required_version"
+    )]
+    Prerelease {
+        /// The file and line.
+        place: String,
+        /// The part of the constraint.
+        item: String,
+    },
     /// A file does not parse.
     #[error("{}:{line}:{column}: {message}: `{}`", .path.display(), number::shown(.text))]
     Syntax {

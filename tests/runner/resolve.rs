@@ -411,7 +411,7 @@ fn wrong_words_are_usage_errors() {
     }
     for request in ["terraform@one", "terraform@1.5.7-"] {
         let ended = case.run(&["resolve", request]);
-        assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+        assert_eq!((ended.code, ended.stdout.as_str()), (64, ""), "{ended:?}");
     }
 }
 

@@ -320,3 +320,73 @@ async fn an_upload_that_is_too_large_is_named_with_its_size_and_the_setting() {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
 }
+
+#[test]
+fn constraints_that_conflict_are_named_without_any_list_of_versions() {
+    let case = Case::new();
+    case.sandbox.write("a.tf", "terraform {\n  required_version = \">= 1.9\"\n}\n");
+    case.sandbox.write("b.tf", "terraform {\n  required_version = \"< 1.5\"\n}\n");
+    for more in [&["--releases-url", "http://127.0.0.1:1"][..], &["--offline"]] {
+        let mut command = case.sandbox.command(&[&["resolve"][..], more].concat());
+        let ended = Ended::from(command.env_remove("PLANCHA_OFFLINE").output().unwrap());
+        assert_eq!(ended.code, 8, "{ended:?}");
+        for words in ["these conflict: ", ">= 1.9 (", "/a.tf:2)", "< 1.5 (", "/b.tf:2)"] {
+            assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+        }
+        assert!(!ended.stderr.contains("127.0.0.1:1"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_prerelease_that_no_tool_accepts_in_the_code_is_refused() {
+    let sandbox = Sandbox::new(RUNNER);
+    for item in [">= 1.11.4-rc1", "= 1.11.4-rc1", "!= 1.2.0-rc1", "~> 1.0.0-alpha", ">= 1.0-"] {
+        let code = format!("terraform {{\n  required_version = \"> 0.1, {item}\"\n}}\n");
+        sandbox.write("main.tf", &code);
+        for words in [&["resolve"][..], &["plan"]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 8, "{item}: {ended:?}");
+            let says =
+                format!("main.tf:2: `{item}` names a prerelease, which terraform and tofu refuse");
+            assert!(ended.stderr.contains(&says), "{ended:?}");
+            assert!(ended.stderr.contains("next: leave out what follows the dash"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_usage_on_the_command_line_and_configuration_elsewhere() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", "");
+    for text in ["abc", ">= 1.0-", "1.5.7-"] {
+        let request = format!("terraform@{text}");
+        for words in [&["resolve", &request][..], &["plan", "--tool-version", text]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains("not a version request"), "{ended:?}");
+        }
+        sandbox.write(".terraform-version", text);
+        for words in [&["resolve"][..], &["plan"]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 8, "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains(".terraform-version: not a version"), "{ended:?}");
+        }
+        std::fs::remove_file(sandbox.work().join(".terraform-version")).unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_keyring_is_refused_although_nothing_is_downloaded() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write("junk.asc", "not a key");
+    for (keyring, says) in
+        [("missing.asc", "missing.asc"), ("junk.asc", "holds no OpenPGP public key")]
+    {
+        for words in [&["plan"][..], &["resolve"]] {
+            let ended = sandbox.run(&[words, &["--keyring", keyring]].concat());
+            assert_eq!(ended.code, 8, "{keyring}: {ended:?}");
+            assert!(ended.stderr.contains(says), "{keyring}: {ended:?}");
+        }
+    }
+    assert_eq!(sandbox.calls(), Vec::<String>::new());
+}

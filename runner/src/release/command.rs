@@ -31,6 +31,9 @@ struct Dropped<'a> {
     versions: Vec<&'a Version>,
 }
 
+/// Who asks for the version behind `TOOL@`.
+pub(crate) const COMMAND_LINE: &str = "the command line";
+
 /// Prints the version that will do.
 pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Result<(), Failure> {
     let (_, choice) = choose_target(&args.target, &args.tools, environment).await?;
@@ -124,7 +127,7 @@ async fn choose(
     tools: &ToolArgs,
     environment: &Environment,
 ) -> Result<(Releases, Choice), Failure> {
-    let request = request.map(|request| (request, "the command line"));
+    let request = request.map(|request| (request, COMMAND_LINE));
     let wanted = version::wanted(tool, request, dir, &environment.surroundings)
         .map_err(|error| Failure::from(&error))?;
     let chosen = async {

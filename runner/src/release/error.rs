@@ -42,6 +42,9 @@ pub(crate) enum ReleaseError {
         /// Its address, and of when it is.
         list: String,
     },
+    /// No version can ever do.
+    #[error("no version of {tool} can satisfy all that is asked for: these conflict: {one}; {two}")]
+    Conflict { tool: ToolName, one: String, two: String },
     /// The version exists, but one of its files does not.
     #[error(
         "{tool} {version} is published, but {url} does not exist: an incomplete mirror, or a release still being uploaded"
@@ -235,6 +238,7 @@ impl ReleaseError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::NoSuchVersion { .. } | Self::NoSuchFile { .. } => ErrorKind::Config,
+            Self::Conflict { .. } => ErrorKind::Config,
             Self::NoBuild { .. } | Self::NotFound(_) => ErrorKind::Config,
             Self::NoSums { .. } => ErrorKind::Integrity,
             Self::Refused { status: 401 | 403, .. } => ErrorKind::Credentials,
@@ -268,6 +272,9 @@ impl ReleaseError {
     pub(crate) fn next(&self) -> &'static str {
         match self {
             Self::NoSuchVersion { refusing, .. } if !refusing.is_empty() => {
+                "change one of these constraints, or ask for a version with --tool-version"
+            }
+            Self::Conflict { .. } => {
                 "change one of these constraints, or ask for a version with --tool-version"
             }
             Self::NoSuchVersion { .. } => {

@@ -4,7 +4,7 @@
 //! fingerprints, fetched once and kept: from the mirror if it has them, else from their makers.
 //! Keyrings of the user count for every tool.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
@@ -50,6 +50,16 @@ pub(super) fn pin(tool: ToolName) -> Option<Pin> {
             url: "https://gruntwork.io/.well-known/pgp-key.txt",
         }),
     }
+}
+
+/// Reads the user's keyrings: one that is missing or holds no key is an error before it is needed.
+pub(super) fn check_keyrings(paths: &[PathBuf]) -> Result<(), ReleaseError> {
+    paths.iter().try_for_each(|path| read_keyring(path).map(drop))
+}
+
+fn read_keyring(path: &Path) -> Result<Keys, ReleaseError> {
+    let bytes = fs::read(path).map_err(ReleaseError::Unreadable)?;
+    Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path: path.to_owned(), source })
 }
 
 impl Releases {
@@ -133,8 +143,7 @@ impl Releases {
             .into_iter()
             .partition(|key| key.starts_with("http://") || key.starts_with("https://"));
         for path in self.args.keyring.iter().cloned().chain(paths.into_iter().map(PathBuf::from)) {
-            let bytes = fs::read(&path).map_err(ReleaseError::Unreadable)?;
-            keys.add(Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path, source })?);
+            keys.add(read_keyring(&path)?);
         }
         for url in urls {
             let bytes = self.http.get(url, MAX_SIGNATURE).await?;

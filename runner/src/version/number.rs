@@ -301,6 +301,30 @@ impl Constraint {
         self.items.is_empty()
     }
 
+    /// The first item that names a prerelease.
+    pub(super) fn prerelease(&self) -> Option<&str> {
+        let item = self.items.iter().find(|item| item.version.is_prerelease())?;
+        Some(&item.text)
+    }
+
+    /// Whether nothing follows the last dash of an item.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.items.iter().any(|item| item.version.is_cut_off())
+    }
+
+    /// Two items, with their places, that no version satisfies together. `None`: there are none, or a
+    /// prerelease is named, so that this is not as simple.
+    pub fn contradiction(&self) -> Option<[String; 2]> {
+        if self.prerelease().is_some() {
+            return None;
+        }
+        let pairs = self.items.iter().enumerate();
+        let mut pairs =
+            pairs.flat_map(|(i, one)| self.items[..i].iter().map(move |two| (two, one)));
+        let (one, two) = pairs.find(|(one, two)| one.contradicts(two))?;
+        Some([one.shown(), two.shown()])
+    }
+
     /// Adds the items of another one.
     pub fn and(&mut self, other: Self) {
         self.items.extend(other.items);
@@ -327,10 +351,7 @@ impl Constraint {
             return Some("a prerelease".to_owned());
         }
         let item = self.items.iter().find(|item| !item.allows(version))?;
-        Some(match &item.place {
-            Some(place) => format!("{} ({place})", item.text),
-            None => item.text.clone(),
-        })
+        Some(item.shown())
     }
 
     /// Where nothing but `!=` is asked, a prerelease is not.
@@ -341,6 +362,62 @@ impl Constraint {
 }
 
 impl Item {
+    /// With its place.
+    fn shown(&self) -> String {
+        match &self.place {
+            Some(place) => format!("{} ({place})", self.text),
+            None => self.text.clone(),
+        }
+    }
+
+    /// Whether no version satisfies both, where neither names a prerelease.
+    fn contradicts(&self, other: &Self) -> bool {
+        let pairs = [(self, other), (other, self)];
+        let differs = |(one, two): &(&Self, &Self)| {
+            one.operator == Operator::Equal
+                && two.operator == Operator::NotEqual
+                && one.version == two.version
+        };
+        let parted = |(one, two): &(&Self, &Self)| match (one.lowest(), two.highest()) {
+            (Some((low, with_low)), Some((high, with_high))) => {
+                match compare_segments(&low, &high) {
+                    Ordering::Greater => true,
+                    Ordering::Equal => !(with_low && with_high),
+                    Ordering::Less => false,
+                }
+            }
+            _ => false,
+        };
+        pairs.iter().any(differs) || pairs.iter().any(parted)
+    }
+
+    /// The lower end of what it allows, and whether that itself is allowed. `None`: there is none.
+    fn lowest(&self) -> Option<(Vec<i64>, bool)> {
+        let with = match self.operator {
+            Operator::Equal | Operator::GreaterOrEqual | Operator::Pessimistic => true,
+            Operator::Greater => false,
+            Operator::NotEqual | Operator::Less | Operator::LessOrEqual => return None,
+        };
+        Some((self.version.segments.clone(), with))
+    }
+
+    /// The upper end of it.
+    fn highest(&self) -> Option<(Vec<i64>, bool)> {
+        let segments = self.version.segments.clone();
+        match self.operator {
+            Operator::Equal | Operator::LessOrEqual => Some((segments, true)),
+            Operator::Less => Some((segments, false)),
+            Operator::Pessimistic => {
+                // The last segment that is fixed; `~> 1` has none, and no upper end.
+                let fixed = self.version.written.checked_sub(2)?;
+                let mut next = segments.get(..=fixed)?.to_vec();
+                next[fixed] = next[fixed].checked_add(1)?;
+                Some((next, false))
+            }
+            Operator::NotEqual | Operator::Greater | Operator::GreaterOrEqual => None,
+        }
+    }
+
     fn allows(&self, version: &Version) -> bool {
         let bound = &self.version;
         let order = version.compare(bound);

@@ -67,7 +67,8 @@ impl FromStr for Request {
                 return Ok(Self::Exact(version));
             }
         }
-        let constraint = text.parse().map_err(|_| Malformed::new(text, EXPECTED))?;
+        let constraint = text.parse::<Constraint>().ok().filter(|parsed| !parsed.is_cut_off());
+        let constraint = constraint.ok_or_else(|| Malformed::new(text, EXPECTED))?;
         Ok(Self::Highest(Requirement { constraint, tofu_1_12: None }))
     }
 }
@@ -134,6 +135,17 @@ impl Request {
             }
         }
         refusing
+    }
+
+    /// Two constraints, with their places, that no version satisfies together, as far as they alone show it.
+    pub fn contradiction(&self) -> Option<[String; 2]> {
+        let (Self::Highest(requirement) | Self::Lowest(requirement)) = self else { return None };
+        let found = requirement.constraint.contradiction()?;
+        match &requirement.tofu_1_12 {
+            // Versions of the other kind may do.
+            Some(newer) if newer.contradiction().is_none() => None,
+            _ => Some(found),
+        }
     }
 
     /// Whether `candidate` is better than `other`, if both will do.

@@ -207,6 +207,11 @@ impl Rules {
                 Ok(constraint) => constraint.found_in(&place),
                 Err(source) => return Err(VersionError::Request { place, source }),
             };
+            if kind == Kind::RequiredVersion
+                && let Some(item) = constraint.prerelease()
+            {
+                return Err(VersionError::Prerelease { place, item: item.to_owned() });
+            }
             why.push(Reason::new(place, format!("{} {constraint}", kind.needle())));
             rules.needs_1_12 |= kind == Kind::CompatibleWith;
             if tofu_file || kind == Kind::CompatibleWith {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use super::file::{self, VersionFile};
-use super::number::Constraint;
+use super::number::{Constraint, Malformed};
 use super::request::Requirement;
 use super::{Reason, Surroundings, ToolName, VersionError, required, syntax};
 
@@ -186,7 +186,10 @@ impl<'a> Search<'a> {
         };
         let Some((text, place)) = found else { return Ok(None) };
         self.why.push(Reason::new(&place, format!("always {text}")));
-        let constraint = text.parse::<Constraint>();
+        let constraint = text.parse::<Constraint>().and_then(|constraint| {
+            let malformed = || Malformed::new(&text, "version constraint");
+            if constraint.is_cut_off() { Err(malformed()) } else { Ok(constraint) }
+        });
         match constraint {
             Ok(constraint) => Ok(Some((constraint.found_in(&place), place))),
             Err(source) => Err(VersionError::Request { place, source }),

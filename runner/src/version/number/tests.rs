@@ -363,3 +363,59 @@ fn a_version_is_never_shown_so_long_that_it_could_not_be_read_back() {
         assert!(shown.iter().all(|shown| shown.parse::<Version>().is_ok()), "{shown:?}");
     }
 }
+
+#[test]
+fn constraints_contradict_each_other_where_no_version_can_satisfy_both() {
+    for (text, pair) in [
+        (">= 1.9, < 1.5", Some([">= 1.9", "< 1.5"])),
+        ("~> 1.5.0, >= 1.9", Some(["~> 1.5.0", ">= 1.9"])),
+        ("~> 1.2, 2.0.0", Some(["~> 1.2", "2.0.0"])),
+        ("= 1.5.0, != 1.5", Some(["= 1.5.0", "!= 1.5"])),
+        ("> 1.5.0, <= 1.5.0", Some(["> 1.5.0", "<= 1.5.0"])),
+        ("= 1.5.0, 1.5.1", Some(["= 1.5.0", "1.5.1"])),
+        (">= 1.0, < 3, > 4", Some(["< 3", "> 4"])),
+        (">= 1.5.0, <= 1.5.0", None),
+        // A version of four segments would do.
+        ("> 1.5.0, < 1.5.1", None),
+        ("~> 1, >= 7", None),
+        ("~> 1.2.3, ~> 1.2", None),
+        (">= 2.0.0-beta1, < 2.0.0", None),
+        ("", None),
+    ] {
+        let constraint = text.parse::<Constraint>().unwrap_or_default();
+        let pair = pair.map(|pair| pair.map(str::to_owned));
+        assert_eq!(constraint.contradiction(), pair, "{text}");
+    }
+}
+
+#[test]
+fn what_contradicts_allows_no_version() {
+    let numbers = ["1", "1.5", "1.5.0", "1.5.1", "1.6", "2.0", "1.5.0.1"];
+    let items = ["=", "!=", ">", ">=", "<", "<=", "~>"]
+        .into_iter()
+        .flat_map(|operator| numbers.into_iter().map(move |number| format!("{operator} {number}")));
+    let items = items.collect::<Vec<_>>();
+    let versions = ["0.9.0", "1.0.0", "1.4.9", "1.5.0-rc1", "1.5.0", "1.5.0.1", "1.5.0.2", "1.5.1"]
+        .into_iter()
+        .chain([
+            "1.5.2",
+            "1.5.9",
+            "1.6.0-beta1",
+            "1.6.0",
+            "1.9.0",
+            "2.0.0-rc1",
+            "2.0.0",
+            "2.1.0",
+            "9.0.0",
+        ]);
+    let versions = versions.map(version).collect::<Vec<_>>();
+    for one in &items {
+        for two in &items {
+            let both = format!("{one}, {two}").parse::<Constraint>().unwrap();
+            if both.contradiction().is_some() {
+                let allowed = versions.iter().find(|version| both.allows(version));
+                assert!(allowed.is_none(), "{both}: {allowed:?}");
+            }
+        }
+    }
+}
