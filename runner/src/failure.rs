@@ -186,9 +186,18 @@ impl From<&RunError> for Failure {
 impl From<&UploadError> for Failure {
     fn from(error: &UploadError) -> Self {
         match error {
-            UploadError::Directory { .. } | UploadError::Client(_) => {
-                Self::new(Kind::Config, error)
-            }
+            UploadError::Client(_) => Self::new(Kind::Config, error),
+            UploadError::Missing(_) => Self::new(Kind::Config, error).next_step(
+                "either all of it was sent, which removes it, or it is another: name the directory of the \
+                 printed command",
+            ),
+            UploadError::Directory { .. } => Self::new(Kind::Config, error).next_step(
+                "name the directory of an attempt, as in the printed command; it holds applied.json",
+            ),
+            UploadError::Damaged { .. } => Self::new(Kind::Integrity, error).next_step(
+                "nothing was sent; remove that file if you can do without it (not applied.json), and run \
+                 the same command again",
+            ),
             UploadError::Usage(_) => Self::new(Kind::Usage, error),
             UploadError::Datastore(cause) => Self {
                 next: Some(
@@ -196,7 +205,7 @@ impl From<&UploadError> for Failure {
                 ),
                 ..Self::of_datastore(cause, error)
             },
-            UploadError::Others { .. } => Self::new(Kind::Datastore, error).next_step(
+            UploadError::Others { .. } => Self::new(Kind::Integrity, error).next_step(
                 "nothing was replaced; compare the files, and delete the directory if you do not \
                  need them",
             ),

@@ -6,42 +6,31 @@
 //! runner that is killed in between leaves the record, too. That of a failed run holds the name of its attempt
 //! (`attempt.json`), and is made only if something could not be stored.
 
-use std::io::{self, Write as _};
+mod send;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use datastore_api::client::{Condition, Token, Upload};
-use datastore_api::{Attempt, Client, ClientError, File, InvalidName, PlanFormat, RunKey};
+use datastore_api::client::Token;
+use datastore_api::digest::Hasher;
+use datastore_api::{Attempt, Client, File, InvalidName, PlanFormat, RunKey, Sha256};
 use fs_err as fs;
-use reqwest::StatusCode;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use send::{UploadError, send, upload};
+
 use crate::artifacts::{APPLIED, other};
-use crate::config::{Environment, UploadArgs};
-use crate::job;
 use crate::process::private_file;
 use crate::record::Record;
 use crate::scratch::Scratch;
 
+/// The digests of the files, as `sha256sum` prints them; of a name the last line counts.
+const SUMS: &str = "SHA256SUMS";
 /// The directory in the scratch directory.
 const IN_SCRATCH: &str = "unsent";
-
-/// `runner upload` did not send everything.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UploadError {
-    #[error("{} holds nothing that was not sent: {reason}", .dir.display())]
-    Directory { dir: PathBuf, reason: String },
-    #[error("{0}")]
-    Usage(String),
-    #[error("{0}")]
-    Client(String),
-    #[error("the datastore")]
-    Datastore(#[from] ClientError),
-    #[error("the datastore already holds another {}; the files stay in {}", .files.join(", "), .dir.display())]
-    Others { dir: PathBuf, files: Vec<&'static str> },
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
 
 /// The directory of one attempt.
 #[derive(Debug)]
@@ -127,13 +116,32 @@ impl Unsent {
 
     /// Keeps a file.
     pub(crate) fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        private_file(&self.dir.join(name))?.write_all(bytes)
+        self.copy(name, bytes)
     }
 
     /// Keeps a copy of a file.
     pub(crate) fn keep_file(&self, name: &str, from: &Path) -> io::Result<()> {
+        self.copy(name, fs::File::open(from)?)
+    }
+
+    /// Writes a file, and then its digest.
+    fn copy(&self, name: &str, mut from: impl Read) -> io::Result<()> {
         let mut to = private_file(&self.dir.join(name))?;
-        io::copy(&mut fs::File::open(from)?, &mut to).map(drop)
+        let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => {
+                    hasher.update(&piece[..count]);
+                    to.write_all(&piece[..count])?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut options = fs::OpenOptions::new();
+        let mut sums = options.append(true).create(true).mode(0o600).open(self.dir.join(SUMS))?;
+        writeln!(sums, "{}  {name}", hasher.finish())
     }
 
     /// Lets it outlive the run.
@@ -145,7 +153,7 @@ impl Unsent {
 
     /// All was stored: removes it.
     pub(crate) fn remove(self) -> io::Result<()> {
-        remove(&self.dir)
+        remove(&self.dir).map(drop)
     }
 
     /// The command that sends it, for a shell.
@@ -187,74 +195,6 @@ pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, 
     attempts.filter_map(read).collect()
 }
 
-/// Sends what an apply could not store.
-pub(crate) async fn upload(
-    args: &UploadArgs,
-    environment: &Environment,
-) -> Result<(), UploadError> {
-    let client = job::datastore(&args.datastore, args.ca_file.as_deref(), environment);
-    let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
-    let client = client.ok_or_else(|| {
-        UploadError::Usage(
-            "there is no datastore to send it to: name one by --datastore".to_owned(),
-        )
-    })?;
-    let run = send(&client, &args.dir).await?;
-    tracing::info!("everything of {run} is stored; {} is removed", args.dir.display());
-    Ok(())
-}
-
-/// Sends a directory: the record of the apply first. It replaces nothing, and removes what was sent.
-pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadError> {
-    let (run, attempt, record) = owner(dir)?;
-    let records = client.attempts_unless_burritos(&run).await?.is_some();
-    if let Some(record) = record.filter(|_| records) {
-        record.store(client, &run, attempt).await?;
-        record.store_for_plan(client, &run).await?;
-    }
-    let mut others = Vec::new();
-    for (name, file) in files().into_iter().filter(|(name, _)| records || *name != REPORT) {
-        let path = dir.join(name);
-        if !path.exists() {
-            continue;
-        }
-        let upload = Upload::file(&path).await?;
-        match client.put_file(&run, attempt, &file, &upload, Condition::Create).await {
-            Ok(()) => fs::remove_file(path)?,
-            Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {
-                others.push(name);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if !others.is_empty() {
-        return Err(UploadError::Others { dir: dir.to_owned(), files: others });
-    }
-    remove(dir)?;
-    Ok(run)
-}
-
-/// The attempt whose files a directory holds, and the record of its apply, unless it failed.
-fn owner(dir: &Path) -> Result<(RunKey, Attempt, Option<Record>), UploadError> {
-    let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
-    let named = |name: &str, reason: &dyn std::fmt::Display| unusable(format!("{name}: {reason}"));
-    match fs::read(dir.join(APPLIED)) {
-        Ok(json) => {
-            let record = Record::parse(&json).map_err(|reason| named(APPLIED, &reason))?;
-            let run = record.run_key().map_err(|error| named(APPLIED, &error))?;
-            Ok((run, record.attempt, Some(record)))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let json = fs::read(dir.join(FAILED)).map_err(|error| unusable(error.to_string()))?;
-            let failed = serde_json::from_slice::<FailedAttempt>(&json);
-            let failed = failed.map_err(|error| named(FAILED, &error))?;
-            let run = failed.run_key().map_err(|error| named(FAILED, &error))?;
-            Ok((run, failed.attempt, None))
-        }
-        Err(error) => Err(unusable(error.to_string())),
-    }
-}
-
 const REPORT: &str = "run.json";
 /// Names the attempt that failed.
 const FAILED: &str = "attempt.json";
@@ -286,13 +226,22 @@ fn builder() -> std::fs::DirBuilder {
     builder
 }
 
-/// Removes a directory, and those above it that are ours and empty by then.
-fn remove(dir: &Path) -> io::Result<()> {
-    for name in files().map(|(name, _)| name).into_iter().chain([APPLIED, FAILED]) {
+/// Removes what is ours in a directory, and then it and those above it that are ours and empty by then. Returns
+/// the names of other files in it, which stay.
+fn remove(dir: &Path) -> io::Result<Vec<String>> {
+    for name in files().map(|(name, _)| name).into_iter().chain([APPLIED, FAILED, SUMS]) {
         match fs::remove_file(dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+    }
+    let mut foreign = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        foreign.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    if !foreign.is_empty() {
+        foreign.sort();
+        return Ok(foreign);
     }
     fs::remove_dir(dir)?;
     let named = dir.ancestors().nth(4).is_some_and(|root| root.ends_with("plancha/unsent"));
@@ -303,7 +252,17 @@ fn remove(dir: &Path) -> io::Result<()> {
             break;
         }
     }
-    Ok(())
+    Ok(foreign)
+}
+
+/// The digests that were written beside the files, by their names.
+fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
+    let text = fs::read_to_string(dir.join(SUMS)).unwrap_or_default();
+    let pairs = text.lines().filter_map(|line| {
+        let (sha256, name) = line.split_once("  ")?;
+        Some((name.to_owned(), sha256.parse().ok()?))
+    });
+    pairs.collect()
 }
 
 /// A word as a shell takes it.

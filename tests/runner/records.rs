@@ -130,7 +130,7 @@ async fn an_upload_replaces_nothing_and_can_be_repeated() {
     reqwest::Client::new().put(url).body("another log").send().await.unwrap();
     for _ in 0..2 {
         let ended = sandbox.run_with(&datastore.url, &upload);
-        assert_eq!(ended.code, 10, "{}", ended.stderr);
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
         assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
     }
     let stored = Stored::new(&datastore, "default", "x", "a");
@@ -143,6 +143,67 @@ async fn an_upload_replaces_nothing_and_can_be_repeated() {
         assert_eq!(sandbox.run_with(&datastore.url, args).code, code, "{args:?}");
     }
     assert_eq!(sandbox.run(&upload).code, 64, "no datastore is named");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_checks_its_files_first_and_says_what_becomes_of_each() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    let upload = || sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    let file = |name: &str| dir.join(name);
+    let stored = Stored::new(&datastore, "default", "x", "a");
+
+    // A truncated file: nothing is sent.
+    for name in ["run.log", "applied.json"] {
+        let whole = std::fs::read(file(name)).unwrap();
+        std::fs::write(file(name), &whole[..whole.len() / 2]).unwrap();
+        let ended = upload();
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("{name} is damaged: its sha256 is")), "{ended:?}");
+        assert!(ended.stderr.contains("nothing was sent"), "{ended:?}");
+        assert_eq!(stored.get("artifacts", "attempt=0&name=applied.json").await, None);
+        std::fs::write(file(name), whole).unwrap();
+    }
+
+    // Another record is stored, and the log is there already: the record stays, and says why.
+    let put = |route: &str, query: &str, body: Vec<u8>| {
+        let url = format!("{}api/{route}?namespace=default&layer=x&run=a&{query}", datastore.url);
+        reqwest::Client::new().put(url).body(body).send()
+    };
+    let (log, record) =
+        (std::fs::read(file("run.log")).unwrap(), std::fs::read(file("applied.json")).unwrap());
+    put("logs", "attempt=0", log).await.unwrap();
+    let name = "attempt=0&name=applied.json";
+    put("artifacts", name, b"{\"another\": 1}".to_vec()).await.unwrap();
+    for _ in 0..2 {
+        let ended = upload();
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        let says = "the datastore already holds another applied.json";
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("is removed"), "{}", ended.stderr);
+        assert_eq!(std::fs::read(file("applied.json")).unwrap(), record);
+    }
+    assert_eq!(stored.artifact("applied.json", 0).await, b"{\"another\": 1}");
+
+    // The same record, and a file of somebody else's.
+    put("artifacts", name, record).await.unwrap();
+    std::fs::write(file("notes.txt"), "mine").unwrap();
+    let ended = upload();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("applied.json: was stored already, with the same bytes"));
+    assert!(ended.stderr.contains("stays, for it also holds notes.txt"), "{}", ended.stderr);
+    let left = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["notes.txt"]);
+    let ended = upload();
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("is no directory of files that were not sent"), "{ended:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let ended = upload();
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("either all of it was sent, which removes it"), "{ended:?}");
 }
 
 /// A datastore that takes no upload and never says so.
