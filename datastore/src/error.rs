@@ -7,7 +7,7 @@ use std::error::Error;
 
 use axum::Json;
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
@@ -204,6 +204,9 @@ impl ApiError {
     }
 }
 
+/// Says to a client that the stored bytes of the object have changed: another try is in vain.
+const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
+
 /// Marks an answer about an object whose stored bytes have changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Damaged;
@@ -220,6 +223,7 @@ impl IntoResponse for ApiError {
         };
         if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
             response.extensions_mut().insert(Damaged);
+            response.headers_mut().insert(DAMAGED, HeaderValue::from_static("1"));
         }
         let headers = response.headers_mut();
         if let Cause::Range { size } = self.cause {

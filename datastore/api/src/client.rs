@@ -8,7 +8,10 @@
 //! A transfer that moves has no time limit. A datastore that is silent is given up after
 //! [`Settings::timeout`], counted over all tries.
 
+mod bundles;
 mod call;
+mod certificates;
+mod damage;
 mod records;
 mod sender;
 mod silence;
@@ -26,7 +29,9 @@ use reqwest::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use self::call::{Call, bundle_call, file_call};
+use self::call::{Call, file_call};
+use self::certificates::certificates;
+pub use self::damage::Digests;
 pub use self::records::Claimed;
 use self::sender::NOT_FOUND;
 pub use self::sender::Sender;
@@ -37,7 +42,7 @@ pub use self::transfer::{Download, Upload};
 use self::transfer::{Progress, refusal};
 use self::transport::transport;
 use crate::digest::Sha256;
-use crate::key::{Attempt, BundleKey, File, RunKey, Runs};
+use crate::key::{Attempt, File, RunKey, Runs};
 use crate::name::Name;
 
 /// Speaks to one datastore. Cloning is cheap; clones share their connections.
@@ -137,6 +142,14 @@ pub enum ClientError {
         /// Who has answered.
         sender: Sender,
     },
+    /// The datastore still has the object, but its bytes are not those that were stored.
+    #[error("{call}: the stored bytes are no longer those that were stored{}", .digests.shown())]
+    Damaged {
+        /// Method and URL.
+        call: String,
+        /// What is known of their digests.
+        digests: Digests,
+    },
     /// The datastore answered what is no answer to the question.
     #[error("{call}: the answer cannot be read: {reason}")]
     Answer {
@@ -180,6 +193,7 @@ impl ClientError {
             Self::Refused { status: StatusCode::NOT_FOUND, sender: Sender::Unknown, .. } => true,
             Self::Refused { status, .. } => is_transient(*status),
             Self::Silent { .. }
+            | Self::Damaged { .. }
             | Self::Answer { .. }
             | Self::Token { .. }
             | Self::File(_)
@@ -272,13 +286,37 @@ impl Client {
         file: &File,
         to: &Path,
     ) -> Result<Option<Sha256>, ClientError> {
-        self.save(&file_call(Method::GET, run, attempt, file), to).await
+        self.save(&file_call(Method::GET, run, attempt, file), None, to).await
     }
 
-    async fn save(&self, call: &Call, to: &Path) -> Result<Option<Sha256>, ClientError> {
+    /// The same of a file whose digest is `recorded` elsewhere: where the datastore breaks off, that tells a
+    /// damaged file from a lost connection.
+    pub async fn save_recorded_file(
+        &self,
+        run: &RunKey,
+        attempt: Option<Attempt>,
+        file: &File,
+        recorded: Option<Sha256>,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        self.save(&file_call(Method::GET, run, attempt, file), recorded, to).await
+    }
+
+    async fn save(
+        &self,
+        call: &Call,
+        recorded: Option<Sha256>,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
         let progress = Progress::default();
         self.retrying(async || match self.open_try(call, &progress).await? {
-            Some(download) => Ok(Some(download.save(to).await?)),
+            Some(download) => {
+                let expected = download.expected().or(recorded);
+                match download.save(to).await {
+                    Ok(sha256) => Ok(Some(sha256)),
+                    Err(error) => Err(self.broken_off(call, expected, error).await),
+                }
+            }
             None => Ok(None),
         })
         .await
@@ -294,30 +332,6 @@ impl Client {
         let mut query = vec![("namespace", namespace.to_string()), ("layer", layer.to_string())];
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
         self.get_json(&Call { method: Method::GET, path: "/api/runs", query }).await
-    }
-
-    /// Stores the bundle of a commit.
-    pub async fn put_bundle(&self, key: &BundleKey, upload: &Upload) -> Result<(), ClientError> {
-        self.put(&bundle_call(Method::PUT, key), upload, Condition::Replace).await
-    }
-
-    /// Begins to read a bundle. `None`: no such bundle.
-    pub async fn get_bundle(&self, key: &BundleKey) -> Result<Option<Download>, ClientError> {
-        self.get(&bundle_call(Method::GET, key)).await
-    }
-
-    /// Reads a bundle into a new file of mode 0600. `None`: no such bundle, and no file made.
-    pub async fn save_bundle(
-        &self,
-        key: &BundleKey,
-        to: &Path,
-    ) -> Result<Option<Sha256>, ClientError> {
-        self.save(&bundle_call(Method::GET, key), to).await
-    }
-
-    /// Whether there is such a bundle.
-    pub async fn has_bundle(&self, key: &BundleKey) -> Result<bool, ClientError> {
-        Ok(self.get(&bundle_call(Method::HEAD, key)).await?.is_some())
     }
 
     async fn put(
@@ -451,6 +465,9 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
+        if response.headers().contains_key(damage::HEADER) {
+            return Err(self.damaged(call).await);
+        }
         let mut sender = Sender::of(&response);
         let retry_after = response
             .headers()
@@ -478,14 +495,4 @@ fn is_transient(status: StatusCode) -> bool {
 
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
-}
-
-fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, ClientError> {
-    let pem = fs_err::read(file)?;
-    let refused = |reason: &str| ClientError::Setup(format!("{}: {reason}", file.display()));
-    match reqwest::Certificate::from_pem_bundle(&pem) {
-        Ok(certificates) if certificates.is_empty() => Err(refused("no certificate in PEM")),
-        Ok(certificates) => Ok(certificates),
-        Err(_) => Err(refused("not a certificate in PEM")),
-    }
 }

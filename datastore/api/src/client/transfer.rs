@@ -120,6 +120,16 @@ impl Download {
         Ok(Self { client, call, response, progress, expected, hasher: Hasher::default() })
     }
 
+    /// The digest that it was announced with.
+    pub(super) fn expected(&self) -> Option<Sha256> {
+        self.expected
+    }
+
+    /// The same as a part of an object, whose bytes have another digest than the object.
+    pub(super) fn of_part(self) -> Self {
+        Self { expected: None, ..self }
+    }
+
     /// Its length in bytes, where it was announced.
     pub fn content_length(&self) -> Option<u64> {
         self.response.content_length()

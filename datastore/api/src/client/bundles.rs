@@ -1,0 +1,37 @@
+//! Bundles of repositories.
+
+use std::path::Path;
+
+use reqwest::Method;
+
+use super::call::bundle_call;
+use super::transfer::{Download, Upload};
+use super::{Client, ClientError, Condition};
+use crate::digest::Sha256;
+use crate::key::BundleKey;
+
+impl Client {
+    /// Stores the bundle of a commit.
+    pub async fn put_bundle(&self, key: &BundleKey, upload: &Upload) -> Result<(), ClientError> {
+        self.put(&bundle_call(Method::PUT, key), upload, Condition::Replace).await
+    }
+
+    /// Begins to read a bundle. `None`: no such bundle.
+    pub async fn get_bundle(&self, key: &BundleKey) -> Result<Option<Download>, ClientError> {
+        self.get(&bundle_call(Method::GET, key)).await
+    }
+
+    /// Reads a bundle into a new file of mode 0600. `None`: no such bundle, and no file made.
+    pub async fn save_bundle(
+        &self,
+        key: &BundleKey,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        self.save(&bundle_call(Method::GET, key), None, to).await
+    }
+
+    /// Whether there is such a bundle.
+    pub async fn has_bundle(&self, key: &BundleKey) -> Result<bool, ClientError> {
+        Ok(self.get(&bundle_call(Method::HEAD, key)).await?.is_some())
+    }
+}
