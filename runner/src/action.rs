@@ -25,6 +25,7 @@ use crate::job::{Action, Apply, Job};
 use crate::layer::{self, Annotations, LayerError};
 use crate::local_state::Initialized;
 use crate::plan::{PlanError, Summary};
+use crate::plan_file;
 use crate::planned::{self, Choice, PlannedError};
 use crate::process::{self, Ended, Log, Program, Signals, Sink, Stop, private_file};
 use crate::provider_mirror::{cli_config, own_files};
@@ -47,7 +48,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Release(#[from] ReleaseError),
     #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
-    Tool { tool: String, step: &'static str, code: i32, errors: Diagnostics },
+    Tool { tool: String, step: &'static str, code: i32, errors: Diagnostics, dir: PathBuf },
     #[error("{tool} {step} {end}")]
     Killed {
         tool: String,
@@ -199,7 +200,7 @@ impl Run<'_> {
         self.report.plan = plan;
         let mut ready = ready?;
         if let Some(basis) = basis {
-            self.compare(basis, &ready)?;
+            self.compare(from, basis, &ready)?;
         }
         self.apply(&mut ready, sum).await
     }
@@ -236,6 +237,9 @@ impl Run<'_> {
         let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
         let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
         env.push(("PATH".to_owned(), path));
+        if terragrunt.is_some() {
+            env.extend(self.environment.terragrunt_log.iter().cloned());
+        }
         Ok(Ready { workspace, installed, terragrunt, env, mirrored })
     }
 
@@ -347,8 +351,11 @@ impl Run<'_> {
             [PLAN_FILE, "plan.json", "plan.txt"].map(|name| self.scratch.join(name));
         drop(private_file(&bin)?);
         let options = &self.job.options;
+        let before = fs::metadata(self.log.path())?.len();
         self.step_past_mirror(ready, "plan", |tool| tool.plan(&bin, options)).await?;
+        self.find_mocks(ready, before)?;
         self.record_lock_file(ready).await?;
+        self.find_backend(ready, &bin);
         let tool = &ready.tool();
 
         let bin_file = (File::Plan(PlanFormat::Bin), Upload::file(&bin).await?);
@@ -378,7 +385,7 @@ impl Run<'_> {
         let stored = signals.within(last_words, self.store_plan(&bin_file, &rest, ahead)).await;
         stored.map_err(RunError::Stopped)??;
         if let Some(path) = &self.job.plan_file {
-            hand_out(&bin, path)?;
+            plan_file::hand_out(&bin, path, &self.report)?;
         }
         self.annotate(sha256).await?;
         tracing::info!("{}", self.next_command());
@@ -477,8 +484,12 @@ impl Run<'_> {
         let program = |tool: &Tool<'_>| {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
+        let before = fs::metadata(self.log.path())?.len();
         self.step_past_mirror(ready, "apply", program).await?;
         self.signals.dismiss_guard();
+        if !planned && let Err(error) = self.find_mocks(ready, before) {
+            tracing::warn!("whether mock outputs were used is not known: {error}");
+        }
         self.has_applied(sum).await
     }
 
@@ -519,7 +530,7 @@ impl Run<'_> {
         self.report.step(step, &ended);
         // Terragrunt, where it runs the tool.
         let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let judged = self.judge(&tool, step, &ended, before);
+        let judged = self.judge((&tool, &program.dir), step, &ended, before);
         let Some(cause) = ended.incomplete else { return judged };
         // A rendering of which a write failed has ended its tool.
         let is_cause = judged.is_ok() || matches!(sink, Sink::Kept(..));
@@ -534,10 +545,10 @@ impl Run<'_> {
         }
     }
 
-    /// `before` is the length of the log before the step.
+    /// `before` is the length of the log before the step, `dir` where the tool ran.
     fn judge(
         &mut self,
-        tool: &str,
+        (tool, dir): (&str, &Path),
         step: &'static str,
         ended: &Ended,
         before: u64,
@@ -563,7 +574,8 @@ impl Run<'_> {
             return Err(RunError::Stopped(signal));
         }
         let errors = Diagnostics::read(self.log.reader(before)?)?;
-        Err(RunError::Tool { tool, step, code: ended.code(), errors })
+        let (code, dir) = (ended.code(), dir.to_owned());
+        Err(RunError::Tool { tool, step, code, errors, dir })
     }
 }
 
@@ -639,17 +651,4 @@ fn no_provider(output: &str) -> bool {
     let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
     contains(&["Failed to query available provider packages", "Failed to install provider"])
         && !contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"])
-}
-
-/// Puts the plan where the caller wants it: 0600, whole or not at all.
-fn hand_out(plan: &Path, to: &Path) -> std::io::Result<()> {
-    // A link stays one.
-    let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
-    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new()
-        .prefix(".plancha-")
-        .tempfile_in(directory.unwrap_or(Path::new(".")))?;
-    std::io::copy(&mut fs::File::open(plan)?, &mut file)?;
-    file.persist(to)?;
-    Ok(())
 }

@@ -423,7 +423,10 @@ impl Artifacts {
         to: &Path,
     ) -> Result<Option<Sha256>, ClientError> {
         let run = self.sibling(&plan.run);
-        self.client.save_file(&run, plan.attempt, &File::Plan(PlanFormat::Bin), to).await
+        let recorded = plan.record.as_ref().and_then(|record| record.plan.as_ref());
+        let recorded = recorded.map(|recorded| recorded.sha256);
+        let file = File::Plan(PlanFormat::Bin);
+        self.client.save_recorded_file(&run, plan.attempt, &file, recorded, to).await
     }
 
     /// What a plan's own `run.json` says of it; `None` where there is none that can be read.

@@ -143,7 +143,17 @@ impl Backend {
             return Some(Self { kind: format!("state_store {kind}"), identity: BTreeMap::new() });
         }
         let kind = record["backend"]["type"].as_str().unwrap_or("local").to_owned();
-        let config = &record["backend"]["config"];
+        Some(Self::new(kind, &record["backend"]["config"], dir, workspace, variables))
+    }
+
+    /// A backend with these settings, of the module in `dir`.
+    pub(crate) fn new(
+        kind: String,
+        config: &Value,
+        dir: &Path,
+        workspace: &str,
+        variables: &Variables,
+    ) -> Self {
         let fields = FIELDS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, f)| f);
         let mut identity = BTreeMap::new();
         for field in fields {
@@ -170,7 +180,7 @@ impl Backend {
                 identity.insert(field.name.to_owned(), Value::String(text));
             }
         }
-        Some(Self { kind, identity })
+        Self { kind, identity }
     }
 
     /// Whether type and identity are the same, as far as both sides know them. An absolute path of a

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use datastore_api::Sha256;
 
-use crate::artifacts::StoredPlan;
 use crate::backend::Backend;
 use crate::checkout::Source;
 use crate::job::{Apply, Job};
 use crate::layer::Origin;
-use crate::report::{PlanRecord, ToolRecord};
+use crate::plan_file::Contents;
+use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::version::{Request, ToolName, Version};
 
 /// A tool, and the version of it that is asked for by what.
@@ -28,6 +28,8 @@ enum Chosen {
     ByLayer,
     /// By the caller.
     ByName,
+    /// By the caller, as a file of which nothing says that it belongs to this module.
+    ByFile,
     /// By Burrito's controllers.
     ByController,
 }
@@ -41,8 +43,13 @@ pub(crate) enum BasisError {
     Changed { plan: String, what: &'static str, theirs: String, ours: String },
     #[error("the plan {plan} was made by {theirs}, but {ours}")]
     Tool { plan: String, theirs: String, ours: String },
-    #[error("the run.json of the plan {plan} does not record its place and backend")]
+    #[error("the run.json of the plan {plan} does not record both its place and its backend")]
     Unrecorded { plan: String },
+    #[error(
+        "the plan {plan} was made with mock outputs, not with the real ones of {}",
+        .dependencies.join(", ")
+    )]
+    Mocks { plan: String, dependencies: Vec<String> },
 }
 
 /// What a plan was made of.
@@ -58,19 +65,23 @@ pub(crate) struct Basis {
 
 impl Basis {
     /// Compares what is known before the code is checked out: the place, and what the caller asks for.
-    /// `plan` is the stored one, `None` for a file.
+    /// `plan` is its name, `record` what its `run.json` or the record beside its file says.
     pub(crate) fn new(
         job: &Job,
         from: &Apply,
-        plan: Option<&StoredPlan>,
+        plan: String,
+        record: Option<PlanRecord>,
     ) -> Result<Self, BasisError> {
+        let place = record.as_ref().and_then(|record| record.place.as_ref());
+        let is_placed = job.place.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
             _ if job.pod => Chosen::ByController,
             Apply::Newest => Chosen::Newest,
+            // A stored plan is one of this layer. Any file can be named.
+            Apply::File(_) if !is_placed => Chosen::ByFile,
             _ if job.named.plan => Chosen::ByName,
             _ => Chosen::ByLayer,
         };
-        let record = plan.and_then(|plan| plan.record.clone());
         let recorded = record.as_ref().and_then(|record| record.revision.clone());
         // The plan is applied only if its digest is the annotation `plan-sum`, where there is one. So the
         // annotation beside it is this plan's.
@@ -79,9 +90,9 @@ impl Basis {
         let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
         let annotated = annotated.map(str::to_owned);
         let revision = if job.pod { annotated.or(recorded) } else { recorded.or(annotated) };
-        let plan = plan.map_or_else(|| "in the file".to_owned(), ToString::to_string);
         let basis = Self { plan, chosen, record, revision };
         basis.check_place(job)?;
+        basis.check_mocks(job)?;
         basis.check_tool(job)?;
         basis.check_named_revision(job)?;
         Ok(basis)
@@ -121,15 +132,67 @@ impl Basis {
         self.record.as_ref().filter(|record| record.place.is_some())
     }
 
+    /// What is recorded of the plan itself.
+    pub(crate) fn recorded_plan(&self) -> Option<&PlanReport> {
+        self.record.as_ref()?.plan.as_ref()
+    }
+
+    /// Whether the plan is a file, of which only the file itself can say where it belongs.
+    pub(crate) fn is_bare_file(&self) -> bool {
+        self.chosen == Chosen::ByFile && self.recorded().is_none()
+    }
+
+    /// Compares what a plan file without a record contains: `ours` are workspace and backend here, and
+    /// `difference` is that of the code.
+    pub(crate) fn check_contents(
+        &self,
+        contents: &Contents,
+        workspace: Option<&String>,
+        backend: Option<&Backend>,
+        difference: Option<(String, String)>,
+    ) -> Result<(), BasisError> {
+        if let (Some(theirs), Some(ours)) = (&contents.workspace, workspace)
+            && theirs != ours
+        {
+            return Err(self.elsewhere("workspace", theirs, ours));
+        }
+        if let (Some(theirs), Some(ours)) = (&contents.backend, backend)
+            && !theirs.agrees_with(ours)
+        {
+            return Err(self.elsewhere("backend", theirs, ours));
+        }
+        match difference {
+            Some((theirs, ours)) => Err(self.elsewhere("configuration", &theirs, &ours)),
+            None => Ok(()),
+        }
+    }
+
+    /// A plan with mock outputs describes nothing that will be.
+    fn check_mocks(&self, job: &Job) -> Result<(), BasisError> {
+        let Some(record) = self.record.as_ref().filter(|record| !record.mocks.is_empty()) else {
+            return Ok(());
+        };
+        let (plan, dependencies) = (self.plan.clone(), record.mocks.clone());
+        let error = BasisError::Mocks { plan, dependencies };
+        if job.allow_mocks {
+            tracing::warn!("{error}: applied all the same, as --allow-mocks says");
+            return Ok(());
+        }
+        Err(error)
+    }
+
     fn check_place(&self, job: &Job) -> Result<(), BasisError> {
         let Some(theirs) = self.recorded().and_then(|record| record.place.as_ref()) else {
             if self.chosen == Chosen::Newest {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
-            tracing::warn!(
-                "nothing records the place and the backend of the plan {}: they are not compared",
-                self.plan
-            );
+            // What a file contains is compared later.
+            if !self.is_bare_file() {
+                tracing::warn!(
+                    "nothing records the place and the backend of the plan {}: they are not compared",
+                    self.plan
+                );
+            }
             return Ok(());
         };
         if theirs.agrees_with(&job.place) {
@@ -216,6 +279,9 @@ impl Basis {
                 return Err(self.elsewhere("backend", theirs, ours));
             }
             (Some(_), Some(_)) => {}
+            (None, _) if self.chosen == Chosen::Newest => {
+                return Err(BasisError::Unrecorded { plan: self.plan.clone() });
+            }
             _ => tracing::warn!(
                 "the backend is not known, here or when the plan {} was made: it is not compared",
                 self.plan
@@ -232,6 +298,10 @@ impl Basis {
         match record.configuration_sha256 {
             Some(theirs) if theirs != configuration => {
                 let digest = |sha256: Sha256| format!("sha256 {sha256}");
+                if self.chosen == Chosen::ByFile {
+                    let (theirs, ours) = (digest(theirs), digest(configuration));
+                    return Err(self.elsewhere("configuration", &theirs, &ours));
+                }
                 self.changed("configuration", &digest(theirs), &digest(configuration))
             }
             _ => Ok(()),
@@ -254,7 +324,7 @@ impl Basis {
         let error = BasisError::Changed { plan: self.plan.clone(), what, theirs, ours };
         match self.chosen {
             Chosen::Newest | Chosen::ByLayer => Err(error),
-            Chosen::ByName | Chosen::ByController => {
+            Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
                 tracing::warn!("{error}");
                 Ok(())
             }

@@ -188,6 +188,9 @@ pub struct StartArgs {
     /// pointer
     #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
     pub no_submodules: bool,
+    /// Apply a plan although terragrunt has made it with mock outputs
+    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
+    pub allow_mocks: bool,
     /// Where artifacts are stored; the controllers say it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -223,6 +226,9 @@ pub struct ApplyArgs {
     /// Apply without a stored plan although this run has been applied before
     #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
     pub again: bool,
+    /// Apply a plan although terragrunt has made it with mock outputs
+    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
+    pub allow_mocks: bool,
 }
 
 /// `runner upload`
@@ -322,7 +328,7 @@ pub struct RunArgs {
     /// Where artifacts are stored.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
-    /// Without a datastore: write the plan here, or apply the one that lies here
+    /// Without a datastore: write the plan here and its record beside it (PATH.run.json), or apply it from here
     #[arg(long, value_name = "PATH", conflicts_with = "datastore")]
     pub plan_file: Option<PathBuf>,
     /// Write the outcome here, as JSON

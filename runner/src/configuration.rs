@@ -62,16 +62,22 @@ fn contents(path: &Path) -> io::Result<Option<Sha256>> {
 /// Whether the tool, or terragrunt, reads a file of this name by itself. Hidden files and backups of
 /// editors are passed over, as by the tools.
 fn is_configuration(name: &str) -> bool {
-    const ENDINGS: &[&str] =
-        &[".tf", ".tf.json", ".tofu", ".tofu.json", ".auto.tfvars", ".auto.tfvars.json"];
     let ends_in = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    let ignored = name.starts_with('.')
-        || name.ends_with('~')
-        || (name.starts_with('#') && name.ends_with('#'));
-    !ignored
-        && (ends_in(ENDINGS)
-            || matches!(name, "terraform.tfvars" | "terraform.tfvars.json")
-            || (name.starts_with("terragrunt") && ends_in(&[".hcl", ".hcl.json"])))
+    is_code(name)
+        || !is_ignored(name)
+            && (ends_in(&[".auto.tfvars", ".auto.tfvars.json"])
+                || matches!(name, "terraform.tfvars" | "terraform.tfvars.json")
+                || (name.starts_with("terragrunt") && ends_in(&[".hcl", ".hcl.json"])))
+}
+
+/// Whether the tool reads a file of this name as code.
+pub(crate) fn is_code(name: &str) -> bool {
+    const ENDINGS: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
+    !is_ignored(name) && ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+fn is_ignored(name: &str) -> bool {
+    name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'))
 }
 
 /// The provider versions that a lock file selects, by the providers' addresses. `None` where there is no

@@ -1,6 +1,7 @@
 //! Why it failed: every error of the others becomes a kind, and the kind an exit code, a class, and
 //! a next step for a person.
 
+mod advice;
 mod checkout;
 mod datastore;
 
@@ -138,17 +139,11 @@ impl From<&RunError> for Failure {
             RunError::Applied(AppliedError::Unsent { next, .. }) => {
                 Self::new(Kind::Datastore, error).next_step(next)
             }
-            RunError::Tool { errors, .. } => {
-                let summary = errors.first().map(Diagnostic::to_string).unwrap_or_default();
-                let next = if summary.contains("No value for required variable") {
-                    "give the variable's value with --var NAME=VALUE, --var-file FILE or the environment \
-                     variable TF_VAR_NAME"
-                } else {
-                    "the tool's output is above, and in the stored log"
-                };
+            RunError::Tool { tool, errors, dir, .. } => {
+                let next = advice::after(tool, errors, dir);
                 Self {
                     errors: errors.iter().cloned().collect(),
-                    ..Self::new(Kind::Unclassified, error).next_step(next)
+                    ..Self::new(Kind::Unclassified, error).next_step(&next)
                 }
             }
             RunError::Killed { step, stop, .. } => {
@@ -229,6 +224,9 @@ impl From<&PlannedError> for Failure {
             PlannedError::Unchecked(_) => {
                 Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
             }
+            PlannedError::Damaged { .. } => Self::new(Kind::Integrity, error).next_step(
+                "nothing was applied; plan again (`datastore verify` lists what else is damaged)",
+            ),
             PlannedError::Datastore(cause) => Self::of_datastore(cause, error),
             PlannedError::Io(_) => Self::new(Kind::Unclassified, error),
         }
@@ -244,6 +242,11 @@ impl From<&BasisError> for Failure {
             BasisError::Elsewhere { .. } => (
                 Kind::Integrity,
                 "nothing was applied; plan here, or apply where the plan was made",
+            ),
+            BasisError::Mocks { .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan again when the dependency is applied, or apply the made-up values \
+                 with --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
             ),
             BasisError::Changed { .. } => {
                 (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
@@ -444,7 +447,8 @@ mod tests {
         let output = "Error: No value for required variable\n\n  on main.tf line 1:\n\
             \u{20}  1: variable \"region\" {}\n\nThe root module input variable \"region\" is not set.\n";
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
-        let error = RunError::Tool { tool: "terraform".to_owned(), step: "plan", code: 1, errors };
+        let (tool, dir) = ("terraform".to_owned(), "/code".into());
+        let error = RunError::Tool { tool, step: "plan", code: 1, errors, dir };
         let failure = Failure::from(&error);
         assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
         assert!(failure.next().unwrap().contains("TF_VAR_NAME"), "{failure:?}");

@@ -4,6 +4,7 @@
 //! before the defaults.
 
 mod apply_command;
+mod asked_tool;
 mod datastore;
 mod identity;
 mod outputs;
@@ -18,13 +19,12 @@ use datastore_api::{Attempt, Client, Name, RunKey};
 
 use crate::checkout::Source;
 use crate::config::{ApplyArgs, Environment, PlanArgs, PlanName, RunArgs, ToolArgs};
-use crate::layer::{
-    ClusterError, Layer, LayerError, LayerFile, Merged, Origin, RepositorySpec, ToolSpec,
-};
+use crate::layer::{ClusterError, Layer, LayerError, LayerFile, Merged, Origin, RepositorySpec};
 use crate::place::PlanPlace;
 use crate::tool::PlanOptions;
 use crate::version::ToolName;
 use apply_command::ApplyCommand;
+use asked_tool::tool;
 pub(crate) use datastore::datastore;
 use identity::identify;
 use outputs::{check_outputs, ours};
@@ -66,6 +66,8 @@ pub(crate) struct Job {
     pub(crate) datastore: Option<Client>,
     /// Whether an apply without a stored plan is made although this run has been applied.
     pub(crate) again: bool,
+    /// Whether a plan that terragrunt made with mock outputs is applied.
+    pub(crate) allow_mocks: bool,
     /// Without a datastore: where the plan goes to, or comes from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,
@@ -177,7 +179,7 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, no_plan, again } = args;
+        let ApplyArgs { run, plan, no_plan, again, allow_mocks } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
@@ -216,7 +218,7 @@ impl Job {
             Ok(Action::Apply(from))
         };
         let job = Self::new(run, burrito, is_named, environment, action).await?;
-        Ok(Self { again, ..job })
+        Ok(Self { again, allow_mocks, ..job })
     }
 
     async fn new(
@@ -287,6 +289,7 @@ impl Job {
             options,
             datastore,
             again: false,
+            allow_mocks: false,
             plan_file: args.plan_file,
             grace: args.grace,
             ours,
@@ -360,39 +363,6 @@ fn inside(path: &Path, place: &str) -> Result<PathBuf, JobError> {
         }
     }
     Ok(inside)
-}
-
-type Request = Option<(String, &'static str)>;
-
-fn tool(
-    flag: Option<ToolName>,
-    version: Option<String>,
-    layer: Option<&Layer>,
-) -> Result<(Option<ToolName>, Request), JobError> {
-    let spec = layer.map(|layer| &layer.spec);
-    let merged = spec.map(|spec| Merged::new(spec, &RepositorySpec::default())).unwrap_or_default();
-    let enabled = |tool: &ToolSpec| tool.enabled == Some(true);
-    if spec.is_some_and(|spec| enabled(&spec.terraform) && enabled(&spec.opentofu)) {
-        let both = "the layer enables both terraform and opentofu; one of them is meant";
-        return Err(JobError::Config(both.to_owned()));
-    }
-    let enabled = merged.tool;
-    let version_of = |tool: &ToolSpec| tool.version.clone().filter(|version| !version.is_empty());
-    let asked = spec.map(|spec| (version_of(&spec.terraform), version_of(&spec.opentofu)));
-    // A version alone names its tool, too.
-    let implied = match &asked {
-        Some((Some(_), None)) => Some(ToolName::Terraform),
-        Some((None, Some(_))) => Some(ToolName::Tofu),
-        _ => None,
-    };
-    let tool = flag.or(enabled).or(implied);
-    let asked = asked.and_then(|(terraform, opentofu)| match tool {
-        Some(ToolName::Terraform) => Some((terraform?, "the layer's spec.terraform.version")),
-        Some(ToolName::Tofu) => Some((opentofu?, "the layer's spec.opentofu.version")),
-        Some(ToolName::Terragrunt) | None => None,
-    });
-    let request = version.map(|version| (version, "--tool-version")).or(asked);
-    Ok((tool, request))
 }
 
 fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {

@@ -18,6 +18,7 @@ mod layer;
 mod local_state;
 mod place;
 mod plan;
+mod plan_file;
 mod planned;
 mod process;
 mod provider_mirror;

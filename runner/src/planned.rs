@@ -12,6 +12,7 @@ use crate::basis::{Basis, BasisError};
 use crate::config::PlanName;
 use crate::job::{Apply, Job};
 use crate::layer::Origin;
+use crate::plan_file;
 use crate::process::private_file;
 use crate::report::PlanReport;
 
@@ -31,13 +32,20 @@ pub(crate) enum PlannedError {
     #[error(
         "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
     )]
-    Other { plan: String, place: &'static str, expected: String, actual: String },
+    Other { plan: String, place: String, expected: String, actual: String },
     #[error(
         "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
     )]
     Unchecked(String),
     #[error("the run that made the plan {0} did not come to its end")]
     Unfinished(String),
+    #[error("the stored plan {plan} is damaged{}", .expected.map(|sha256| format!(" (its run.json says sha256 {sha256})")).unwrap_or_default())]
+    Damaged {
+        plan: String,
+        expected: Option<Sha256>,
+        #[source]
+        cause: Box<ClientError>,
+    },
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error(transparent)]
@@ -75,7 +83,12 @@ pub(crate) async fn choose(
     {
         return Err(PlannedError::Unfinished(plan.to_string()));
     }
-    let basis = Basis::new(job, from, stored.as_ref())?;
+    let (name, record) = match (from, &stored) {
+        (Apply::File(path), _) => (path.display().to_string(), plan_file::record(path)),
+        (_, Some(plan)) => (plan.to_string(), plan.record.clone()),
+        (_, None) => (String::new(), None),
+    };
+    let basis = Basis::new(job, from, name, record)?;
     Ok(Some(Choice { stored, basis }))
 }
 
@@ -97,7 +110,10 @@ pub(crate) async fn fetch(
     to: &Path,
 ) -> Result<Option<PlanReport>, PlannedError> {
     match (from, choice.and_then(|choice| choice.stored.as_ref()), artifacts) {
-        (Apply::File(path), _, _) => from_file(job, path, to).await.map(Some),
+        (Apply::File(path), _, _) => {
+            let record = choice.and_then(|choice| choice.basis.recorded_plan());
+            from_file(job, path, record, to).await.map(Some)
+        }
         (_, Some(plan), Some(artifacts)) => {
             from_datastore(job, plan, artifacts, to).await.map(Some)
         }
@@ -125,12 +141,23 @@ pub(crate) async fn sum_of_the_ordered(
     Ok(sum)
 }
 
-async fn from_file(job: &Job, path: &Path, to: &Path) -> Result<PlanReport, PlannedError> {
+async fn from_file(
+    job: &Job,
+    path: &Path,
+    record: Option<&PlanReport>,
+    to: &Path,
+) -> Result<PlanReport, PlannedError> {
     let mut source = fs::File::open(path).map_err(PlannedError::Unreadable)?;
     std::io::copy(&mut source, &mut private_file(to)?)?;
     let sha256 = Upload::file(to).await?.sha256();
-    is_annotated(job, &path.display().to_string(), sha256)?;
-    Ok(PlanReport { sha256, run: None, attempt: None, counts: None })
+    let name = path.display().to_string();
+    is_annotated(job, &name, sha256)?;
+    if let Some(record) = record {
+        let place = plan_file::record_path(path).display().to_string();
+        check(&name, &place, &record.sha256.to_string(), &sha256.to_string())?;
+    }
+    let counts = record.and_then(|record| record.counts);
+    Ok(PlanReport { sha256, run: None, attempt: None, counts })
 }
 
 async fn from_datastore(
@@ -140,9 +167,15 @@ async fn from_datastore(
     to: &Path,
 ) -> Result<PlanReport, PlannedError> {
     let name = plan.to_string();
-    let sha256 = artifacts.fetch_plan(plan, to).await?;
-    let sha256 = sha256.ok_or_else(|| missing(job, true))?;
     let own = plan.record.as_ref().and_then(|record| record.plan.as_ref());
+    let sha256 = artifacts.fetch_plan(plan, to).await.map_err(|cause| match cause {
+        cause @ (ClientError::Damaged { .. } | ClientError::Digest { .. }) => {
+            let expected = own.map(|own| own.sha256);
+            PlannedError::Damaged { plan: name.clone(), expected, cause: Box::new(cause) }
+        }
+        cause => cause.into(),
+    })?;
+    let sha256 = sha256.ok_or_else(|| missing(job, true))?;
     if !is_annotated(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
@@ -162,18 +195,13 @@ fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedEr
     Ok(true)
 }
 
-fn check(
-    plan: &str,
-    place: &'static str,
-    expected: &str,
-    actual: &str,
-) -> Result<(), PlannedError> {
+fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), PlannedError> {
     if expected == actual {
         return Ok(());
     }
     Err(PlannedError::Other {
         plan: plan.to_owned(),
-        place,
+        place: place.to_owned(),
         expected: expected.to_owned(),
         actual: actual.to_owned(),
     })

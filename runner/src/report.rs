@@ -57,6 +57,9 @@ pub(crate) struct Report {
     /// Of the root module's configuration files, once init has run.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The dependencies whose outputs terragrunt has made up, by their configuration files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mocks: Vec<String>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
     pub(crate) applied: Option<String>,
     pub(crate) started: Timestamp,
@@ -88,6 +91,8 @@ pub(crate) struct PlanRecord {
     pub(crate) configuration_sha256: Option<Sha256>,
     #[serde(default)]
     pub(crate) providers: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(crate) mocks: Vec<String>,
 }
 
 /// A tool that made a plan.
@@ -177,6 +182,7 @@ impl Report {
             place: None,
             backend: None,
             configuration_sha256: None,
+            mocks: Vec::new(),
             applied: None,
             started,
             steps: Vec::new(),

@@ -1,6 +1,8 @@
 //! Where terragrunt keeps what it works on: its cache beside the configuration. It starts nothing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -31,6 +33,34 @@ pub(crate) fn ran_in(dir: &Path, since: SystemTime) -> Option<PathBuf> {
     newest.filter(|(time, _)| *time >= since).map(|(_, dir)| dir)
 }
 
+/// What terragrunt says between the dependency's configuration and the text after it, when it makes outputs
+/// up.
+const MOCKED: [(&str, &str, &str); 2] = [
+    ("Config ", " is a dependency of ", "mock outputs provided and returning those"),
+    ("Failed to read outputs from ", " referenced in ", "fallback to mock outputs"),
+];
+/// A line of a log that says this is not longer; the rest of it is read as another.
+const MAX_LINE: u64 = 64 << 10;
+
+/// The dependencies whose outputs terragrunt has made up, by its output: their configuration files. It does not say
+/// so where it merges mock outputs into real ones.
+pub(crate) fn mocks(output: impl Read) -> io::Result<Vec<String>> {
+    let mut found = BTreeSet::new();
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    while (&mut output).take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        for (before, after, says) in MOCKED {
+            if let Some((_, rest)) = text.split_once(before).filter(|(_, rest)| rest.contains(says))
+            {
+                let dependency = rest.split_once(after).map_or("a dependency", |(name, _)| name);
+                found.insert(dependency.to_owned());
+            }
+        }
+        line.clear();
+    }
+    Ok(found.into_iter().collect())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -52,5 +82,19 @@ mod tests {
         let before = |seconds| ran_in(root.path(), now - Duration::from_secs(seconds));
         assert_eq!(before(60), Some(cache.join("a/c/sub/dir")));
         assert_eq!(before(5), None, "of an earlier run");
+    }
+
+    #[test]
+    fn dependencies_with_made_up_outputs_are_those_that_terragrunt_names() {
+        let log = "01:25:48.909 WARN   Config ../dep/terragrunt.hcl is a dependency of ./terragrunt.hcl that has \
+            no outputs, but mock outputs provided and returning those in dependency output.\n\
+            {\"level\":\"warn\", \"msg\":\"Config /a/b/terragrunt.hcl is a dependency of /a/terragrunt.hcl that has \
+            no outputs, but mock outputs provided and returning those in dependency output.\"}\n\
+            WARN Failed to read outputs from /c/terragrunt.hcl referenced in /a/terragrunt.hcl as c, fallback to \
+            mock outputs. Error: x\n\
+            Config /d/terragrunt.hcl is a dependency of /a/terragrunt.hcl that has no outputs.\n";
+        let expected = ["../dep/terragrunt.hcl", "/a/b/terragrunt.hcl", "/c/terragrunt.hcl"];
+        assert_eq!(mocks(log.as_bytes()).unwrap(), expected);
+        assert_eq!(mocks(&b"Plan: 1 to add\n"[..]).unwrap(), Vec::<String>::new());
     }
 }

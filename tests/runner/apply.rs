@@ -256,3 +256,57 @@ async fn to_note_an_earlier_apply_takes_no_init() {
         assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
     }
 }
+
+/// A plan whose stored bytes have changed behind the datastore's back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_plan_that_is_damaged_is_named_with_both_digests() {
+    let large = "case $STEP in plan) head -c 3000000 /dev/zero > \"$OUT\"; exit 0;; esac";
+    for script in ["", large] {
+        let datastore = TestDatastore::temporary().await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(script);
+        let plan = ["plan", "--name", "x", "--run", "p"];
+        assert_eq!(sandbox.run_with(&datastore.url, &plan).code, 0);
+        let stored = Stored::new(&datastore, "default", "x", "p");
+        let report = json(&stored.artifact("run.json", 0).await);
+        let expected = report["plan"]["sha256"].as_str().unwrap();
+        let file = datastore.root().join("layers/default/x/p/0/plan.bin");
+        let whole = std::fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        let cut = whole[..whole.len() - 1].to_vec();
+        for (bytes, is_known) in [(flipped, true), (cut, false)] {
+            std::fs::write(&file, &bytes).unwrap();
+            let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x"]);
+            assert_eq!(ended.code, 9, "{}", ended.stderr);
+            let found = datastore_api::Sha256::of(&bytes).to_string();
+            for says in
+                ["the stored plan p/0 is damaged", expected, "nothing was applied; plan again"]
+            {
+                assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+            }
+            assert_eq!(ended.stderr.contains(&found), is_known, "{}", ended.stderr);
+            assert!(!ended.stderr.contains("trying again"), "{}", ended.stderr);
+        }
+        assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    }
+}
+
+#[test]
+fn a_stale_plan_and_a_directory_without_code_have_a_next_step() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", "resource \"terraform_data\" \"x\" {\n  input = 1\n}\n");
+    for file in ["one", "two"] {
+        assert_eq!(sandbox.run(&["plan", "--plan-file", file]).code, 0);
+    }
+    assert_eq!(sandbox.run(&["apply", "--plan-file", "one"]).code, 0);
+    let ended = sandbox.run(&["apply", "--plan-file", "two"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("next: the state has changed since the plan was made: plan again")
+    );
+    std::fs::create_dir(sandbox.work().join("empty")).unwrap();
+    let ended = sandbox.run(&["plan", "empty"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let says = "empty has no configuration: name the module's directory";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+}

@@ -17,6 +17,7 @@ mod odd;
 mod orphans;
 mod place;
 mod plan;
+mod plan_file;
 mod records;
 mod refusals;
 mod remote;

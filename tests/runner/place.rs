@@ -424,3 +424,50 @@ async fn after_a_plan_one_line_says_where_it_is_and_what_applies_it() {
     let said = line(&sandbox.run(&["plan"]));
     assert!(said.contains("the plan is not stored"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_records_no_backend_is_applied_only_by_name() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+    assert_eq!(run(&["plan", "--name", "x", "--run", "p"]).code, 0);
+    let mut report = run_json(&datastore, "x", "p").await;
+    report["backend"] = serde_json::Value::Null;
+    let url = "/api/artifacts?namespace=default&layer=x&run=p&attempt=0&name=run.json";
+    let url = datastore.url.join(url).unwrap();
+    let put = reqwest::Client::new().put(url).body(report.to_string()).send().await.unwrap();
+    assert_eq!(put.status(), 200);
+
+    let ended = run(&["apply", "--name", "x"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("both its place and its backend"), "{}", ended.stderr);
+    let ended = run(&["apply", "--name", "x", "--plan", "p"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the backend is not known"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_the_layer_disables_does_not_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let layer = |spec: &str| {
+        let text = "kind: TerraformLayer\nmetadata:\n  name: x\nspec:\n  path: .\n";
+        sandbox.write("off.yaml", &format!("{text}{spec}"));
+    };
+    for spec in [
+        "  terraform: {enabled: false}\n",
+        "  terraform: {enabled: false, version: 1.9.8}\n",
+        "  opentofu: {enabled: false}\n",
+        "  terraform: {enabled: false}\n  opentofu: {enabled: false}\n",
+    ] {
+        layer(spec);
+        let ended = sandbox.run(&["plan", "--layer", "off.yaml"]);
+        assert_eq!(ended.code, 8, "{spec}: {}", ended.stderr);
+        assert!(ended.stderr.contains(".enabled is false and no tool is enabled"), "{ended:?}");
+        assert_eq!(sandbox.calls(), Vec::<String>::new());
+    }
+    // A flag goes before the manifest.
+    let args = ["plan", "--layer", "off.yaml", "--tool", "terraform"];
+    assert_eq!(sandbox.run(&args).code, 0);
+    layer("  terraform: {enabled: true}\n  opentofu: {enabled: false}\n");
+    assert_eq!(sandbox.run(&["plan", "--layer", "off.yaml"]).code, 0);
+}

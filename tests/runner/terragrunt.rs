@@ -29,21 +29,19 @@ impl Terragrunt {
     }
 
     fn plan(&self, dir: &str) -> Ended {
+        self.run(&["plan", dir], &[])
+    }
+
+    fn run(&self, args: &[&str], variables: &[(&str, &str)]) -> Ended {
         let terragrunt = format!("--terragrunt={}", self.version);
         let tofu = ["--tool", "tofu", "--tool-version", "1.9.4", "--bin-dir", &self.tools];
-        self.sandbox
-            .run(&[&["plan", dir, &terragrunt, "--result", "result.json"][..], &tofu].concat())
+        let all = [args, &[&terragrunt, "--result", "result.json"], &tofu].concat();
+        self.sandbox.command(&all).envs(variables.iter().copied()).output().unwrap().into()
     }
 
-    fn report(&self) -> serde_json::Value {
-        json(self.sandbox.read("result.json").as_bytes())
-    }
-}
-
-#[test]
-fn a_plan_with_the_mock_outputs_of_a_dependency() {
-    for terragrunt in Terragrunt::all() {
-        let sandbox = &terragrunt.sandbox;
+    /// A module `app` whose dependency `dep` has mock outputs for a plan and is not applied.
+    fn mocked(&self) {
+        let sandbox = &self.sandbox;
         sandbox.write("dep/main.tf", "output \"id\" {\n  value = \"real\"\n}\n");
         sandbox.write("dep/terragrunt.hcl", "");
         sandbox.write("app/main.tf", "variable \"id\" {}\noutput \"x\" {\n  value = var.id\n}\n");
@@ -57,6 +55,18 @@ fn a_plan_with_the_mock_outputs_of_a_dependency() {
              inputs = { id = dependency.dep.outputs.id }
              ",
         );
+    }
+
+    fn report(&self) -> serde_json::Value {
+        json(self.sandbox.read("result.json").as_bytes())
+    }
+}
+
+#[test]
+fn a_plan_with_the_mock_outputs_of_a_dependency() {
+    for terragrunt in Terragrunt::all() {
+        let sandbox = &terragrunt.sandbox;
+        terragrunt.mocked();
         let work = sandbox.work();
         git(&work, &["init", "--quiet"]);
         git(&work, &["add", "."]);
@@ -68,6 +78,7 @@ fn a_plan_with_the_mock_outputs_of_a_dependency() {
             assert!(ended.stdout.contains("+ x = \"mocked\""), "{}", ended.stdout);
             let report = terragrunt.report();
             assert_eq!(report["revision"], *head, "what terragrunt writes is no change");
+            assert_eq!(report["backend"]["type"], "local", "as the plan itself says");
         }
         // Without outputs and without mocks there is an error of terragrunt's own.
         sandbox.write("app/terragrunt.hcl", "dependency \"dep\" {\n  config_path = \"../dep\"\n}\ninputs = { id = dependency.dep.outputs.id }\n");
@@ -110,5 +121,49 @@ fn the_reason_is_the_error_and_not_that_something_failed() {
             assert!(report["errors"][0]["file"].is_string(), "{report}");
             assert!(!message.contains('\n'), "{message}");
         }
+    }
+}
+
+#[test]
+fn a_plan_made_with_mock_outputs_is_applied_only_where_that_is_asked_for() {
+    for terragrunt in Terragrunt::all() {
+        terragrunt.mocked();
+        // Terragrunt itself refuses an apply where mock outputs are for plans only.
+        let sandbox = &terragrunt.sandbox;
+        let lines = sandbox.read("app/terragrunt.hcl");
+        let lines = lines.lines().filter(|line| !line.contains("_allowed_"));
+        sandbox.write("app/terragrunt.hcl", &lines.collect::<Vec<_>>().join("\n"));
+        let plan = ["plan", "app", "--plan-file", "the.plan"];
+        let apply = ["apply", "app", "--plan-file", "the.plan"];
+        let quiet = [("TG_LOG_LEVEL", "error"), ("TERRAGRUNT_LOG_LEVEL", "error")];
+        let mute = [("TG_LOG_DISABLE", "true"), ("TERRAGRUNT_LOG_DISABLE", "true")];
+        let json = [("TG_LOG_FORMAT", "json"), ("TERRAGRUNT_LOG_FORMAT", "json")];
+        for variables in [&[][..], &quiet, &mute, &json] {
+            let ended = terragrunt.run(&plan, variables);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            let report = terragrunt.report();
+            let mocked = report["mocks"][0].as_str().unwrap_or_default();
+            assert!(mocked.ends_with("/dep/terragrunt.hcl"), "{variables:?}: {report}");
+            let says = format!("this plan uses mock outputs, not the real ones of {mocked}");
+            assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+        }
+        let ended = terragrunt.run(&apply, &[]);
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        assert!(ended.stderr.contains("was made with mock outputs"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("plan again when the dependency is applied"));
+        assert!(!ended.stdout.contains("Apply complete"), "{}", ended.stdout);
+
+        let ended = terragrunt.run(&[&apply[..], &["--allow-mocks"]].concat(), &[]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stdout.contains("x = \"mocked\""), "{}", ended.stdout);
+
+        // With the dependency applied, a new plan has its outputs.
+        let ended = terragrunt.run(&["apply", "dep", "--no-plan"], &[]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert_eq!(terragrunt.run(&plan, &[]).code, 0);
+        assert!(terragrunt.report()["mocks"].is_null());
+        let ended = terragrunt.run(&apply, &[]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stdout.contains("x = \"real\""), "{}", ended.stdout);
     }
 }

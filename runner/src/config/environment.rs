@@ -41,6 +41,8 @@ pub struct Environment {
     pub token: Option<SecretString>,
     /// Whether `CHECKPOINT_DISABLE` is the user's own.
     pub checkpoint_disable: bool,
+    /// Variables for terragrunt, so that it says which outputs it makes up: it warns.
+    pub terragrunt_log: Vec<(String, OsString)>,
     /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
     git_config_count: usize,
 }
@@ -77,6 +79,7 @@ impl Environment {
             tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
+            terragrunt_log: terragrunt_log(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
     }
@@ -211,6 +214,25 @@ pub struct MirrorVariables {
     pub part: Option<String>,
     /// The file that some of these come from, and which: `REMOTE`.
     pub file: Option<(PathBuf, Vec<&'static str>)>,
+}
+
+/// Variables that keep terragrunt from printing warnings, with a value that does not.
+fn terragrunt_log() -> Vec<(String, OsString)> {
+    let mut variables = Vec::new();
+    for prefix in ["TG", "TERRAGRUNT"] {
+        let level = format!("{prefix}_LOG_LEVEL");
+        let is_quiet =
+            |level: &String| matches!(&*level.to_lowercase(), "error" | "stderr" | "stdout");
+        if text(&level).is_some_and(|level| is_quiet(&level)) {
+            variables.push((level, OsString::from("warn")));
+        }
+        let disable = format!("{prefix}_LOG_DISABLE");
+        if text(&disable).is_some() {
+            // For 0.72 any value disables it, `false` as well.
+            variables.push((disable, OsString::new()));
+        }
+    }
+    variables
 }
 
 /// A variable that is set to something.

@@ -35,6 +35,9 @@ fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
             "the host has no address: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] (in \
              Burrito's pods: BURRITO_DATASTORE_HOSTNAME)"
         }
+        (Kind::Integrity, _) => {
+            "the stored file is damaged: `datastore verify` lists such files; restore it, or plan again"
+        }
         (Kind::Datastore, _) => match cause.status() {
             Some(StatusCode::INSUFFICIENT_STORAGE) => {
                 "free some space in the datastore's storage, or raise its quota, then run again"
@@ -65,7 +68,7 @@ pub(super) fn datastore_kind(error: &ClientError) -> Kind {
         (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
         (ClientError::Token { .. }, _) => Kind::Credentials,
         (ClientError::Setup(_), _) => Kind::Config,
-        (ClientError::Digest { .. }, _) => Kind::Integrity,
+        (ClientError::Digest { .. } | ClientError::Damaged { .. }, _) => Kind::Integrity,
         (ClientError::File(_), _) => Kind::Unclassified,
         _ => Kind::Datastore,
     }

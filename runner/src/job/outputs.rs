@@ -9,11 +9,13 @@ use nix::unistd::{AccessFlags, access};
 use super::{Action, Apply, JobError};
 use crate::config::{Environment, RunArgs};
 use crate::layer::LayerFile;
+use crate::plan_file;
 use crate::scratch::reason;
 
 /// What the run writes, and git must not take for the user's changes.
 pub(super) fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
-    let files = [&args.layer, &args.result, &args.plan_file, &environment.tf_data_dir];
+    let record = args.plan_file.as_deref().map(plan_file::record_path);
+    let files = [&args.layer, &args.result, &args.plan_file, &record, &environment.tf_data_dir];
     let absolute = |path: &PathBuf| {
         let path = std::path::absolute(path).ok()?;
         // Git tells of places without links.

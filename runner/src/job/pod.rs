@@ -125,6 +125,7 @@ impl Job {
             tools,
             options: PlanOptions::default(),
             again: false,
+            allow_mocks: args.allow_mocks,
             plan_file: None,
             grace: GRACE,
             ours: Vec::new(),

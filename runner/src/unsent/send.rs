@@ -134,7 +134,8 @@ async fn check(dir: &Path) -> Result<Checked, UploadError> {
 /// The attempt whose files a directory holds.
 fn owner(dir: &Path) -> Result<Checked, UploadError> {
     let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
-    let damaged = |name: &str, reason: String| UploadError::Damaged { file: dir.join(name), reason };
+    let damaged =
+        |name: &str, reason: String| UploadError::Damaged { file: dir.join(name), reason };
     match fs::read(dir.join(APPLIED)) {
         Ok(json) => {
             let record = Record::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;

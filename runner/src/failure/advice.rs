@@ -1,0 +1,111 @@
+//! The next step after a step of the tool has failed, by what the tool reported.
+
+use std::path::Path;
+
+use crate::diagnostics::{Diagnostic, Diagnostics};
+
+/// What to do about it. `dir` is where the tool ran.
+pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path) -> String {
+    let find = |text: &str| {
+        errors.iter().find(|error| error.summary.contains(text) || error.detail.contains(text))
+    };
+    if let Some(lock) = find("Error acquiring the state lock") {
+        return locked(tool, lock);
+    }
+    if find("Saved plan is stale").is_some() || find("Saved plan does not match").is_some() {
+        return "the state has changed since the plan was made: plan again, and apply the new plan"
+            .to_owned();
+    }
+    if find("No configuration files").is_some() {
+        return format!(
+            "{} has no configuration: name the module's directory, by DIR, or inside the source by --path or \
+             the layer's spec.path",
+            dir.display()
+        );
+    }
+    if errors
+        .first()
+        .is_some_and(|error| error.to_string().contains("No value for required variable"))
+    {
+        return "give the variable's value with --var NAME=VALUE, --var-file FILE or the environment variable \
+                TF_VAR_NAME"
+            .to_owned();
+    }
+    "the tool's output is above, and in the stored log".to_owned()
+}
+
+/// Who holds the lock, as the tool printed it.
+fn locked(tool: &str, error: &Diagnostic) -> String {
+    let text = format!("{}\n{}", error.summary, error.detail);
+    if !text.contains("Lock Info:") {
+        return "the state could not be locked, for the reason above; the runner never releases a lock that is \
+                not its own"
+            .to_owned();
+    }
+    let of = |label: &str| lock_info(&text, label);
+    let holder = of("Who:").unwrap_or("somebody else");
+    let mut facts = vec![format!("{holder} holds it")];
+    facts.extend(of("Created:").map(|created| format!("since {created}")));
+    facts.extend(of("Operation:").map(|operation| format!("for {operation}")));
+    let id = of("ID:");
+    facts.extend(id.map(|id| format!("under the ID {id}")));
+    format!(
+        "{}: run again when that has ended; the runner never releases the lock of another run (where that \
+         run is dead: {tool} force-unlock {})",
+        facts.join(" "),
+        id.unwrap_or("ID")
+    )
+}
+
+/// The value behind a label of the tool's `Lock Info`, whether each has a line of its own or not.
+fn lock_info<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    const LABELS: [&str; 7] =
+        ["ID:", "Path:", "Operation:", "Who:", "Version:", "Created:", "Info:"];
+    let (_, info) = text.split_once("Lock Info:")?;
+    let (_, value) = info.split_once(label)?;
+    let line = value.lines().next()?;
+    let end = LABELS.iter().filter_map(|label| line.find(label)).min().unwrap_or(line.len());
+    Some(line[..end].trim()).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice(output: &str) -> String {
+        let errors = Diagnostics::read(output.as_bytes()).unwrap();
+        after("terraform", &errors, Path::new("/code/live/vpc"))
+    }
+
+    #[test]
+    fn a_held_lock_names_its_holder() {
+        let output = "Error: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
+            Lock Info:\n  ID:        fb982e0a-8a8c\n  Path:      terraform.tfstate\n  \
+            Operation: OperationTypeApply\n  Who:       ann@build-7\n  Version:   1.11.4\n  \
+            Created:   2026-11-22 01:57:02.5 +0000 UTC\n  Info:      \n\n\nTerraform acquires a state lock.\n";
+        let boxed = format!("│ {}\n", output.trim_end().replace('\n', "\n│ "));
+        for output in [output.to_owned(), format!("╷\n{boxed}╵\n")] {
+            assert_eq!(
+                advice(&output),
+                "ann@build-7 holds it since 2026-11-22 01:57:02.5 +0000 UTC for OperationTypeApply under the \
+                 ID fb982e0a-8a8c: run again when that has ended; the runner never releases the lock of \
+                 another run (where that run is dead: terraform force-unlock fb982e0a-8a8c)"
+            );
+        }
+        let bare = "Error: Error acquiring the state lock\n\nAccess denied\n";
+        assert!(advice(bare).starts_with("the state could not be locked"), "{}", advice(bare));
+    }
+
+    #[test]
+    fn a_stale_plan_and_an_empty_directory_have_a_next_step() {
+        let stale = "Error: Saved plan is stale\n\nThe given plan file can no longer be applied.\n";
+        assert!(advice(stale).contains("plan again"), "{}", advice(stale));
+        let none = "Error: No configuration files\n\nPlan requires configuration to be present.\n";
+        assert!(
+            advice(none).starts_with("/code/live/vpc has no configuration"),
+            "{}",
+            advice(none)
+        );
+        assert!(advice("Error: x\n\nbecause\n").contains("the tool's output"));
+    }
+}
