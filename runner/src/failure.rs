@@ -281,7 +281,10 @@ impl From<&JobError> for Failure {
                     Some("correct that field of the object (kubectl edit), then run again"),
                 ),
                 ClusterFault::Missing | ClusterFault::Configuration => (Kind::Config, None),
-                ClusterFault::Transient => (Kind::Network, None),
+                ClusterFault::Transient => (
+                    Kind::Network,
+                    Some("see that the API server can be reached from here, then run again"),
+                ),
             },
         };
         let failure = Self::new(kind, error);

@@ -126,6 +126,8 @@ async fn order(
             if let Some(place) = place {
                 failed::leave_reason(&place, failure.message()).await;
             }
+            // What cannot be written is not tried a second time.
+            let result = result.filter(|_| !failure.message().starts_with("--result "));
             refuse(&report, &failure, result)
         }
         Err(stop) => refuse(&report, &stop.into(), result),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use support::{Ended, Sandbox, TestDatastore};
 
+use crate::checkout::git;
 use crate::stored::Stored;
 use crate::{RUNNER, json};
 
@@ -70,6 +71,25 @@ async fn an_apply_is_applied_even_where_its_log_finds_no_room() {
     assert_eq!(report["applied"], "unplanned");
     let log = stored.log(0).await;
     assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkout_that_finds_no_room_has_a_next_step() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let work = sandbox.work();
+    let large =
+        (0..1_000_000).flat_map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    std::fs::write(work.join("large"), large.collect::<Vec<_>>()).unwrap();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "all"]);
+    let url = format!("file://{}", work.display());
+    let Some(ended) = run(&sandbox, &datastore, &["plan", &url]) else { return };
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["git failed: ", "No space left", "next: free some space there"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
 }
 
 fn tail(log: &str) -> &str {

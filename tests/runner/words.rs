@@ -211,6 +211,7 @@ fn a_file_that_cannot_be_written_or_read_is_refused_before_any_work() {
         let ended = sandbox.run(words);
         assert_eq!(ended.code, 8, "{words:?}: {ended:?}");
         assert!(ended.stderr.contains(reason), "{words:?}: {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{words:?}: {ended:?}");
     }
     assert!(sandbox.calls().is_empty());
     let ended = sandbox.run(&["plan", "--result", "/dev/null", "--plan-file", "p"]);

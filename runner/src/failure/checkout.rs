@@ -1,10 +1,14 @@
 //! Why the code could not be had.
 
+use std::io;
+
 use reqwest::StatusCode;
 
 use super::datastore::datastore_kind;
-use super::{Failure, Kind, of_disk};
+use super::{Failure, Kind};
 use crate::checkout::CheckoutError;
+
+const NO_ROOM: &str = "free some space there, or name a directory with more by --work-dir or by TMPDIR, and run again";
 
 impl From<&CheckoutError> for Failure {
     fn from(error: &CheckoutError) -> Self {
@@ -38,9 +42,10 @@ impl From<&CheckoutError> for Failure {
                      policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
                 ),
             CheckoutError::Io(cause) => {
-                failure.next_step(of_disk(cause).unwrap_or(
-                    "name a directory that can be made or written by --work-dir, or leave it out",
-                ))
+                failure.next_step(match cause.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
+                    _ => "name a directory that can be made and written, by --work-dir or by TMPDIR",
+                })
             }
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .next_step("have the controllers sync the repository again: they cut its bundles"),
@@ -78,6 +83,7 @@ fn of_git(error: &CheckoutError) -> Option<String> {
         ),
         CheckoutError::Credentials { url, reason } => credentials(url, reason),
         CheckoutError::Network { url, reason } => network(url, reason),
+        CheckoutError::Git { reason } if reason.contains("No space left") => NO_ROOM.to_owned(),
         CheckoutError::Git { reason } if reason.contains("git cannot be started") => {
             "install git, or name a directory as the source".to_owned()
         }
