@@ -307,7 +307,7 @@ async fn the_files_of_a_failed_run_replace_nothing_and_are_no_apply() {
 
     let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
 
-    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
     let stored = Stored::new(&datastore, "default", "x", "a");
     assert_eq!(stored.log(0).await, "another log");
