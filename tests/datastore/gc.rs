@@ -161,6 +161,21 @@ async fn an_entry_without_a_run_is_given_a_day() {
     assert!(left.contains(&"fffffe74301a97fe-young".into()));
 }
 
+#[tokio::test]
+async fn an_entry_that_reindex_made_goes_with_its_old_run() {
+    let datastore = TestDatastore::temporary().await;
+    three_runs(&datastore).await;
+    let entries = datastore.root().join(".plancha/runs");
+    std::fs::remove_dir_all(&entries).unwrap();
+    let place = Place::plain(Storage::File(datastore.root()));
+    commands::run(&place, Tool::Reindex, &mut Vec::new()).await.unwrap();
+    assert_eq!(files(&entries).len(), 3);
+    gc(&datastore.root(), "--keep-runs 2");
+    let left = files(&entries);
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(!left.iter().any(|entry| entry.to_string_lossy().ends_with("-r1")), "{left:?}");
+}
+
 #[test]
 fn gc_without_a_rule_and_with_a_wrong_one_is_refused() {
     let refusal = |flags: &str| {

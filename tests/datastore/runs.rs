@@ -1,9 +1,12 @@
 //! `/api/attempts` and `/api/runs`
 
+use datastore_api::Sha256;
+use futures::stream;
+use reqwest::Method;
 use serde_json::{Value, json};
-use support::TestDatastore;
+use support::{CloudFault, TestDatastore};
 
-use crate::http::{RUN, files, get, refusals, stored};
+use crate::http::{RUN, files, get, noise, put, refusals, request, stored};
 
 fn names(runs: &Value) -> Vec<&str> {
     runs["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect()
@@ -109,6 +112,65 @@ async fn a_run_is_written_down_once_for_each_attempt() {
     let again = TestDatastore::file(&datastore.root()).await;
     stored(&again, &url(1, "json"), "y").await;
     assert_eq!(files(&datastore.root().join(".plancha/runs/team-a/network")), entries);
+}
+
+/// Refused by its digest, after all of it was received.
+async fn refused(datastore: &TestDatastore, size: usize) -> u16 {
+    let url = format!("plans?{RUN}&attempt=0");
+    let put = request(datastore, Method::PUT, &url).body(noise(size, 1));
+    let digest = Sha256::of(b"something else").to_repr_digest();
+    put.header("repr-digest", digest).send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn an_upload_that_is_not_stored_leaves_no_run() {
+    for datastore in TestDatastore::each().await {
+        let listed = async || get(&datastore, &format!("runs?{RUN}")).await.json();
+        for size in [10, 9 << 20] {
+            assert_eq!(refused(&datastore, size).await, 400, "{size}");
+            assert_eq!(listed().await, json!({"runs": [], "next": null}), "{size}");
+        }
+        let url = format!("plans?{RUN}&attempt=0");
+        let broken = stream::iter([Ok(vec![0; 100]), Err(std::io::Error::other("left"))]);
+        let body = reqwest::Body::wrap_stream(broken);
+        request(&datastore, Method::PUT, &url).body(body).send().await.unwrap_err();
+        assert_eq!(listed().await, json!({"runs": [], "next": null}));
+        stored(&datastore, &url, "{}").await;
+        assert_eq!(names(&listed().await), ["plan-1"]);
+        assert_eq!(refused(&datastore, 10).await, 400);
+        assert_eq!(names(&listed().await), ["plan-1"]);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_the_storage_refuses_leaves_no_run_unless_another_is_stored_beside_it() {
+    for datastore in TestDatastore::doubles().await {
+        let listed = async || get(&datastore, &format!("runs?{RUN}")).await.json();
+        let deny = |times| {
+            let (method, key) = ("PUT", "layers/team-a/network/plan-1/0/plan.json");
+            datastore.cloud().fault(CloudFault {
+                method,
+                key,
+                times,
+                status: 403,
+                ..CloudFault::default()
+            });
+        };
+        let url = |format: &str| format!("plans?{RUN}&attempt=0&format={format}");
+        for size in [10, 9 << 20] {
+            deny(1);
+            assert_eq!(put(&datastore, &url("json"), noise(size, 1)).await.status, 500, "{size}");
+            assert_eq!(listed().await, json!({"runs": [], "next": null}), "{size}");
+        }
+        for round in 0..10 {
+            deny(1);
+            let (refused, kept) = (url("json"), url("short"));
+            let both = (put(&datastore, &refused, "a"), put(&datastore, &kept, "b"));
+            let (refused, kept) = futures::future::join(both.0, both.1).await;
+            assert_eq!((refused.status, kept.status), (500, 200), "{round}");
+            assert_eq!(names(&listed().await), ["plan-1"], "{round}");
+        }
+    }
 }
 
 #[tokio::test]

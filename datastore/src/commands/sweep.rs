@@ -38,8 +38,9 @@ struct Pace {
 impl Pace {
     /// A bucket answers slowly, and deletes many objects by one request.
     const BUCKET: Self = Self { owners: 8, batches: 4, batch: 1000 };
-    /// A directory is listed again at no cost right before it is emptied.
-    const DIRECTORY: Self = Self { owners: 1, batches: 1, batch: 1 };
+    /// A directory is listed again at no cost right before it is emptied. Each deletion waits for the disk and for
+    /// another thread, so many are under way.
+    const DIRECTORY: Self = Self { owners: 1, batches: 8, batch: 1 };
 }
 
 /// What the command has done so far.
@@ -221,8 +222,12 @@ impl Owner<'_> {
         }
         let min_age = self.rules.min_age;
         let is_past = |entry: &Object| {
-            let patience = if emptied.has(entry) { min_age } else { min_age.max(UPLOADING) };
-            let age = Duration::try_from(self.now.duration_since(entry.modified));
+            // `reindex` makes young entries of old runs: an entry's name has the time of its run.
+            let (began, patience) = match entry.run_began() {
+                Some(began) if emptied.has(entry) => (began.min(entry.modified), min_age),
+                _ => (entry.modified, min_age.max(UPLOADING)),
+            };
+            let age = Duration::try_from(self.now.duration_since(began));
             !left.has(entry) && entry.is_of_a_run() && age.unwrap_or_default() >= patience
         };
         let entries = self.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;

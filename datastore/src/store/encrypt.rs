@@ -37,7 +37,8 @@ impl Store {
         let replaces = Some(Sha256::of(meta.etag.as_bytes()));
         let terms = Terms { sha256: meta.sha256, create: false, replaces };
         let mut body = bytes.map_err(Into::into);
-        self.upload(&path, terms, Incoming::new(&mut body, form, sealing)).await?;
+        // It is in the index since it was stored.
+        self.upload(&path, terms, Incoming::new(&mut body, form, sealing), None).await?;
         Ok(true)
     }
 

@@ -78,6 +78,13 @@ impl Object {
     pub fn is_of_a_run(&self) -> bool {
         run_of(self).is_some()
     }
+
+    /// When the run of an index entry began, as the entry's name says.
+    pub fn run_began(&self) -> Option<jiff::Timestamp> {
+        let (_, name) = self.key.strip_prefix(INDEX)?.rsplit_once('/')?;
+        let (millisecond, _) = parse_entry(name)?;
+        jiff::Timestamp::from_millisecond(millisecond).ok()
+    }
 }
 
 fn run_of(entry: &Object) -> Option<String> {
@@ -150,6 +157,7 @@ mod tests {
             let of_layer = object(format!("{INDEX}a/b/{entry}"));
             assert_eq!((of_layer.is_of_a_run(), known.has(&of_layer)), (true, known_run), "{name}");
             assert!(!known.has(&object(format!("{INDEX}a/c/{entry}"))), "of another layer");
+            assert_eq!(of_layer.run_began().unwrap().as_millisecond(), 1_700_000_000_000);
         }
         for other in [format!("{INDEX}a/b/something"), "layers/a/b/r1/0/plan.bin".to_owned()] {
             assert!(!object(other).is_of_a_run());

@@ -7,9 +7,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use datastore_api::Sha256;
+use datastore_api::{Attempt, RunKey, Sha256};
 use futures::Stream;
-use futures::future::try_join;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, PutResult,
@@ -61,38 +60,41 @@ impl Store {
         let path = key.path()?;
         let (store, key) = (self.clone(), key.clone());
         let upload = async move {
-            let mut indexed = None;
-            if let Key::File(run, attempt, _) = key {
-                let entry = timeout(patience(0), store.index(&run, attempt)).await;
-                indexed = entry.map_err(backend)??.map(|entry| (entry, run));
-            }
             let (form, sealing) = store.sealing()?;
             // What comes with the body stays until the upload has ended.
             let mut body = body;
             let incoming = Incoming::new(&mut body, form, sealing);
-            let restored = async {
-                let Some((entry, run)) = &indexed else { return Ok(()) };
-                timeout(patience(0), store.restore_entry(entry, run)).await.map_err(backend)?
+            let of_attempt = match key {
+                Key::File(run, attempt, _) => Some((run, attempt)),
+                Key::Bundle(_) | Key::Applied(_) => None,
             };
-            let (sha256, ()) = try_join(store.upload(&path, terms, incoming), restored).await?;
-            Ok(sha256)
+            store.upload(&path, terms, incoming, of_attempt).await
         };
         ToItsEnd::of(upload, &self.uploads).await
     }
 
+    /// Stores a body. A file of an attempt is in the index of runs before it is visible.
     pub(super) async fn upload(
         &self,
         path: &Path,
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
+        of_attempt: Option<(RunKey, Attempt)>,
     ) -> Result<Sha256, StoreError> {
         let mut head = Blocks::new(self.pool.clone());
         while let Some(piece) = incoming.next().await? {
             head.extend(&piece);
             if head.len() > self.traits.whole {
                 let mut parts = self.start_parts(path, terms, head, incoming.form()).await?;
-                return match incoming.in_parts(&mut parts, terms).await {
-                    Ok(received) => self.commit(path, terms, parts, received).await,
+                let received = async {
+                    let received = incoming.in_parts(&mut parts, terms).await?;
+                    Ok((received, self.index_upload(of_attempt).await?))
+                };
+                return match received.await {
+                    Ok((received, indexed)) => {
+                        self.commit_indexed(indexed, self.commit(path, terms, parts, received))
+                            .await
+                    }
                     Err(error) => {
                         parts.abort().await;
                         Err(error)
@@ -101,7 +103,9 @@ impl Store {
             }
         }
         let received = incoming.finish(terms)?;
-        self.commit_whole(path, terms, head.into_payload(), received).await
+        let indexed = self.index_upload(of_attempt).await?;
+        let commit = self.commit_whole(path, terms, head.into_payload(), received);
+        self.commit_indexed(indexed, commit).await
     }
 
     /// A small object, in one put.
