@@ -2,7 +2,8 @@
 //!
 //! It is given out in pieces. Some of it is a reserve for small requests. Callers that wait are served by what
 //! they hold, the least first, and nobody is given more than half while another waits. What is fetched ahead is
-//! spare: it is given up for others once its reader has not come for it for a while.
+//! spare: it is given up for others once its reader has not come for it for a while. So is a part of an upload on its
+//! way to the storage while the next one comes in.
 //!
 //! It knows neither HTTP nor the storage.
 

@@ -9,6 +9,7 @@
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
 mod abandoned;
+mod attribute;
 mod claims;
 mod cloud;
 mod connector;
@@ -18,6 +19,7 @@ mod encrypt;
 mod error;
 mod get;
 mod index;
+mod io_threads;
 mod janitor;
 mod metered;
 mod multipart;
@@ -25,6 +27,7 @@ mod objects;
 mod parts;
 mod place;
 mod probe;
+mod publish;
 mod put;
 mod ranged;
 mod reason;
@@ -263,14 +266,15 @@ impl Store {
         Self(Arc::new(Inner { memory: memory.clone(), ..(*self.0).clone() }))
     }
 
-    /// Bytes that one upload may hold in memory at most.
+    /// Bytes that one upload may hold in memory at most, without parts that are on their way while another is
+    /// gathered.
     pub fn upload_memory(&self) -> usize {
-        self.traits.whole.max(self.traits.part * (self.traits.flying + 1))
+        self.traits.whole.max(self.traits.part)
     }
 
     /// Bytes that one read may hold in memory at most, without what it fetches ahead.
     pub fn answer_memory(&self) -> usize {
-        if self.traits.provider.is_some() { ranged::MEMORY } else { get::MEMORY }
+        if self.traits.root.is_some() { ranged::FILE_MEMORY } else { ranged::MEMORY }
     }
 
     /// Every attempt of a run that has files or is claimed, oldest first.

@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use support::TestDatastore;
 
-use crate::http::{RUN, files, get, noise, stored};
+use crate::http::{RUN, files, forget_digest, get, noise, stored};
 use crate::process::program;
 
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
@@ -110,7 +110,7 @@ async fn cat_says_unverified_where_no_digest_is_recorded() {
     stored(&datastore, &plan(0), "12345").await;
     let root = datastore.root();
     assert_eq!(run(&root, &["cat", FILE]), (0, "12345".into(), String::new()));
-    std::fs::remove_file(root.join(".plancha/sha256").join(FILE)).unwrap();
+    forget_digest(&root, FILE);
     let (code, shown, message) = run(&root, &["cat", FILE]);
     assert_eq!((code, &*shown), (0, "12345"));
     assert_eq!(message, format!("unverified: no digest of `{FILE}` is recorded"));

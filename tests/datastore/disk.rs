@@ -92,56 +92,106 @@ fn done(trace: &str) -> Vec<String> {
     done
 }
 
-#[test]
-fn what_was_answered_was_synced_and_so_was_every_directory_on_the_way() {
+/// What a server did on the disk for one upload of this size, in order, and whether files may have attributes.
+fn traced(directory: &Path, root: &Path, size: usize, has_attributes: bool) -> Vec<String> {
     const CALLS: &str = "trace=fsync,fdatasync,rename,renameat,renameat2,link,linkat,mkdir,mkdirat,\
-                         write,writev,sendto,sendmsg";
+                         fsetxattr,write,writev,sendto,sendmsg";
+    let trace = directory.join("trace");
+    let mut command = Command::new("strace");
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+    // With -D the child is the server, and the tracer is not.
+    command.args(["-D", "-f", "-y", "-s", "20", "-e", CALLS]);
+    if !has_attributes {
+        command.args(["-e", "inject=fsetxattr:error=EOPNOTSUPP"]);
+    }
+    command.arg("-o").arg(&trace);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    let storage = format!("file://{}", root.display());
+    let datastore = Running::of(command.args(["--storage", &storage]));
+    assert!(put(&datastore, size).starts_with("HTTP/1.1 200 "));
+    drop(datastore);
+    done(&std::fs::read_to_string(&trace).unwrap())
+}
+
+/// Where the first of these calls is.
+fn place(done: &[String], what: &str, found: impl Fn(&str) -> bool) -> usize {
+    let place = done.iter().position(|call| found(call));
+    place.unwrap_or_else(|| panic!("no {what}:\n{}", done.join("\n")))
+}
+
+fn syncs(call: &str, path: &Path) -> bool {
+    call.contains("sync(") && call.contains(&format!("<{}>", path.display()))
+}
+
+/// That a file was synced before it got its name, and every directory on the way to it before the answer.
+fn is_durable(done: &[String], root: &Path, file: &Path) {
+    let shown = file.to_str().unwrap();
+    let answered = place(done, "answer", |call| call.contains("HTTP/1.1 200"));
+    let named = place(done, &format!("name of {shown}"), |call| {
+        (call.starts_with("rename") || call.starts_with("link"))
+            && call.contains(&format!("\"{shown}\""))
+    });
+    let staged = format!("<{shown}#");
+    let written = |call: &str| call.contains("sync(") && call.contains(&staged);
+    let written = place(done, &format!("sync of {shown}"), written);
+    assert!(written < named, "the bytes before the name");
+    for parent in file.ancestors().skip(1).take_while(|parent| parent.starts_with(root)) {
+        let first =
+            place(done, &format!("sync of {}", parent.display()), |call| syncs(call, parent));
+        let last = done.iter().rposition(|call| syncs(call, parent)).unwrap();
+        assert!(first < answered, "{} before the answer", parent.display());
+        assert!(parent != file.parent().unwrap() || named < last && last < answered);
+    }
+}
+
+fn has_strace(directory: &Path) -> bool {
+    let trace = directory.join("trace");
+    let inject = "inject=fsetxattr:error=EOPNOTSUPP";
+    can("strace", "strace", &["-D", "-e", inject, "-o", trace.to_str().unwrap(), "true"])
+}
+
+#[test]
+fn a_file_is_synced_with_its_digest_and_so_is_every_directory_on_the_way() {
     let directory = TempDir::new().unwrap();
-    let trace = directory.path().join("trace");
-    if !can("strace", "strace", &["-D", "-o", trace.to_str().unwrap(), "true"]) {
+    if !has_strace(directory.path()) {
         return;
     }
     for size in [10, 3 * MIB] {
         let root = directory.path().join(size.to_string());
-        let mut command = Command::new("strace");
-        command.env_clear().env("PATH", "/usr/bin:/bin");
-        // With -D the child is the server, and the tracer is not.
-        command.args(["-D", "-f", "-y", "-s", "20", "-e", CALLS, "-o"]).arg(&trace);
-        command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
-        let storage = format!("file://{}", root.display());
-        let datastore = Running::of(command.args(["--storage", &storage]));
-        assert!(put(&datastore, size).starts_with("HTTP/1.1 200 "));
-        drop(datastore);
-
-        let done = done(&std::fs::read_to_string(&trace).unwrap());
+        let done = traced(directory.path(), &root, size, true);
         let plan = root.join("layers/team-a/network/plan-1/0/plan.json");
-        let record = root.join(".plancha/sha256/layers/team-a/network/plan-1/0/plan.json");
-        for file in [plan, record] {
-            let shown = file.to_str().unwrap();
-            let place = |what: &str, found: &dyn Fn(&str) -> bool| {
-                let place = done.iter().position(|call| found(call));
-                place.unwrap_or_else(|| panic!("no {what} of {shown}:\n{}", done.join("\n")))
-            };
-            let synced = |path: &Path| {
-                let path = format!("<{}>", path.display());
-                move |call: &str| call.contains("sync(") && call.contains(&path)
-            };
-            let answered = place("answer", &|call| call.contains("HTTP/1.1 200"));
-            let named = place("name", &|call| {
-                (call.starts_with("rename") || call.starts_with("link"))
-                    && call.contains(&format!("\"{shown}\""))
-            });
-            let staged = format!("<{shown}#");
-            let written = place("sync", &|call| call.contains("sync(") && call.contains(&staged));
-            assert!(written < named, "the bytes before the name");
-            let parents = file.ancestors().skip(1).take_while(|parent| parent.starts_with(&root));
-            for parent in parents {
-                let last = done.iter().rposition(|call| synced(parent)(call));
-                let last = last.unwrap_or_else(|| panic!("{} not synced", parent.display()));
-                let first = done.iter().position(|call| synced(parent)(call)).unwrap();
-                assert!(first < answered, "{} before the answer", parent.display());
-                assert!(parent != file.parent().unwrap() || last > named);
-            }
+        is_durable(&done, &root, &plan);
+        let staged = format!("<{}#", plan.display());
+        let of_staged = |what: &'static str| {
+            let staged = staged.clone();
+            move |call: &str| call.contains(what) && call.contains(&staged)
+        };
+        if !done.iter().any(|call| of_staged("setxattr(")(call)) {
+            eprintln!("not shown: the file system of temporary files takes no attributes");
+            return;
         }
+        let described = place(&done, "attribute", of_staged("setxattr("));
+        assert!(described < place(&done, "sync", of_staged("sync(")), "{}", done.join("\n"));
+    }
+}
+
+#[test]
+fn without_attributes_the_record_is_synced_before_the_object_has_its_name() {
+    let directory = TempDir::new().unwrap();
+    if !has_strace(directory.path()) {
+        return;
+    }
+    for size in [10, 3 * MIB] {
+        let root = directory.path().join(size.to_string());
+        let done = traced(directory.path(), &root, size, false);
+        let plan = "layers/team-a/network/plan-1/0/plan.json";
+        let (plan, record) = (root.join(plan), root.join(".plancha/sha256").join(plan));
+        is_durable(&done, &root, &plan);
+        is_durable(&done, &root, &record);
+        let named = |file: &Path| {
+            let shown = format!("\"{}\"", file.display());
+            place(&done, "name", move |call| call.starts_with("rename") && call.contains(&shown))
+        };
+        assert!(named(&record) < named(&plan), "{}", done.join("\n"));
     }
 }

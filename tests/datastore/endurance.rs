@@ -177,7 +177,7 @@ fn of_200_uploads_of_1_gib_at_once_it_takes_what_it_has_memory_for_and_sends_the
         .filter(|answer| answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: "));
     let (busy, let_in) = (busy.count(), answers.iter().filter(|answer| answer.is_empty()).count());
     // An eighth is in reserve for small requests, and a quarter of the rest for other callers.
-    assert_eq!((busy, let_in), (198, 2));
+    assert_eq!((busy, let_in), (195, 5));
     let memory = datastore.memory();
     assert!(memory < 64 + 64, "{memory} MiB");
 }

@@ -103,6 +103,12 @@ pub(crate) fn etag(body: &[u8]) -> String {
     format!("\"sha256-{}\"", Sha256::of(body))
 }
 
+/// Removes all that is recorded of the digest of an object in a directory, as if another program had stored it.
+pub(crate) fn forget_digest(root: &Path, key: &str) {
+    let _without_attributes = rustix::fs::removexattr(root.join(key), "user.plancha");
+    std::fs::remove_file(root.join(".plancha/sha256").join(key)).unwrap();
+}
+
 /// Every file below a directory, by its path from there, in order.
 pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

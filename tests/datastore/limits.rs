@@ -23,7 +23,7 @@ use crate::process::Running;
 const MIB: usize = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 
-fn connect(datastore: &TestDatastore) -> TcpStream {
+pub(crate) fn connect(datastore: &TestDatastore) -> TcpStream {
     let address = datastore.url.socket_addrs(|| None).unwrap()[0];
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(20 * SECOND)).unwrap();
@@ -38,7 +38,7 @@ fn rest(socket: &mut TcpStream) -> String {
 }
 
 /// Status and headers of one answer without a body, or with the body `OK`.
-fn answer(socket: &mut TcpStream) -> String {
+pub(crate) fn answer(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
@@ -322,7 +322,7 @@ async fn who_finds_no_memory_waits_and_is_then_told_to_come_back() {
 }
 
 /// Readers that ask for a plan of this size, and read nothing of it, until they are dropped.
-fn slow_readers(datastore: &TestDatastore, readers: usize) -> Vec<TcpStream> {
+pub(crate) fn slow_readers(datastore: &TestDatastore, readers: usize) -> Vec<TcpStream> {
     let ask = |_| {
         let mut socket = connect(datastore);
         write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();

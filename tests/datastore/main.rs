@@ -30,6 +30,7 @@ mod process;
 mod runs;
 mod seal;
 mod service;
+mod shares;
 mod tenants;
 mod tls;
 mod transfer;

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
+use super::io_threads;
+
 /// The lock of the directory that holds an object, until it is dropped; none where there are no locks.
 pub(super) fn lock(place: &FsPath) -> io::Result<Option<File>> {
     let parent = parent(place)?;
@@ -57,12 +59,12 @@ pub(super) fn both(
         |second: &Mutex<Option<_>>| second.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (second, (done, waits)) = (Arc::new(Mutex::new(Some(second))), mpsc::channel());
     let other = Arc::clone(&second);
-    drop(tokio::task::spawn_blocking(move || {
+    io_threads::start(move || {
         if let Some(second) = take(&other) {
             // The receiver waits for it.
             let _sent = done.send(second());
         }
-    }));
+    });
     let first = first();
     let second = match take(&second) {
         Some(second) => second(),

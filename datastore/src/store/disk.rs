@@ -1,12 +1,11 @@
 //! Files of a `file://` storage: opened, staged, published and deleted, each in one blocking job.
 //!
-//! A new version is staged beside its place as `<name>#<number>`, which no object may be called, and synced. Its
-//! record is replaced first and describes the version before as well, so at every moment the record describes the
-//! object. Whatever changes an object or its record holds the lock of its directory (`flock`), which other
+//! A new version is staged beside its place as `<name>#<number>`, which no object may be called, and published by
+//! `publish.rs`. Whatever changes an object or its record holds the lock of its directory (`flock`), which other
 //! processes over the same directory respect. Where the file system has no locks, only this process is kept in order.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path as FsPath, PathBuf};
@@ -19,15 +18,18 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 use tokio::sync::Semaphore;
 
-use super::dirs::{both, lock, make_parents, sync_parent};
+use super::dirs::{lock, make_parents, sync_parent};
 use super::janitor::is_staged;
 use super::metered::{Calls, SILENCE, patience};
+use super::publish::{publish, record_anew, record_of, record_place};
 use super::record::{Record, Version, bare};
-use super::{KIB, Key, Object};
+use super::{KIB, Key, MIB, Object, io_threads};
 
 /// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
 /// threads than these.
 const JOBS: usize = 64;
+/// Of a large object this much is synced at a time while more of it comes, so that little is left to sync at its end.
+const SYNCED: usize = 32 * MIB;
 /// Objects up to here are read by the job that opens them.
 pub(super) const SMALL: usize = 64 * KIB;
 
@@ -62,7 +64,7 @@ pub(super) enum Content {
 /// A file that is not published yet, and is removed unless it will be.
 #[derive(Debug)]
 pub(super) struct Staged {
-    file: File,
+    pub(super) file: File,
     path: PathBuf,
     /// Published or removed: the name is no longer its own.
     is_gone: AtomicBool,
@@ -80,14 +82,36 @@ impl Disk {
         self.job(call, SILENCE, path, move |root| open(root, &location, reads)).await
     }
 
-    /// Reads a piece of an object.
+    /// Reads a range of an object that is one piece.
     pub(super) async fn read(&self, file: Arc<File>, range: Range<u64>) -> Result<Bytes> {
+        let mut pieces = self.read_pieces(file, range, usize::MAX).await?;
+        Ok(pieces.pop().unwrap_or_default())
+    }
+
+    /// Reads a range of an object at once, in pieces of this many bytes.
+    pub(super) async fn read_pieces(
+        &self,
+        file: Arc<File>,
+        range: Range<u64>,
+        size: usize,
+    ) -> Result<Vec<Bytes>> {
         // Made here and not over there: a thread that makes and never frees makes ever more.
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let mut piece = BytesMut::zeroed(length);
+        let mut pieces = Vec::new();
+        let mut left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        while left > 0 {
+            let length = left.min(size);
+            pieces.push(BytesMut::zeroed(length));
+            left -= length;
+        }
         let read = move |_: &FsPath| {
-            file.read_exact_at(&mut piece, range.start)?;
-            Ok(piece.freeze())
+            let mut at = range.start;
+            let mut read = Vec::with_capacity(pieces.len());
+            for mut piece in pieces {
+                file.read_exact_at(&mut piece, at)?;
+                at += piece.len() as u64;
+                read.push(piece.freeze());
+            }
+            Ok(read)
         };
         self.job("read", SILENCE, &Path::default(), read).await
     }
@@ -112,8 +136,15 @@ impl Disk {
 
     /// Writes a part of a new version.
     pub(super) async fn write(&self, staged: Arc<Staged>, at: u64, part: PutPayload) -> Result<()> {
-        let limit = patience(part.content_length());
-        let write = move |_: &FsPath| staged.write(at, &part);
+        let length = part.content_length();
+        let syncs = at / SYNCED as u64 != (at + length as u64) / SYNCED as u64;
+        let limit = patience(if syncs { 2 * SYNCED } else { length });
+        let write = move |_: &FsPath| {
+            staged.write(at, &part)?;
+            // The part is not needed for it.
+            drop(part);
+            if syncs { staged.file.sync_data() } else { Ok(()) }
+        };
         self.job("part", limit, &Path::default(), write).await
     }
 
@@ -164,13 +195,11 @@ impl Disk {
         let work = move |root: &FsPath| {
             let place = root.join(location.as_ref());
             let _lock = lock(&place)?;
-            let meta = fs::metadata(&place)?;
-            if bare(&etag(&meta)) != bare(&version.etag) {
+            let file = File::open(&place)?;
+            if bare(&etag(&file.metadata()?)) != bare(&version.etag) {
                 return Ok(false);
             }
-            let place = record_place(root, &location);
-            write_record(root, &place, &Record { version, before: None })?;
-            sync_parent(&place)?;
+            record_anew(root, &location, &file, version)?;
             Ok(true)
         };
         self.job("put", SILENCE, path, work).await
@@ -196,14 +225,14 @@ impl Disk {
         let done = async {
             let place = jobs.acquire_owned().await.map_err(io::Error::other);
             let done = match place {
-                Ok(place) => tokio::task::spawn_blocking(move || {
-                    let done = work(&root).map_err(|error| meaning(&root, &location, error));
-                    drop(place);
-                    done
-                })
-                .await
-                .map_err(io::Error::other)
-                .flatten(),
+                Ok(place) => {
+                    io_threads::run(move || {
+                        let done = work(&root).map_err(|error| meaning(&root, &location, error));
+                        drop(place);
+                        done
+                    })
+                    .await
+                }
                 Err(error) => Err(error),
             };
             done.map_err(|error| failed(path, error))
@@ -214,7 +243,7 @@ impl Disk {
 
 impl Staged {
     /// Makes the directories that are missing on the way.
-    fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
+    pub(super) fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         let (mut number, mut tries, mut made) = (1_u32, 0, Vec::<PathBuf>::new());
@@ -251,8 +280,12 @@ impl Staged {
         Ok(())
     }
 
+    pub(super) fn is_published(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
     /// Gives it its name: instead of what has that, or only if nothing has.
-    fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
+    pub(super) fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
         if creates {
             fs::hard_link(&self.path, place)?;
             fs::remove_file(&self.path)?;
@@ -271,10 +304,7 @@ impl Drop for Staged {
         }
         // What cannot be removed now is hidden, and removed by the janitor.
         let path = std::mem::take(&mut self.path);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || fs::remove_file(path))),
-            Err(_) => drop(fs::remove_file(path)),
-        }
+        io_threads::start(move || drop(fs::remove_file(path)));
     }
 }
 
@@ -301,13 +331,14 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
     if !meta.is_file() {
         return Err(ErrorKind::NotFound.into());
     }
-    let record = read_record(&record_place(root, location))?;
-    if record.is_none() && etag(&fs::metadata(&place)?) != etag(&meta) {
+    let e_tag = etag(&meta);
+    let record = record_of(root, location, &file, &e_tag, meta.len())?;
+    if record.is_none() && etag(&fs::metadata(&place)?) != e_tag {
         // It was deleted with its record, or replaced, after it was opened.
         return Ok(None);
     }
     let size = meta.len();
-    let e_tag = Some(etag(&meta));
+    let e_tag = Some(e_tag);
     let last_modified = meta.modified()?.into();
     let content = if reads && size <= SMALL as u64 {
         let mut all = vec![0; usize::try_from(size).unwrap_or_default()];
@@ -319,59 +350,6 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
     let location = location.clone();
     let meta = ObjectMeta { location, last_modified, size, e_tag, version: None };
     Ok(Some(Opened { content, meta, record }))
-}
-
-fn publish(
-    root: &FsPath,
-    location: &Path,
-    staged: &mut Staged,
-    mut version: Version,
-    creates: bool,
-) -> io::Result<()> {
-    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
-    if version.size > SMALL as u64 {
-        // Others need not wait for the lock meanwhile.
-        staged.file.sync_all()?;
-    }
-    version.etag = etag(&staged.file.metadata()?);
-    let is_plain = version.form.is_none();
-    let _lock = lock(&place)?;
-    let before = match fs::metadata(&place) {
-        Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-        Ok(_) if creates => return Err(ErrorKind::AlreadyExists.into()),
-        Ok(meta) => Some(before(read_record(&record)?, etag(&meta), meta.len())),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    let is_new = before.is_none();
-    let file = staged.file.try_clone()?;
-    let published = (|| {
-        both(move || file.sync_all(), || write_record(root, &record, &Record { version, before }))?;
-        // Without its record an encrypted object could be taken for a plain one: that must be there first, whatever
-        // the file system reorders.
-        if !is_plain {
-            sync_parent(&record)?;
-        }
-        staged.rename(&place, creates)
-    })();
-    if let Err(error) = published {
-        if is_new {
-            // It describes nothing.
-            remove(&record)?;
-        }
-        return Err(error);
-    }
-    if is_plain {
-        return both(move || sync_parent(&record), || sync_parent(&place));
-    }
-    sync_parent(&place)
-}
-
-/// The version that is replaced, as its record describes it. A record that does not describe it is kept as it is: that
-/// the two disagree must not be forgotten.
-fn before(record: Option<Record>, etag: String, size: u64) -> Version {
-    let Some(record) = record else { return Version { etag, size, sha256: None, form: None } };
-    record.version(&etag, size).cloned().unwrap_or(record.version)
 }
 
 fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result<bool> {
@@ -406,42 +384,22 @@ fn is_listed(meta: &fs::Metadata, listed: &Object) -> bool {
     meta.len() == listed.size && modified == Some(listed.modified.as_millisecond())
 }
 
-fn remove(place: &FsPath) -> io::Result<()> {
+pub(super) fn remove(place: &FsPath) -> io::Result<()> {
     match fs::remove_file(place) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn record_place(root: &FsPath, location: &Path) -> PathBuf {
-    root.join(".plancha/sha256").join(location.as_ref())
-}
-
-fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
-    match fs::read(place) {
-        Ok(json) => Ok(Record::parse(&json)),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Its directory is still to be synced.
-fn write_record(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
-    let mut staged = Staged::create(root, place)?;
-    staged.file.write_all(&serde_json::to_vec(record)?)?;
-    staged.file.sync_all()?;
-    staged.rename(place, false)
-}
-
 /// What `object_store` calls a version of a file.
-fn etag(meta: &fs::Metadata) -> String {
+pub(super) fn etag(meta: &fs::Metadata) -> String {
     let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let microseconds = modified.unwrap_or_default().as_micros();
     format!("\"{:x}-{microseconds:x}-{:x}\"", meta.ino(), meta.len())
 }
 
 /// Nothing is there, also where a file is in the place of a directory.
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 

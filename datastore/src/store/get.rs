@@ -1,6 +1,5 @@
 //! Reading: what is known of an object, and its bytes, verified while they stream.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,8 +14,8 @@ use object_store::{Attributes, GetOptions, GetResult, GetResultPayload, ObjectMe
 
 use crate::seal::Form;
 
-use super::disk::{Content, Disk};
-use super::ranged::Source;
+use super::disk::Content;
+use super::ranged::{InBucket, OpenFile, Source};
 use super::record::{Known, get_version};
 use super::sealed::blocks;
 use super::{BoxError, KIB, Key, Store, StoreError, backend};
@@ -61,14 +60,10 @@ enum Payload {
     Stream(BoxStream<'static, object_store::Result<Bytes>>),
 }
 
-/// Bytes read from a file at once; `object_store` itself reads 8 KiB, at an eighth of the speed.
-const PIECE: usize = 256 * KIB;
-/// Pieces read ahead while one is sent.
-const AHEAD: usize = 2;
+/// Objects up to here are verified before they are answered.
+const SMALL: usize = 256 * KIB;
 /// So often an object that is replaced while it is looked at is looked at again.
 const LOOKS: usize = 3;
-/// What a read holds at most: what is read ahead, what is held back, and what is being sent.
-pub(super) const MEMORY: usize = (AHEAD + 2) * PIECE;
 
 impl Store {
     /// What is known of an object.
@@ -87,7 +82,7 @@ impl Store {
         let (mut meta, found) = self.look(path, false).await?;
         let all = 0..meta.size;
         let mut bytes = self.stream(&meta, found, all)?;
-        if meta.size <= PIECE as u64 && meta.sha256.or(meta.recorded).is_some() {
+        if meta.size <= SMALL as u64 && meta.sha256.or(meta.recorded).is_some() {
             let mut pieces = Vec::new();
             while let Some(piece) = bytes.try_next().await? {
                 pieces.push(Ok(piece));
@@ -225,13 +220,14 @@ impl Store {
             Payload::Disk(Content::File(file)) => {
                 let disk =
                     self.disk.clone().ok_or_else(|| backend("a file without a directory"))?;
-                pieces(disk, file, found.range)
+                let version = OpenFile { disk, file };
+                Source { version, memory: self.memory.clone() }.bytes(found.range)
             }
             Payload::Stream(bytes) => {
                 let (objects, etag) = (Arc::clone(&self.objects), meta.etag.clone());
                 let (path, pool) = (path.clone(), self.pool.clone());
-                let memory = self.memory.clone();
-                Source { objects, path, etag, pool, memory }.bytes(found.range, bytes)
+                let version = InBucket { objects, path, etag, pool };
+                Source { version, memory: self.memory.clone() }.bytes(found.range, bytes)
             }
         };
         let bytes = match meta.form {
@@ -276,18 +272,6 @@ impl From<GetResult> for Found {
         };
         Self { meta, payload, range }
     }
-}
-
-fn pieces(disk: Disk, file: Arc<File>, range: Range<u64>) -> ByteStream {
-    let Range { start, end } = range;
-    stream::iter((start..end).step_by(PIECE))
-        .map(move |start| {
-            let (disk, file) = (disk.clone(), Arc::clone(&file));
-            async move { disk.read(file, start..end.min(start + PIECE as u64)).await }
-        })
-        .buffered(AHEAD)
-        .map_err(backend)
-        .boxed()
 }
 
 /// Holds each piece back until the next one is there, and the last until the digest agrees and `heal` is done.

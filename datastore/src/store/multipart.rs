@@ -32,7 +32,8 @@ impl Store {
             let upload = self.objects.put_multipart_opts(path, options).await;
             Upload::Cloud(upload.map_err(backend)?)
         };
-        Ok(Parts::new(upload, (id, before), (self.traits.part, self.traits.flying), head))
+        let sizes = (self.traits.part, self.traits.flying);
+        Ok(Parts::new(upload, (id, before), sizes, head, self.memory.clone()))
     }
 
     /// A large object, all of whose parts are there.

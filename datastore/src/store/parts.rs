@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::disk::{Disk, Staged};
 use super::{BoxError, KIB, StoreError, backend};
+use crate::memory::Memory;
 
 /// Bytes of each block.
 const BLOCK: usize = 256 * KIB;
@@ -47,6 +48,8 @@ pub(super) struct Parts {
     flying: JoinSet<object_store::Result<()>>,
     most: usize,
     blocks: Blocks,
+    /// What parts on their way hold, while another is gathered in the memory that the upload has.
+    memory: Memory,
 }
 
 /// Where parts go.
@@ -140,14 +143,15 @@ impl Blocks {
 
 impl Parts {
     /// Of `size` bytes each, but the last; up to `most` of them on their way while another is
-    /// gathered.
+    /// gathered, as long as there is memory for them.
     pub(super) fn new(
         upload: Upload,
         (id, before): (String, Option<String>),
         (size, most): (usize, usize),
         blocks: Blocks,
+        memory: Memory,
     ) -> Self {
-        Self { upload, id, before, size, flying: JoinSet::new(), most, blocks }
+        Self { upload, id, before, size, flying: JoinSet::new(), most, blocks, memory }
     }
 
     pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {
@@ -168,15 +172,29 @@ impl Parts {
 
     async fn send(&mut self) -> Result<(), StoreError> {
         let part = self.blocks.take(self.size);
+        let spare = self.memory.try_take_spare(part.content_length());
+        // Without memory of its own it must be there before another is gathered.
+        let most = if spare.is_some() { self.most } else { 0 };
         match &mut self.upload {
-            Upload::Cloud(upload) => self.flying.spawn(upload.put_part(part)),
+            Upload::Cloud(upload) => {
+                let put = upload.put_part(part);
+                self.flying.spawn(async move {
+                    let done = put.await;
+                    drop(spare);
+                    done
+                })
+            }
             Upload::File(disk, staged, at) => {
                 let (disk, staged, start) = (disk.clone(), Arc::clone(staged), *at);
                 *at += part.content_length() as u64;
-                self.flying.spawn(async move { disk.write(staged, start, part).await })
+                self.flying.spawn(async move {
+                    let done = disk.write(staged, start, part).await;
+                    drop(spare);
+                    done
+                })
             }
         };
-        self.landed(self.most).await
+        self.landed(most).await
     }
 
     /// Waits until no more than so many parts are on their way.

@@ -1,9 +1,10 @@
-//! Bytes over a network: asked for again where they break off, and several parts of them at once.
+//! Bytes of an object in order, and those that follow read ahead as long as there is memory for them.
 //!
-//! Everything after the first request names the version that it is about, so what comes is of one
-//! version, or does not come.
+//! Over a network they are asked for again where they break off. Everything after the first request names the version
+//! that it is about, so what comes is of one version, or does not come.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,25 +12,36 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, PutPayload};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::disk::Disk;
 use super::get::ByteStream;
 use super::parts::{Blocks, Pool};
 use super::record::get_version;
 use super::{KIB, MIB, StoreError, backend};
 use crate::memory::{Lease, Memory, Reclaim};
 
-/// Bytes of each part of a large object.
-const PART: u64 = 4 * MIB as u64;
-/// Parts that are fetched ahead while another is sent, as long as there is memory for them.
-const LANES: usize = 4;
-/// Objects up to here come in one piece.
-const LARGE: u64 = 16 * MIB as u64;
+/// How a large object is read.
+pub(super) struct Ahead {
+    /// Bytes of each part.
+    part: u64,
+    /// Parts that are fetched ahead while another is sent, as long as there is memory for them.
+    lanes: usize,
+    /// Objects up to here come in one piece.
+    large: u64,
+}
+
+const OF_BUCKET: Ahead = Ahead { part: 4 * MIB as u64, lanes: 4, large: 16 * MIB as u64 };
+const OF_FILE: Ahead = Ahead { part: 256 * KIB as u64, lanes: 2, large: 256 * KIB as u64 };
+/// Bytes of each piece of a file. Its reader holds no larger ones, so that what is read ahead can be given up.
+const FILE_PIECE: usize = 64 * KIB;
 /// What a read holds at most, without what it fetches ahead: a piece on its way in, one held back, one being sent.
 pub(super) const MEMORY: usize = MIB;
+/// The same of a file: the server's buffer takes up to five pieces of it.
+pub(super) const FILE_MEMORY: usize = 7 * FILE_PIECE;
 /// Before each further try of a request that brought nothing.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
@@ -42,58 +54,94 @@ const GIVEN_UP: Duration = Duration::from_secs(18);
 /// That much of it is progress: as many tries are left as at first.
 const PROGRESS: u64 = 64 * KIB as u64;
 
-/// One version of an object.
+/// One version of an object, and the memory that parts of it are fetched ahead into.
 #[derive(Clone)]
-pub(super) struct Source {
+pub(super) struct Source<T> {
+    pub(super) version: T,
+    pub(super) memory: Memory,
+}
+
+/// One version of an object in a bucket.
+#[derive(Clone)]
+pub(super) struct InBucket {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) path: Path,
     /// Its tag; empty where the backend has none.
     pub(super) etag: String,
     /// What parts that wait to be sent are kept in.
     pub(super) pool: Pool,
-    /// What parts are fetched ahead into.
-    pub(super) memory: Memory,
+}
+
+/// An open file, which is one version of an object in a directory.
+#[derive(Clone)]
+pub(super) struct OpenFile {
+    pub(super) disk: Disk,
+    pub(super) file: Arc<File>,
 }
 
 type Raw = BoxStream<'static, object_store::Result<Bytes>>;
 
-impl Source {
+/// Reads a range of one version of an object.
+pub(super) trait Version: Clone + Send + Sync + 'static {
+    const AHEAD: Ahead;
+
+    /// The bytes of a range in order, as they come.
+    fn in_one(self, range: Range<u64>) -> ByteStream;
+
+    /// The bytes of a part, to be kept until its reader comes for them.
+    fn gather(
+        self,
+        part: Range<u64>,
+    ) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
+}
+
+impl Source<InBucket> {
     /// The bytes of `range`, of which `begun` brings the first.
     pub(super) fn bytes(self, range: Range<u64>, begun: Raw) -> ByteStream {
-        if range.end - range.start > LARGE {
-            self.in_parts(range, begun)
+        let first = range.start..range.end.min(range.start + OF_BUCKET.part);
+        if range.end - range.start > OF_BUCKET.large {
+            let begun = self.version.clone().begun(first.clone(), begun);
+            self.in_parts(first, range, begun)
         } else {
-            self.in_one(range, begun)
+            self.version.begun(range, begun)
         }
     }
+}
 
-    pub(super) async fn request(&self, range: Range<u64>) -> object_store::Result<Raw> {
-        let found = get_version(&*self.objects, &self.path, &self.etag, range).await?;
-        Ok(found.into_stream())
+impl Source<OpenFile> {
+    /// The bytes of `range`.
+    pub(super) fn bytes(self, range: Range<u64>) -> ByteStream {
+        if range.end - range.start > OF_FILE.large {
+            self.in_parts(range.start..range.start, range, stream::empty().boxed())
+        } else {
+            self.version.in_one(range)
+        }
     }
+}
 
+impl<T: Version> Source<T> {
     /// One part while the next few are fetched. Nothing is before the first is asked for: whoever waits
     /// in line for memory has none yet.
-    fn in_parts(self, range: Range<u64>, begun: Raw) -> ByteStream {
-        stream::once(async move { self.parts(range, begun) }).flatten().boxed()
+    fn in_parts(self, first: Range<u64>, range: Range<u64>, begun: ByteStream) -> ByteStream {
+        stream::once(async move { self.parts(first, range, begun) }).flatten().boxed()
     }
 
-    fn parts(self, range: Range<u64>, begun: Raw) -> ByteStream {
-        let first = range.start..range.end.min(range.start + PART);
+    /// `begun` brings the `first` of them.
+    fn parts(self, first: Range<u64>, range: Range<u64>, begun: ByteStream) -> ByteStream {
+        let Ahead { part, lanes, .. } = T::AHEAD;
         let mut parts = (first.end..range.end)
-            .step_by(usize::try_from(PART).unwrap_or(4 * MIB))
-            .map(move |start| start..range.end.min(start + PART));
+            .step_by(usize::try_from(part).unwrap_or(4 * MIB))
+            .map(move |start| start..range.end.min(start + part));
         let source = self.clone();
         let ahead = move |part: Range<u64>| (part.clone(), source.fetch_ahead(part));
-        let source = self.clone();
-        let mut lanes = parts.by_ref().take(LANES).map(&ahead).collect::<VecDeque<_>>();
+        let mut lanes = parts.by_ref().take(lanes).map(&ahead).collect::<VecDeque<_>>();
         let rest = stream::iter(std::iter::from_fn(move || {
             let (part, fetched) = lanes.pop_front()?;
             // Fetched whatever the caller does: one who pauses would break the connection.
             lanes.extend(parts.next().map(&ahead));
-            Some(source.clone().part(part, fetched))
+            Some(self.clone().part(part, fetched))
         }));
-        self.in_one(first, begun).chain(rest.flatten()).boxed()
+        begun.chain(rest.flatten()).boxed()
     }
 
     /// Begins to fetch a part, if there is memory for it.
@@ -102,15 +150,9 @@ impl Source {
         let buffer = Arc::new(Shelf::new(self.memory.try_take_spare(length)?));
         let ahead: Arc<dyn Reclaim> = Arc::clone(&buffer) as _;
         self.memory.may_reclaim(Arc::downgrade(&ahead));
-        let (source, fills) = (self.clone(), Arc::clone(&buffer));
+        let (gathered, fills) = (self.version.clone().gather(part), Arc::clone(&buffer));
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
-            // As they come, pieces keep buffers alive that are twice as large.
-            let mut blocks = Blocks::new(source.pool.clone());
-            let mut pieces = source.in_one(part, stream::empty().boxed());
-            while let Some(piece) = pieces.try_next().await? {
-                blocks.extend(&piece);
-            }
-            fills.fill(blocks.into_payload());
+            fills.fill(gathered.await?);
             Ok(())
         }));
         Some(Fetched { task: Some(task), shelf: buffer })
@@ -118,10 +160,10 @@ impl Source {
 
     /// The bytes of a part: those that were fetched ahead, and what is missing of them.
     fn part(self, part: Range<u64>, fetched: Option<Fetched>) -> ByteStream {
-        let Some(fetched) = fetched else { return self.in_one(part, stream::empty().boxed()) };
+        let Some(fetched) = fetched else { return self.version.in_one(part) };
         let state = (part, fetched);
         let kept = stream::try_unfold(Some(state), move |state| {
-            let source = self.clone();
+            let version = self.version.clone();
             async move {
                 let Some((mut part, mut fetched)) = state else { return Ok(None) };
                 if let Some(piece) = fetched.next().await? {
@@ -132,15 +174,56 @@ impl Source {
                     )));
                 }
                 // Given up for others, or at its end.
-                let rest = source.in_one(part, stream::empty().boxed());
-                Ok::<_, StoreError>(Some((rest, None)))
+                Ok::<_, StoreError>(Some((version.in_one(part), None)))
             }
         });
         kept.try_flatten().boxed()
     }
+}
+
+impl Version for OpenFile {
+    const AHEAD: Ahead = OF_FILE;
+
+    fn in_one(self, Range { start, end }: Range<u64>) -> ByteStream {
+        let pieces = stream::iter((start..end).step_by(FILE_PIECE));
+        let read = pieces.then(move |start| {
+            let Self { disk, file } = self.clone();
+            async move { disk.read(file, start..end.min(start + FILE_PIECE as u64)).await }
+        });
+        read.map_err(backend).boxed()
+    }
+
+    async fn gather(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
+        self.disk.read_pieces(self.file, part, FILE_PIECE).await.map_err(backend)
+    }
+}
+
+impl Version for InBucket {
+    const AHEAD: Ahead = OF_BUCKET;
+
+    fn in_one(self, range: Range<u64>) -> ByteStream {
+        self.begun(range, stream::empty().boxed())
+    }
+
+    async fn gather(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
+        // As they come, pieces keep buffers alive that are twice as large.
+        let mut blocks = Blocks::new(self.pool.clone());
+        let mut pieces = self.in_one(part);
+        while let Some(piece) = pieces.try_next().await? {
+            blocks.extend(&piece);
+        }
+        Ok(blocks.into_payload().into_iter().collect())
+    }
+}
+
+impl InBucket {
+    pub(super) async fn request(&self, range: Range<u64>) -> object_store::Result<Raw> {
+        let found = get_version(&*self.objects, &self.path, &self.etag, range).await?;
+        Ok(found.into_stream())
+    }
 
     /// The bytes of `range` in order, asked for again from where they broke off.
-    fn in_one(self, range: Range<u64>, begun: Raw) -> ByteStream {
+    fn begun(self, range: Range<u64>, begun: Raw) -> ByteStream {
         let state = Reading { source: self, range, begun, failures: 0, progress: 0 };
         stream::try_unfold(state, async |mut reading| {
             let next = timeout(GIVEN_UP, reading.next()).await;
@@ -181,9 +264,9 @@ impl Shelf {
         Self(Mutex::new(Kept { pieces: VecDeque::new(), lease: Some(lease), touched: None }))
     }
 
-    fn fill(&self, payload: PutPayload) {
+    fn fill(&self, pieces: Vec<Bytes>) {
         let mut kept = self.kept();
-        kept.pieces = payload.into_iter().collect();
+        kept.pieces = pieces.into();
         kept.touched = Some(Instant::now());
     }
 
@@ -212,7 +295,7 @@ impl Reclaim for Shelf {
 
 /// A range that is being read.
 struct Reading {
-    source: Source,
+    source: InBucket,
     /// What is still to come.
     range: Range<u64>,
     begun: Raw,

@@ -1,8 +1,7 @@
 //! The digest of an object that cannot carry it: a small JSON object beside it.
 //!
-//! A record names the `ETag` of the version that it describes. In a directory it is written before the object is
-//! replaced, and describes the version before as well, so a power failure between the two leaves a record that
-//! still describes the object. A record that describes neither version of an object means that another program, a
+//! A record names the `ETag` of the version that it describes. In a directory it is a copy of the file's own attribute,
+//! or written before the object is replaced (`publish.rs`). A record that describes neither version of an object means that another program, a
 //! restored backup or a failing disk has changed it.
 
 use std::ops::Range;
@@ -79,7 +78,7 @@ impl Version {
     }
 
     /// Whether it is the one with this tag and size.
-    fn is(&self, etag: &str, size: u64) -> bool {
+    pub(super) fn is(&self, etag: &str, size: u64) -> bool {
         self.size == size && bare(&self.etag) == bare(etag)
     }
 
