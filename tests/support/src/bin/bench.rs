@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `pod`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `pod`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -12,12 +12,16 @@ mod files;
 mod install;
 #[path = "bench/memory.rs"]
 mod memory;
+#[path = "bench/minio.rs"]
+mod minio;
 #[path = "bench/pass.rs"]
 mod pass;
 #[path = "bench/pod.rs"]
 mod pod;
 #[path = "bench/starve.rs"]
 mod starve;
+#[path = "bench/tend.rs"]
+mod tend;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -46,9 +50,14 @@ async fn main() {
     {
         return pass::serve(url).await;
     }
+    if let [read_file, file] = args.as_slice()
+        && read_file == "read-file"
+    {
+        return files::serve(file).await;
+    }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|pod|resolve|install|transfer|files|clouds|server=S3S-FS|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|pod|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -77,6 +86,12 @@ async fn main() {
     }
     if let Some(s3s) = sections.iter().find_map(|section| section.strip_prefix("server=")) {
         clouds::server(&programs, s3s).await;
+    }
+    if let Some(program) = sections.iter().find_map(|section| section.strip_prefix("minio=")) {
+        minio::minio(&programs, program).await;
+    }
+    if wanted("gc") {
+        tend::over_directory(&programs).await;
     }
     if wanted("memory") {
         memory::memory(&programs).await;

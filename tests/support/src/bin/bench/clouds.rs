@@ -10,12 +10,16 @@
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use datastore_api::digest::Hasher;
 use futures::StreamExt as _;
 use futures::stream;
+use object_store::aws::AmazonS3;
+use object_store::signer::Signer as _;
+use reqwest::Method;
 use support::{Dialect, Double, Pace};
 use tempfile::TempDir;
 
@@ -156,6 +160,8 @@ pub(super) struct Place {
     http: reqwest::Client,
     before: String,
     after: &'static str,
+    /// Who signs the URLs of MinIO's objects.
+    signer: Option<Arc<AmazonS3>>,
     /// Whether we take the sha256 of what we send and of what comes.
     hashes: bool,
 }
@@ -163,26 +169,48 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(before: String, after: &'static str) -> Self {
         let http = reqwest::Client::builder().tcp_nodelay(true).build().unwrap();
-        Self { name: "direct", server: None, http, before, after, hashes: false }
+        Self { name: "direct", server: None, http, before, after, signer: None, hashes: false }
     }
 
-    fn through(datastore: Server) -> Self {
+    /// One in a bucket at `url`, through a server or not.
+    pub(super) fn signed(
+        name: &'static str,
+        url: String,
+        server: Option<Server>,
+        bucket: Arc<AmazonS3>,
+    ) -> Self {
+        Self { name, server, signer: Some(bucket), ..Self::new(url, "") }
+    }
+
+    async fn url(&self, method: Method, key: usize) -> String {
+        let Self { before, after, .. } = self;
+        let Some(signer) = &self.signer else { return format!("{before}{key}{after}") };
+        let path = format!("{}-{key}", self.name.replace(' ', "-"));
+        let minute = Duration::from_secs(60);
+        let url = signer.signed_url(method, &path.into(), minute).await.unwrap().to_string();
+        match &self.server {
+            Some(server) => url.replacen(before, &server.url, 1),
+            None => url,
+        }
+    }
+
+    pub(super) fn through(datastore: Server) -> Self {
         let before = format!("{}/api/plans?namespace=n&layer=l&run=r", datastore.url);
         let place = Self::new(before, "&attempt=0&format=bin");
         Self { name: "datastore", server: Some(datastore), ..place }
     }
 
     pub(super) async fn put(&self, key: usize, size: usize) -> Duration {
+        let url = self.url(Method::PUT, key).await;
         let started = Instant::now();
-        let url = format!("{}{key}{}", self.before, self.after);
         let put = self.http.put(url).header("content-length", size).body(body(size, self.hashes));
         assert_eq!(put.send().await.unwrap().status(), 200);
         started.elapsed()
     }
 
     pub(super) async fn get(&self, key: usize, size: usize) -> Duration {
+        let url = self.url(Method::GET, key).await;
         let started = Instant::now();
-        let url = format!("{}{key}{}", self.before, self.after);
         let mut answer = self.http.get(url).send().await.unwrap();
         assert_eq!(answer.status(), 200);
         let (mut bytes, mut hasher) = (0, Hasher::default());
@@ -214,7 +242,7 @@ pub(super) fn hashing() -> f64 {
 }
 
 /// In turn, so that all have the same minute. The first is ours.
-async fn compare(name: &str, size: usize, rounds: usize, places: &[&Place]) {
+pub(super) async fn compare(name: &str, size: usize, rounds: usize, places: &[&Place]) {
     println!("  {} MiB, {name}, medians of {rounds} rounds in turn", size / MIB);
     let mut all = places.iter().map(|_| [Ran::default(), Ran::default()]).collect::<Vec<_>>();
     // The first round makes connections and the run's entry.

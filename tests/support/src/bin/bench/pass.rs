@@ -1,6 +1,6 @@
 //! `pass-through URL`: the least that a service between a caller and a bucket does. It takes what is put,
 //! hashes it and sends it on as it comes; the same the other way, over one connection. No names, no limits,
-//! no log, no signature, no verdict: what is left is what the way itself costs, with these libraries.
+//! no log, no signature of its own, no verdict: what is left is what the way itself costs, with these libraries.
 
 use axum::Router;
 use axum::body::Body;
@@ -37,14 +37,15 @@ async fn write(State(to): State<Behind>, uri: Uri, headers: HeaderMap, body: Bod
     let mut hasher = Hasher::default();
     let pieces =
         body.into_data_stream().inspect(move |piece| hasher.update(piece.as_ref().unwrap()));
-    let put = to.http.put(format!("{}{}", to.url, uri.path()));
+    let put = to.http.put(format!("{}{}", to.url, uri.path_and_query().unwrap()));
     let put = put.header(CONTENT_LENGTH, &headers[CONTENT_LENGTH]);
     let answer = put.body(reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
     Response::builder().status(answer.status()).body(Body::empty()).unwrap()
 }
 
 async fn read(State(from): State<Behind>, uri: Uri) -> Response {
-    let answer = from.http.get(format!("{}{}", from.url, uri.path())).send().await.unwrap();
+    let url = format!("{}{}", from.url, uri.path_and_query().unwrap());
+    let answer = from.http.get(url).send().await.unwrap();
     let mut hasher = Hasher::default();
     let length = answer.content_length().unwrap();
     let response = Response::builder().status(answer.status()).header(CONTENT_LENGTH, length);

@@ -61,18 +61,22 @@ async fn measure(what: &str, url: &str, readers: usize) {
         took.sort_unstable();
         let (p50, p99) = (took[GETS / 2], took[GETS * 99 / 100]);
         let beside = if is_beside { "beside them" } else { "alone" };
-        println!("  {what}, {beside}: {:.2}, {:.2}; {refused}", ms(p50), ms(p99));
         over.store(true, Ordering::Relaxed);
-        for reader in slow {
-            reader.join().unwrap();
-        }
+        let slow = slow.into_iter().map(|reader| usize::from(reader.join().unwrap()));
+        let slow = slow.sum::<usize>();
+        println!(
+            "  {what}, {beside}: {:.2}, {:.2}; {refused}, and {slow} slow readers",
+            ms(p50),
+            ms(p99)
+        );
     }
 }
 
-/// Reads 64 MiB at 20 KiB/s, until it is over. One that is refused asks again.
-fn read_slowly(url: &str, over: &Arc<AtomicBool>) -> JoinHandle<()> {
+/// Reads 64 MiB at 20 KiB/s, until it is over. One that is refused asks again; whether it ever was.
+fn read_slowly(url: &str, over: &Arc<AtomicBool>) -> JoinHandle<bool> {
     let (address, over) = (url.trim_start_matches("http://").to_owned(), Arc::clone(over));
     spawn(move || {
+        let mut is_refused = false;
         while !over.load(Ordering::Relaxed) {
             let mut socket = TcpStream::connect(&address).unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -84,9 +88,13 @@ fn read_slowly(url: &str, over: &Arc<AtomicBool>) -> JoinHandle<()> {
                     Ok(0) => break,
                     Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break,
                     _ if over.load(Ordering::Relaxed) => break,
-                    _ => sleep(EVERY),
+                    _ => {
+                        is_refused |= sip.starts_with(b"HTTP/1.1 503");
+                        sleep(EVERY);
+                    }
                 }
             }
         }
+        is_refused
     })
 }
