@@ -122,9 +122,10 @@ impl Artifacts {
         is_new: bool,
     ) -> Result<Self, OpenError> {
         let stored = async {
-            match ordered {
-                true => client.attempts_unless_burritos(&run).await,
-                false => client.attempts(&run).await.map(Some),
+            if ordered {
+                client.attempts_unless_burritos(&run).await
+            } else {
+                client.attempts(&run).await.map(Some)
             }
         };
         let claimed = async {
