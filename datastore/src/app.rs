@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::extract::{FromRef, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
-use axum::http::{HeaderValue, StatusCode, Version};
+use axum::http::{HeaderValue, Method, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -120,6 +120,7 @@ impl Service {
     }
 
     async fn observed(&self, request: Request) -> Response {
+        let until = Instant::now() + ANSWER;
         if let Err(cause) = one_host(&request).and_then(|()| admission::small_head(&request)) {
             return ApiError { route: Route::Own, cause }.into_response();
         }
@@ -133,8 +134,23 @@ impl Service {
             let route = Route::of(request.method(), request.uri().path());
             return ApiError { route, cause }.into_response();
         }
-        let admitted = |request| self.0.admission.admit(request, |request| self.routed(request));
+        let routed = |request| self.routed_until(request, until);
+        let admitted = |request| self.0.admission.admit(request, routed);
         for_the_caller_alone(self.0.gate.admit(request, admitted).await)
+    }
+
+    /// The answer, or that there is none in time. An upload has a pace of its own, and so has `/api/encrypt`, which
+    /// goes through the whole storage.
+    async fn routed_until(&self, request: Request, until: Instant) -> Response {
+        let (method, path) = (request.method(), request.uri().path());
+        if method == Method::PUT || path == ENCRYPT {
+            return self.routed(request).await;
+        }
+        let route = Route::of(method, path);
+        timeout_at(until, self.routed(request)).await.unwrap_or_else(|_| {
+            let cause = Cause::NotReady("it does not answer".to_owned());
+            ApiError { route, cause }.into_response()
+        })
     }
 
     async fn routed(&self, request: Request) -> Response {
@@ -184,6 +200,10 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
+/// From a request to the head of its answer, if the storage is slow.
+const ANSWER: Duration = Duration::from_secs(19);
+/// Encrypts everything.
+const ENCRYPT: &str = "/api/encrypt";
 /// What callers must be known for lies below it.
 pub(crate) const API: &str = "/api";
 const DOCUMENT: &str = "/api/openapi.json";

@@ -2,6 +2,7 @@
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use datastore::StartError;
 use datastore::commands::{check, ended, run, token};
@@ -15,8 +16,20 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// So long the end waits for what is still in a file system. A thread that hangs there ends with the process.
+const REST: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(Err(StartError::Process(error).into())),
+    };
+    let code = runtime.block_on(run_command());
+    runtime.shutdown_timeout(REST);
+    code
+}
+
+async fn run_command() -> ExitCode {
     match Command::parse() {
         Ok(Command::Serve(settings)) => match serve(settings).await {
             Ok(()) => ExitCode::SUCCESS,

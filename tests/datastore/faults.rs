@@ -266,7 +266,8 @@ async fn what_is_replaced_while_it_is_read_is_broken_off_and_never_a_mix() {
     let heeding = TestDatastore::doubles().await.into_iter().map(|datastore| (datastore, true));
     let others = TestDatastore::doubles().await.into_iter().map(|datastore| (datastore, false));
     for (datastore, heeds_conditions) in heeding.chain(others) {
-        let (old, new) = (noise(40 * MIB, 1), noise(40 * MIB, 2));
+        let zip = |seed| [b"PK\x03\x04".to_vec(), noise(40 * MIB, seed)].concat();
+        let (old, new) = (zip(1), zip(2));
         if heeds_conditions {
             stored(&datastore, URL, old.clone()).await;
         } else {
@@ -352,18 +353,29 @@ async fn a_storage_that_says_nothing_at_all_is_500_within_20_s() {
     let since = Instant::now();
     let latest = format!("plans?{RUN}");
     let [attempts, runs] = [format!("attempts?{RUN}"), "runs?namespace=a&layer=b".to_owned()];
+    let claim = format!("attempts?{RUN}&attempt=1&claim=0123456789abcdef0123456789abcdef");
+    let bundle = "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d";
     let answers = tokio::join!(
         put(&datastore, URL, "body"),
+        put(&datastore, bundle, "body"),
         get(&datastore, URL),
         get(&datastore, &latest),
         get(&datastore, &attempts),
         get(&datastore, &runs),
+        send(request(&datastore, Method::HEAD, bundle)),
     );
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
-    let (put, get, latest, attempts, runs) = answers;
-    for answer in [put, get, latest, attempts, runs] {
+    let (put, put_bundle, get, latest, attempts, runs, head) = answers;
+    for answer in [put, put_bundle, get, latest, attempts, runs, head] {
         assert_eq!(answer.status, 500, "{}", answer.text());
     }
+    // It is read what became of the claim, so it takes two of the storage's silences.
+    let since = Instant::now();
+    let claims = (0..3).map(|_| send(request(&datastore, Method::POST, &claim)));
+    for claim in futures::future::join_all(claims).await {
+        assert!([500, 503].contains(&claim.status), "{}", claim.text());
+    }
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::timeout;
 
 use super::metered::patience;
+use super::put::LOOK;
 use super::{Object, Store, StoreError, backend, parse};
 
 /// Prefix of all claims.
@@ -47,11 +48,14 @@ impl Store {
     ) -> Result<(), StoreError> {
         let path = parse(&format!("{CLAIMS}{run}/{attempt}"))?;
         let _turn = self.turn(&path).await;
-        let creates = self.creates();
-        if !creates && let Some(holder) = self.holder(&path).await? {
+        if !self.creates()
+            && let Some(holder) = self.holder(&path).await?
+        {
             return is_held_by(&holder, claim);
         }
-        let mode = if creates { PutMode::Create } else { PutMode::Overwrite };
+        // Asked for also where it was not seen yet that the backend does it: nothing may be overwritten that another
+        // process has claimed.
+        let mode = PutMode::Create;
         let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
         let options = PutOptions { mode, ..PutOptions::default() };
         let put = self.objects.put_opts(&path, bytes.into(), options);
@@ -74,7 +78,7 @@ impl Store {
                 found => Ok(Some(found?.bytes().await?)),
             }
         };
-        timeout(patience(0), read).await.map_err(backend)?
+        timeout(LOOK, read).await.map_err(backend)?
     }
 
     /// The attempts of a run that are claimed, in no order.
