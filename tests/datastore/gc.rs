@@ -10,7 +10,7 @@ use datastore::config::{Place, Tool};
 use datastore::gc::Rules;
 use datastore::store::{Storage, Store};
 use futures::TryStreamExt as _;
-use support::{Dialect, TestDatastore};
+use support::{CloudFault, Dialect, Double, TestDatastore};
 
 use crate::http::{files, get, stored};
 use crate::process::program;
@@ -294,6 +294,39 @@ async fn an_object_that_was_replaced_since_it_was_listed_is_not_deleted() {
     assert_eq!(left.len(), 50);
     for file in left {
         assert_eq!(std::fs::read_to_string(directory.join(file)).unwrap(), "new");
+    }
+}
+
+#[tokio::test]
+async fn a_digest_record_that_cannot_be_removed_is_reported_for_its_own_object() {
+    let double = Double::start(Dialect::S3);
+    let keys = [0, 1, 2].map(|n| format!("layers/a/b/r/0/file-{n}"));
+    for key in &keys {
+        double.put(key, "content");
+    }
+    let record = format!(".plancha/sha256/{}", keys[1]);
+    double.put(&record, "{}");
+    let store = Store::open(&double.impatient()).unwrap();
+    let listed = store.list("layers/a/b/").unwrap().try_collect::<Vec<_>>().await.unwrap();
+    let fault = CloudFault { times: usize::MAX, status: 403, ..CloudFault::default() };
+    // The first request deletes the objects, the second the record.
+    double.fault(CloudFault { method: "POST", query: "delete", after: 1, ..fault });
+    let deleted = store.delete_listed("layers/a/b", &listed).await;
+    let failed = deleted.iter().map(Result::is_err).collect::<Vec<_>>();
+    assert_eq!(failed, [false, true, false]);
+    assert_eq!(double.keys(), [record]);
+
+    // Where nobody can tell whose records are left, that is said of each.
+    for key in &keys {
+        double.put(key, "content");
+    }
+    let listed = store.list("layers/a/b/").unwrap().try_collect::<Vec<_>>().await.unwrap();
+    double.heal();
+    double.fault(CloudFault { method: "GET", query: "sha256", ..fault });
+    let deleted = store.delete_listed("layers/a/b", &listed).await;
+    for deleted in deleted {
+        let error = datastore::chain(&deleted.unwrap_err());
+        assert!(error.contains("its digest record was not looked for"), "{error}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Objects by their plain keys, for those who tend the storage: list, read, delete.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -9,7 +9,8 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use super::get::{ByteStream, Meta};
-use super::{APPLIED, RECORDS, Store, StoreError, parse, record_path, timestamp, walk};
+use super::{APPLIED, RECORDS, Store, StoreError, backend, parse, record_path, timestamp, walk};
+use crate::error::chain;
 
 /// Deletions in flight, where the backend deletes objects one by one.
 const DELETIONS: usize = 16;
@@ -38,7 +39,7 @@ impl Store {
             return Ok(walk::objects(root.clone(), prefix.as_ref()));
         }
         let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
-        let found = self.objects.list(prefix).map_err(super::backend);
+        let found = self.objects.list(prefix).map_err(backend);
         Ok(found.map_ok(|meta| object(&meta)).boxed())
     }
 
@@ -65,7 +66,7 @@ impl Store {
         let (prefix, offset) = (parse(owner)?, parse(first.trim_end_matches('/'))?);
         let mut found = self.objects.list_with_offset(Some(&prefix), &offset);
         let mut objects = Vec::new();
-        while let Some(meta) = found.try_next().await.map_err(super::backend)? {
+        while let Some(meta) = found.try_next().await.map_err(backend)? {
             let object = object(&meta);
             if directories.iter().any(|directory| object.key.starts_with(directory)) {
                 objects.push(object);
@@ -126,11 +127,12 @@ impl Store {
         let mut deleted = self.delete_many(objects.iter().map(|object| &*object.key)).await;
         let gone = objects.iter().zip(&deleted).filter(|(_, deleted)| deleted.is_ok());
         let gone = gone.map(|(object, _)| &*object.key).collect::<HashSet<_>>();
-        if let Err(error) = self.remove_records(owner, &gone).await
-            && let Some(last) = deleted.iter_mut().rfind(|deleted| deleted.is_ok())
-        {
-            // The objects are gone; what is left is named by an error all the same.
-            *last = Err(error);
+        // The objects are gone; whose record is left is named by an error all the same.
+        let mut left = self.remove_records(owner, &gone).await;
+        for (object, deleted) in objects.iter().zip(&mut deleted) {
+            if let Some(error) = left.remove(&object.key) {
+                *deleted = Err(error);
+            }
         }
         deleted.into_iter().map(|deleted| deleted.map(|()| true)).collect()
     }
@@ -157,17 +159,43 @@ impl Store {
     }
 
     /// Removes the digest records of objects that were deleted, unless another process has stored an object
-    /// anew. Few objects of a bucket have one.
-    async fn remove_records(&self, owner: &str, gone: &HashSet<&str>) -> Result<(), StoreError> {
-        let records = record_path(&parse(owner)?)?;
-        let mut found = self.objects.list(Some(&records));
-        while let Some(meta) = found.try_next().await.map_err(super::backend)? {
-            let key = meta.location.as_ref().strip_prefix(RECORDS);
-            if let Some(key) = key.filter(|key| gone.contains(key)) {
-                self.remove_record(&parse(key)?).await?;
+    /// anew, and returns the objects whose record may be left. Few objects of a bucket have one.
+    async fn remove_records(
+        &self,
+        owner: &str,
+        gone: &HashSet<&str>,
+    ) -> HashMap<String, StoreError> {
+        let keys = match self.records_of(owner, gone).await {
+            Ok(keys) => keys,
+            Err(error) => {
+                let text = format!("its digest record was not looked for: {}", chain(&error));
+                let left = gone.iter().map(|key| ((*key).to_owned(), backend(text.clone())));
+                return left.collect();
             }
-        }
-        Ok(())
+        };
+        let removals = stream::iter(keys).map(async |key| {
+            let path = parse(&key);
+            let removed = match path {
+                Ok(path) => self.remove_record(&path).await,
+                Err(error) => Err(error),
+            };
+            removed.err().map(|error| (key, error))
+        });
+        removals.buffer_unordered(DELETIONS).filter_map(std::future::ready).collect().await
+    }
+
+    /// Those of these objects that have a digest record.
+    async fn records_of(
+        &self,
+        owner: &str,
+        gone: &HashSet<&str>,
+    ) -> Result<Vec<String>, StoreError> {
+        let records = record_path(&parse(owner)?)?;
+        let found = self.objects.list(Some(&records)).map_err(StoreError::from);
+        let keys = found.map_ok(|meta| {
+            meta.location.as_ref().strip_prefix(RECORDS).unwrap_or_default().to_owned()
+        });
+        keys.try_filter(|key| std::future::ready(gone.contains(key.as_str()))).try_collect().await
     }
 
     /// Removes the digest record of an object, if the object is gone.
