@@ -139,6 +139,7 @@ impl ApiError {
             Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
             Cause::Store(StoreError::KeyTooLong(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
+            Cause::Store(StoreError::Undecided) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Store(StoreError::Claimed) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
@@ -198,7 +199,9 @@ impl ApiError {
     fn is_backend(&self) -> bool {
         let is_in_doubt = matches!(
             self.cause,
-            Cause::Store(StoreError::Ambiguous(_) | StoreError::Unreadable(_))
+            Cause::Store(
+                StoreError::Ambiguous(_) | StoreError::Unreadable(_) | StoreError::Undecided
+            )
         );
         self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_in_doubt
     }

@@ -21,6 +21,7 @@ mod get;
 mod index;
 mod io_threads;
 mod janitor;
+mod lease;
 mod metered;
 mod multipart;
 mod objects;

@@ -1,18 +1,22 @@
 //! Multipart uploads that a killed process has left in a bucket: invisible, and paid for.
 //!
-//! `object_store` does not list them, so they are listed by a signed URL. On Azure what is not committed goes after a
-//! week by itself, and on Google Cloud Storage by a lifecycle rule of the bucket.
+//! `object_store` does not list them, so they are listed here: on S3 by a signed URL, on Google Cloud Storage by its XML
+//! API with the token that `object_store` has. On Azure what is not committed goes after a week by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
+use axum::http::header::AUTHORIZATION;
 use jiff::{SignedDuration, Timestamp};
 use object_store::aws::AmazonS3;
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::gcp::GoogleCloudStorage;
 use object_store::multipart::MultipartStore as _;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer as _};
 use serde::Deserialize;
+use url::Url;
 
 use super::{BoxError, Key};
 
@@ -23,11 +27,23 @@ const VALID: Duration = Duration::from_mins(5);
 /// Pages that are read in one sweep. What is left is for the next one.
 const PAGES: usize = 100;
 
-/// A bucket of S3, for those who sweep it.
+/// A bucket, for those who sweep it.
 #[derive(Clone, Debug)]
 pub(super) struct Abandoned {
-    pub(super) s3: Arc<AmazonS3>,
+    pub(super) bucket: Bucket,
     pub(super) client: HttpClient,
+}
+
+/// Where uploads are listed, and who may do so.
+#[derive(Clone, Debug)]
+pub(super) enum Bucket {
+    S3(Arc<AmazonS3>),
+    /// With the URL of the bucket. Where nothing is signed there is no token.
+    Gcs {
+        gcs: Arc<GoogleCloudStorage>,
+        url: Url,
+        signs: bool,
+    },
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,7 +79,11 @@ impl Abandoned {
                 });
                 if is_ours && now.duration_since(upload.initiated) > AGE {
                     let path = Path::parse(&upload.key)?;
-                    match self.s3.abort_multipart(&path, &upload.id).await {
+                    let aborted = match &self.bucket {
+                        Bucket::S3(s3) => s3.abort_multipart(&path, &upload.id).await,
+                        Bucket::Gcs { gcs, .. } => gcs.abort_multipart(&path, &upload.id).await,
+                    };
+                    match aborted {
                         // Another replica was faster.
                         Err(object_store::Error::NotFound { .. }) => {}
                         aborted => {
@@ -86,11 +106,7 @@ impl Abandoned {
         if !key.is_empty() {
             query.extend([("key-marker", key.as_str()), ("upload-id-marker", id.as_str())]);
         }
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
-        let options = SignedUrlOptions::new().with_query(query);
-        let method = request.method().clone();
-        let url = self.s3.signed_url_opts(method, &Path::default(), VALID, &options).await?;
-        *request.uri_mut() = url.as_str().parse()?;
+        let request = self.bucket.request(query).await?;
         let (parts, body) = self.client.execute(request).await?.into_parts();
         let body = body.bytes().await?;
         if !parts.status.is_success() {
@@ -98,6 +114,34 @@ impl Abandoned {
             return Err(format!("status {}: {reason}", parts.status).into());
         }
         Ok(quick_xml::de::from_reader(&*body)?)
+    }
+}
+
+impl Bucket {
+    /// A GET of the bucket that the server lets pass.
+    async fn request(&self, query: Vec<(&str, &str)>) -> Result<HttpRequest, BoxError> {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        let url = match self {
+            Self::S3(s3) => {
+                let options = SignedUrlOptions::new().with_query(query);
+                let method = request.method().clone();
+                s3.signed_url_opts(method, &Path::default(), VALID, &options).await?
+            }
+            Self::Gcs { gcs, url, signs } => {
+                let credential = gcs.credentials().get_credential().await?;
+                if *signs && !credential.bearer.is_empty() {
+                    let mut bearer =
+                        HeaderValue::from_str(&format!("Bearer {}", credential.bearer))?;
+                    bearer.set_sensitive(true);
+                    request.headers_mut().insert(AUTHORIZATION, bearer);
+                }
+                let mut url = url.clone();
+                url.query_pairs_mut().extend_pairs(query);
+                url
+            }
+        };
+        *request.uri_mut() = url.as_str().parse()?;
+        Ok(request)
     }
 }
 

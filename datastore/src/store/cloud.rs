@@ -23,8 +23,9 @@ use object_store::{
     StaticCredentialProvider,
 };
 use secrecy::{ExposeSecret, SecretString};
+use url::Url;
 
-use super::abandoned::Abandoned;
+use super::abandoned::{Abandoned, Bucket};
 use super::connector::Connector;
 use super::{BoxError, MAX_PREFIX};
 
@@ -71,6 +72,7 @@ pub(super) type Credentials =
     Arc<dyn Fn() -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
 
 const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
+const BASE_URL: &str = "GOOGLE_BASE_URL";
 /// Connections kept for later: a few for each of some hundred requests at once.
 const IDLE_CONNECTIONS: usize = 256;
 
@@ -118,7 +120,7 @@ const GCS: &[&str] = &[
     "GOOGLE_SERVICE_ACCOUNT_KEY",
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_BEARER_TOKEN",
-    "GOOGLE_BASE_URL",
+    BASE_URL,
     "GOOGLE_SKIP_SIGNATURE",
     "GOOGLE_ALLOW_HTTP",
     "GOOGLE_CONNECT_TIMEOUT",
@@ -247,13 +249,19 @@ impl Cloud {
                 let s3 = Arc::new(self.s3(&connector)?);
                 let credentials = Arc::clone(s3.credentials());
                 let client = connector.client.get().cloned();
-                let abandoned = client.map(|client| Abandoned { s3: Arc::clone(&s3), client });
+                let bucket = Bucket::S3(Arc::clone(&s3));
+                let abandoned = client.map(|client| Abandoned { bucket, client });
                 Ok(Opened { abandoned, ..self.opened(&s3, asking(credentials)) })
             }
             Provider::Gcs => {
-                let gcs = Arc::new(self.gcs()?);
+                let connector = Connector::gcs();
+                let gcs = Arc::new(self.gcs(&connector)?);
                 let credentials = Arc::clone(gcs.credentials());
-                Ok(self.opened(&gcs, asking(credentials)))
+                let client = connector.client.get().cloned();
+                let (url, signs) = (self.gcs_url()?, !self.variables.skip_signature());
+                let bucket = Bucket::Gcs { gcs: Arc::clone(&gcs), url, signs };
+                let abandoned = client.map(|client| Abandoned { bucket, client });
+                Ok(Opened { abandoned, ..self.opened(&gcs, asking(credentials)) })
             }
             Provider::Azure => {
                 let azure = Arc::new(self.azure()?);
@@ -293,16 +301,28 @@ impl Cloud {
         builder.with_bucket_name(&self.bucket).build()
     }
 
-    fn gcs(&self) -> object_store::Result<GoogleCloudStorage> {
+    /// The URL of the bucket, for what `object_store` does not ask of it.
+    fn gcs_url(&self) -> Result<Url, BoxError> {
+        let base = self.emulator().or_else(|| self.variables.get(BASE_URL).map(str::to_owned));
+        let base = base.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        Ok(Url::parse(&format!("{}/{}", base.trim_end_matches('/'), self.bucket))?)
+    }
+
+    /// The URL of an emulator, if it is one.
+    fn emulator(&self) -> Option<String> {
+        let host = self.variables.get(EMULATOR)?;
+        Some(if host.contains("://") { host.to_owned() } else { format!("http://{host}") })
+    }
+
+    fn gcs(&self, connector: &Connector) -> object_store::Result<GoogleCloudStorage> {
         let mut builder = GoogleCloudStorageBuilder::new()
-            .with_http_connector(Connector::gcs())
+            .with_http_connector(connector.clone())
             .with_retry(retry())
             .with_client_options(client());
         for (key, value) in self.variables.typed::<GoogleConfigKey>() {
             builder = builder.with_config(key, value);
         }
-        if let Some(host) = self.variables.get(EMULATOR) {
-            let url = if host.contains("://") { host.to_owned() } else { format!("http://{host}") };
+        if let Some(url) = self.emulator() {
             let nobody = GcpCredential { bearer: String::new() };
             builder = builder
                 .with_base_url(&url)

@@ -26,6 +26,9 @@ pub enum StoreError {
     /// It was replaced between two looks at it.
     #[error("it was replaced meanwhile")]
     Replaced,
+    /// Another upload of it is about to be made visible.
+    #[error("another upload of the same artifact is being completed; try again")]
+    Undecided,
     /// The attempt's number belongs to another run of the runner.
     #[error("another run has claimed this attempt")]
     Claimed,

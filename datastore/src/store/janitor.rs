@@ -20,9 +20,9 @@ const EVERY: Duration = Duration::from_hours(1);
 
 impl Store {
     /// Removes what uploads have left behind, now and every hour, until `shutdown`: staged files of a directory,
-    /// multipart uploads of a bucket.
+    /// multipart uploads and leases of a bucket.
     pub async fn tidy(self, shutdown: CancellationToken) {
-        if self.traits.root.is_none() && self.abandoned.is_none() {
+        if self.traits.root.is_none() && self.traits.provider.is_none() {
             return;
         }
         let mut ticks = interval(EVERY);
@@ -42,8 +42,10 @@ impl Store {
 
     /// Removes what uploads have left behind a day before `now`, and returns how many.
     pub async fn sweep(&self, now: Timestamp) -> Result<usize, BoxError> {
-        if let Some(abandoned) = &self.abandoned {
-            return abandoned.sweep(self.below(), now).await;
+        if self.traits.provider.is_some() {
+            let leases = self.sweep_leases(now).await?;
+            let Some(abandoned) = &self.abandoned else { return Ok(leases) };
+            return Ok(leases + abandoned.sweep(self.below(), now).await?);
         }
         let Some(root) = self.traits.root.clone() else { return Ok(0) };
         Ok(tokio::task::spawn_blocking(move || sweep(&root, now.into())).await??)

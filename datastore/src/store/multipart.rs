@@ -8,6 +8,7 @@ use object_store::{Error, GetOptions, MultipartUpload, ObjectStoreExt as _, PutM
 use tokio::time::timeout;
 
 use super::connector::{creating, is_refused};
+use super::lease::{Creator, Lease};
 use super::parts::{Blocks, Parts, Upload, abort};
 use super::put::{LOOK, Terms, There};
 use super::upload::Received;
@@ -73,6 +74,30 @@ impl Store {
         (mut upload, id, before): (Box<dyn MultipartUpload>, String, Option<String>),
         received: Received,
     ) -> Result<Sha256, StoreError> {
+        let lease = match self.creator(path, terms, &received).await {
+            Ok(Creator::Us(lease)) => lease,
+            nobody => {
+                abort(&mut *upload).await;
+                return match nobody? {
+                    Creator::Nobody(There::Same) => Ok(received.sha256),
+                    _ => Err(StoreError::Exists),
+                };
+            }
+        };
+        let completed = self.complete(path, terms, (upload, id, before), received, lease.as_ref());
+        let completed = completed.await;
+        self.release(lease).await;
+        completed
+    }
+
+    async fn complete(
+        &self,
+        path: &Path,
+        terms: Terms,
+        (mut upload, id, before): (Box<dyn MultipartUpload>, String, Option<String>),
+        received: Received,
+        lease: Option<&Lease>,
+    ) -> Result<Sha256, StoreError> {
         let Received { size, sha256, form, .. } = received;
         if terms.create {
             let there = self.there(path, &received).await;
@@ -80,6 +105,11 @@ impl Store {
                 abort(&mut *upload).await;
                 return if there? == There::Same { Ok(sha256) } else { Err(StoreError::Exists) };
             }
+        }
+        if lease.is_some_and(|lease| !lease.is_fresh()) {
+            // Another may have it before this is complete.
+            abort(&mut *upload).await;
+            return Err(StoreError::Undecided);
         }
         let is_conditional = terms.create && self.creates_large();
         let completed = if is_conditional {

@@ -150,10 +150,9 @@ impl ProbeResults {
                  is kept apart within this process, but not between replicas"
             );
         } else if can(Ability::CreateLarge) == Some(false) {
-            tracing::warn!(
-                "this storage does not honour a condition on the completion of a multipart upload: artifacts \
-                 above 8 MiB that are created twice at once are kept apart within this process, but not \
-                 between replicas"
+            tracing::info!(
+                "this storage honours no condition on the completion of a multipart upload: a small object beside it \
+                 decides which of several replicas creates an artifact"
             );
         }
     }

@@ -15,6 +15,7 @@ use object_store::{
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::lease::Creator;
 use super::metered::patience;
 use super::parts::Blocks;
 use super::record::{FORM, METADATA};
@@ -40,7 +41,7 @@ const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
 /// What a put finds at its place.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum There {
     Nothing,
     Same,
@@ -116,7 +117,7 @@ impl Store {
         bytes: PutPayload,
         received: Received,
     ) -> Result<Sha256, StoreError> {
-        let Received { size, sha256, form, .. } = received;
+        let Received { sha256, .. } = received;
         let _turn = self.turn(path).await;
         let replaced = self.replaced_version(path, terms).await?;
         if let Some(disk) = &self.disk {
@@ -126,6 +127,24 @@ impl Store {
         if let Some(version) = replaced {
             return self.update_whole(path, version, bytes, received).await;
         }
+        let lease = match self.creator(path, terms, &received).await? {
+            Creator::Us(lease) => lease,
+            Creator::Nobody(There::Same) => return Ok(sha256),
+            Creator::Nobody(_) => return Err(StoreError::Exists),
+        };
+        let stored = self.put_small(path, terms, bytes, received).await;
+        self.release(lease).await;
+        stored
+    }
+
+    async fn put_small(
+        &self,
+        path: &Path,
+        terms: Terms,
+        bytes: PutPayload,
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { size, sha256, form, .. } = received;
         // Where the backend cannot create, the turn keeps at least our own puts apart.
         if terms.create && !self.creates() {
             match timeout(LOOK, self.there(path, &received)).await.map_err(backend)?? {
@@ -250,7 +269,13 @@ impl Store {
         let Received { plain, sha256, .. } = *received;
         let meta = match self.look_at_path(path).await {
             Err(StoreError::NotFound) => return Ok(There::Nothing),
-            Err(StoreError::Corrupt(_)) => return Ok(There::Other),
+            // Whatever cannot be read is not what is to be there.
+            Err(
+                StoreError::Corrupt(_)
+                | StoreError::Sealed(_)
+                | StoreError::Ambiguous(_)
+                | StoreError::Unreadable(_),
+            ) => return Ok(There::Other),
             meta => meta?,
         };
         let there = match meta.sha256 {

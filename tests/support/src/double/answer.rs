@@ -206,6 +206,11 @@ fn put(shared: &Shared, asked: Asked) -> (Response, Vec<Bytes>) {
     {
         return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
     }
+    if !bucket.ignores_conditions
+        && updates_another(shared.dialect, &asked.headers, bucket.objects.get(&asked.key))
+    {
+        return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
+    }
     let metadata = metadata(&asked.headers);
     let object = bucket.put(asked.key, asked.body, metadata);
     (told(shared.dialect, StatusCode::OK, &object), Vec::new())
@@ -217,6 +222,19 @@ fn creates(dialect: Dialect, headers: &HeaderMap) -> bool {
         Dialect::S3 => headers.get(IF_NONE_MATCH).is_some_and(|value| value == "*"),
         Dialect::Gcs => headers.get("x-goog-if-generation-match").is_some_and(|value| value == "0"),
     }
+}
+
+/// Whether a request is to replace another version than the one that is there.
+fn updates_another(dialect: Dialect, headers: &HeaderMap, there: Option<&Object>) -> bool {
+    let (name, now) = match dialect {
+        Dialect::S3 => (IF_MATCH, there.map(Object::etag)),
+        Dialect::Gcs => (
+            HeaderName::from_static("x-goog-if-generation-match"),
+            there.map(|object| object.version.to_string()),
+        ),
+    };
+    let wanted = headers.get(name).map(|value| value.to_str().unwrap());
+    wanted.is_some_and(|wanted| wanted != "0" && now.as_deref() != Some(wanted))
 }
 
 /// Headers that come back with the object: only those that users define.
@@ -386,11 +404,13 @@ fn list(shared: &Shared, asked: &Asked) -> String {
     xml + "</ListBucketResult>"
 }
 
-/// One upload on each page, so that pages are tested.
+/// One upload on each page, so that pages are tested. Google Cloud Storage passes over the marker of an upload
+/// without that of a key.
 fn list_uploads(shared: &Shared, asked: &Asked) -> String {
     let bucket = shared.bucket.lock().unwrap();
     let query = |name: &str| asked.query.get(name).map_or("", String::as_str);
-    let after = (query("key-marker").to_owned(), query("upload-id-marker").to_owned());
+    let (key, id) = (query("key-marker"), query("upload-id-marker"));
+    let after = (key.to_owned(), if key.is_empty() { "" } else { id }.to_owned());
     let uploads =
         bucket.uploads.iter().filter(|(_, upload)| upload.key.starts_with(query("prefix")));
     let mut uploads = uploads
