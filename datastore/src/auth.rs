@@ -2,11 +2,10 @@
 //!
 //! Every request below `/api` passes [`Gate::admit`] before anything of it is read: whoever cannot be told is
 //! refused there, in upstream's words. What the caller may touch is asked where the query becomes
-//! names ([`crate::params::Query`]), of the very names that the storage is then asked for: there is no
+//! names ([`crate::api::params::Query`]), of the very names that the storage is then asked for: there is no
 //! second reading of a query that could differ from the first.
 
 mod accounts;
-mod audit;
 mod cache;
 mod kubernetes;
 mod policy;
@@ -23,18 +22,18 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use secrecy::SecretString;
 
-pub use self::accounts::{Isolation, Kubernetes};
-pub use self::kubernetes::KubeApi;
-pub(crate) use self::policy::Access;
-pub use self::policy::{Kinds, Policy, ServiceAccount, Verb};
-pub use self::tokens::NewToken;
-pub(crate) use self::tokens::add_rules;
+pub use crate::auth::accounts::{Isolation, Kubernetes};
+pub use crate::auth::kubernetes::KubeApi;
+pub(crate) use crate::auth::policy::Access;
+pub use crate::auth::policy::{Kinds, Policy, ServiceAccount, Verb};
+pub use crate::auth::tokens::NewToken;
+pub(crate) use crate::auth::tokens::add_rules;
 
-use self::accounts::Accounts;
-use self::audit::Audit;
-use self::policy::{Rule, Who};
-use crate::error::Refused;
+use crate::api::error::Refused;
+use crate::auth::accounts::Accounts;
+use crate::auth::policy::{Rule, Who};
 use crate::kind::Kind;
+use crate::observe::audit::Audit;
 
 /// How callers are told apart, as it was configured.
 #[derive(Clone, Debug)]

@@ -12,7 +12,6 @@ mod callers;
 mod keys;
 mod settings;
 mod values;
-mod words;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,15 +23,15 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 
-use self::settings::{Outside, Settings, parse};
-use self::values::{Listen, Memory, Of, Time};
-use self::words::{Cat, Flags, Gc, Ls, VERSION, Verify, Word};
 use crate::auth::{Auth, NewToken};
-use crate::gc::Rules;
-use crate::limits::{self, Limits};
-use crate::seal::AtRest;
+use crate::cli::args::{Cat, Flags, Gc, Ls, VERSION, Verify, Word};
+use crate::cli::gc::select::Rules;
+use crate::config::settings::{Outside, Settings, parse};
+use crate::config::values::{Listen, Memory, Of, Time};
 use crate::store::Storage;
-use crate::tls::TlsFiles;
+use crate::store::encryption::AtRest;
+use crate::transport::limits::{self, Limits};
+use crate::transport::tls::TlsFiles;
 
 /// What the program was told to do.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 
 use datastore_api::{RunKey, Sha256};
 
+use crate::api::params::{FromParams, Params};
+use crate::api::{applied, artifacts, bundles, plans, runs, transfer};
 use crate::auth::Access;
-use crate::params::{FromParams, Params};
 use crate::store::Key;
-use crate::{applied, artifacts, bundles, plans, runs, transfer};
 
 /// A query, to every route: what is accepted names one place, and that place names it; and it lies in the
 /// namespace that the caller is asked about.

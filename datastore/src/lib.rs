@@ -1,37 +1,16 @@
 //! An HTTP service over an object store, for what runs of Terraform produce.
 
-mod admission;
-mod app;
-mod applied;
-mod artifacts;
+mod api;
 mod auth;
-mod bundles;
-pub mod commands;
+pub mod cli;
 pub mod config;
-mod encrypt;
-mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
-pub mod gc;
-mod incoming;
 pub mod kind;
-mod lasting;
-pub mod limits;
-mod logs;
-mod memory;
-mod metrics;
-pub mod open_files;
-mod openapi;
-mod params;
-mod plans;
-mod runs;
-pub mod seal;
-mod server;
+pub mod observe;
 mod start;
 pub mod store;
-pub mod telemetry;
-pub mod tls;
-mod transfer;
+pub mod transport;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,19 +20,19 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
+pub use crate::api::error::chain;
 use crate::auth::Gate;
 pub use crate::auth::{
     Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::config::Config;
-pub use crate::error::chain;
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::server::{Connections, Service};
+use crate::observe::metrics::Metrics;
 pub use crate::start::StartError;
 use crate::store::Store;
-use crate::tls::Tls;
+use crate::transport::admission::Admission;
+use crate::transport::memory::Memory;
+use crate::transport::server::{Connections, Service};
+use crate::transport::tls::Tls;
 
 /// So long the storage is tried before anybody is answered: what will not get better by itself ends the program
 /// before it listens. A storage that is silent is tried on, while `/healthz` answers and `/readyz` says no.
@@ -89,7 +68,7 @@ pub async fn serve(
         tokio::spawn(tls.watch(shutdown.clone()));
     }
     let connections = Connections::new(limits.connections);
-    let app = app::App {
+    let app = crate::api::router::App {
         store: store.clone(),
         at_rest: Arc::new(at_rest),
         gate,
@@ -98,12 +77,12 @@ pub async fn serve(
         metrics: Metrics::default(),
         connections: connections.clone(),
         tls: tls.clone(),
-        encrypting: encrypt::EncryptLock::default(),
+        encrypting: crate::api::encrypt::EncryptLock::default(),
         shutdown: shutdown.clone(),
     };
-    let service = Service { app: app::Service::new(app), limits, tls, connections };
+    let service = Service { app: crate::api::router::Service::new(app), limits, tls, connections };
     let stop = shutdown.child_token();
-    let mut serving = pin!(server::run(listener, service, stop.clone(), drain));
+    let mut serving = pin!(crate::transport::server::run(listener, service, stop.clone(), drain));
     let refused = async {
         if started.is_none()
             && let Err(error) = starting.await

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use datastore::StartError;
-use datastore::commands::{check, ended, run, token};
+use datastore::cli::commands::{check, ended, run, token};
 use datastore::config::{Command, Serve};
-use datastore::{open_files, telemetry};
+use datastore::observe::request as telemetry;
+use datastore::transport::open_files;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Chosen by measurement: `admission.rs` has the table.
+/// Chosen by measurement: `transport/admission.rs` has the table.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -8,38 +8,17 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
-mod abandoned;
-mod attribute;
+pub(crate) mod admin;
+pub(crate) mod backend;
+pub mod encryption;
+pub(crate) mod read;
+pub(crate) mod run_index;
+pub(crate) mod write;
+
 mod claims;
-mod cloud;
-mod connector;
-mod dirs;
-mod disk;
-mod encrypt;
+mod digest_record;
 mod error;
-mod get;
-mod index;
-mod io_threads;
-mod janitor;
-mod lease;
-mod metered;
-mod multipart;
-mod objects;
-mod parts;
-mod place;
-mod probe;
-mod publish;
-mod put;
-mod ranged;
-mod reason;
-mod record;
-mod reindex;
-mod runs;
-mod sealed;
-mod try_uploads;
-mod upload;
-mod verify;
-mod walk;
+mod key;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -63,29 +42,29 @@ use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::task::TaskTracker;
 
-pub use self::claims::{CLAIMS, Claim};
-pub use self::cloud::{Cloud, Provider, Variables};
-pub use self::error::StoreError;
-pub use self::get::{ByteStream, Meta};
-pub use self::metered::Calls;
-pub use self::objects::Object;
-pub use self::place::{INDEX, KnownRuns};
-pub use self::probe::{Ability, ProbeResults};
-pub use self::put::Terms;
-pub(crate) use self::reason::reason;
-pub use self::verify::Verdict;
+pub use crate::store::admin::objects::Object;
+pub use crate::store::admin::verify::Verdict;
+pub use crate::store::backend::cloud::{Cloud, Provider, Variables};
+pub use crate::store::backend::metered::Calls;
+pub use crate::store::backend::probe::{Ability, ProbeResults};
+pub(crate) use crate::store::backend::reason::reason;
+pub use crate::store::claims::{CLAIMS, Claim};
+pub use crate::store::error::StoreError;
+pub use crate::store::key::{INDEX, KnownRuns};
+pub use crate::store::read::get::{ByteStream, Meta};
+pub use crate::store::write::put::Terms;
 
-use crate::memory::Memory;
+use crate::transport::memory::Memory;
 
-use self::abandoned::Abandoned;
-use self::cloud::Credentials;
-use self::disk::Disk;
-use self::error::backend;
-use self::index::Indexed;
-use self::metered::Metered;
-use self::parts::Pool;
-use self::probe::Health;
-use self::sealed::Seal;
+use crate::store::backend::abandoned::Abandoned;
+use crate::store::backend::cloud::Credentials;
+use crate::store::backend::disk::Disk;
+use crate::store::backend::metered::Metered;
+use crate::store::backend::probe::Health;
+use crate::store::encryption::object::Seal;
+use crate::store::error::backend;
+use crate::store::run_index::entry::Indexed;
+use crate::store::write::parts::Pool;
 
 /// What went wrong in something that was handed to us, or that we use.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -275,7 +254,11 @@ impl Store {
 
     /// Bytes that one read may hold in memory at most, without what it fetches ahead.
     pub fn answer_memory(&self) -> usize {
-        if self.traits.root.is_some() { ranged::FILE_MEMORY } else { ranged::MEMORY }
+        if self.traits.root.is_some() {
+            crate::store::read::ranged::FILE_MEMORY
+        } else {
+            crate::store::read::ranged::MEMORY
+        }
     }
 
     /// Every attempt of a run that has files or is claimed, oldest first.

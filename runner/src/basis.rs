@@ -1,16 +1,22 @@
 //! What the plan to apply was made of, and whether the apply finds the same: its place, backend,
 //! revision, configuration and tool. Everything is compared before the tool applies anything.
 
+pub(crate) mod backend;
+pub(crate) mod configuration;
+pub(crate) mod local_state;
+pub(crate) mod place;
+pub(crate) mod plan_file;
+
 use std::collections::BTreeMap;
 
 use datastore_api::Sha256;
 
-use crate::backend::Backend;
-use crate::checkout::Source;
-use crate::job::{Apply, Job};
-use crate::layer::Origin;
-use crate::plan_file::Contents;
+use crate::basis::backend::Backend;
+use crate::basis::plan_file::Contents;
+use crate::order::job::{Apply, Job};
+use crate::order::layer::Origin;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
+use crate::source::checkout::Source;
 use crate::version::{Request, ToolName, Version};
 
 /// A tool, and the version of it that is asked for by what.

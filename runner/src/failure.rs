@@ -9,19 +9,19 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-use crate::action::RunError;
-use crate::applied::AppliedError;
-use crate::artifacts::OpenError;
 use crate::basis::BasisError;
-use crate::diagnostics::Diagnostic;
-use crate::job::JobError;
-use crate::layer::{ClusterFault, LayerError};
-use crate::planned::PlannedError;
+use crate::order::job::JobError;
+use crate::order::layer::{ClusterFault, LayerError};
 use crate::process::Stop;
 use crate::release::{COMMAND_LINE, ErrorKind, ReleaseError};
 use crate::report::Outcome;
-use crate::scratch::ScratchError;
-use crate::unsent::UploadError;
+use crate::run::action::RunError;
+use crate::run::applied::AppliedError;
+use crate::run::artifacts::OpenError;
+use crate::run::stored_plan::PlannedError;
+use crate::run::unsent::UploadError;
+use crate::source::scratch::ScratchError;
+use crate::tool::diagnostics::Diagnostic;
 use crate::version::{ToolName, VersionError};
 
 /// A run, or another command, that did not do what was ordered.
@@ -405,8 +405,8 @@ mod tests {
     use reqwest::StatusCode;
 
     use super::*;
-    use crate::checkout::CheckoutError;
-    use crate::diagnostics::Diagnostics;
+    use crate::source::checkout::CheckoutError;
+    use crate::tool::diagnostics::Diagnostics;
 
     fn refused(status: u16) -> ClientError {
         ClientError::Refused {

@@ -2,35 +2,17 @@
 //!
 //! [`run`] is the whole program: an order comes in, an exit code goes out.
 
-mod action;
-mod applied;
-mod artifacts;
-mod backend;
 mod basis;
-mod checkout;
-pub mod config;
-mod configuration;
-mod diagnostics;
-mod failed;
+pub mod cli;
 mod failure;
-mod job;
-mod layer;
-mod local_state;
-mod place;
-mod plan;
-mod plan_file;
-mod planned;
+mod order;
 mod process;
-mod provider_mirror;
-mod record;
 mod release;
 mod report;
-mod scratch;
+mod run;
+mod source;
 mod telemetry;
-mod terragrunt;
 mod tool;
-mod tool_path;
-mod unsent;
 pub mod version;
 
 pub use process::guard;
@@ -47,13 +29,13 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 
-use crate::action::{Run, RunError};
-use crate::config::{Cli, Command, Environment};
+use crate::cli::{Cli, Command, Environment};
 use crate::failure::Failure;
-use crate::job::{Job, Refused};
+use crate::order::job::{Job, Refused};
 use crate::process::{Log, Signals};
 use crate::report::{Outcome, Report};
-use crate::scratch::Scratch;
+use crate::run::action::{Run, RunError};
+use crate::source::scratch::Scratch;
 
 /// Where Kubernetes reads how a container ended, if it put a file there.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -81,7 +63,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             order(&action, job, &environment, None).await
         }
         Command::Upload(args) => {
-            let sent = unsent::upload(&args, &environment).await;
+            let sent = crate::run::unsent::upload(&args, &environment).await;
             ended(sent.map_err(|error| Failure::from(&error)))
         }
         Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
@@ -124,7 +106,7 @@ async fn order(
         Ok(Err(Refused { error, place })) => {
             let failure = Failure::from(&error);
             if let Some(place) = place {
-                failed::leave_reason(&place, failure.message()).await;
+                crate::run::failed::leave_reason(&place, failure.message()).await;
             }
             // What cannot be written is not tried a second time.
             let result = result.filter(|_| !failure.message().starts_with("--result "));
@@ -146,7 +128,7 @@ async fn execute(
     let set_up = || -> Result<_, RunError> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
-        let log = Log::create(scratch.join(scratch::LOG))?;
+        let log = Log::create(scratch.join(crate::source::scratch::LOG))?;
         Ok((scratch, log))
     };
     let (scratch, log) = match set_up() {

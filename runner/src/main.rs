@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use runner::config::{Cli, Environment};
+use runner::cli::{Cli, Environment};
 use runner::guard;
 
 fn main() -> ExitCode {

@@ -25,11 +25,11 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use self::capture::Capture;
-use self::guard::Guard;
-pub(crate) use self::log::{Log, private_file};
-use self::log::{Output, Screen};
-pub(crate) use self::signals::{Signals, Stop};
+use crate::process::capture::Capture;
+use crate::process::guard::Guard;
+pub(crate) use crate::process::log::{Log, private_file};
+use crate::process::log::{Output, Screen};
+pub(crate) use crate::process::signals::{Signals, Stop};
 
 /// Variables of the runner's own that hold a secret, or a URL that may: no program that it starts has
 /// any use for them.

@@ -5,30 +5,18 @@
 //! published versions; and only where no connection can be had a program on `PATH` that will do. A
 //! refusal, a wrong digest or a bad signature is never answered by taking something else.
 
-mod app;
-mod command;
+mod commands;
+pub(crate) mod download;
 mod error;
-mod feed;
-mod http;
-mod install;
-mod list;
-mod memory;
-mod mirror;
-mod outage;
-mod path;
-mod progress;
-mod remote;
-mod signature;
-mod site;
-mod sites;
-mod store;
+pub(crate) mod install;
+pub(crate) mod mirror;
 mod tools;
-mod trust;
-mod unpack;
+pub(crate) mod verify;
+pub(crate) mod versions;
 
-pub(crate) use command::{COMMAND_LINE, install, mirror, print, resolve};
+pub(crate) use crate::release::commands::{COMMAND_LINE, install, mirror, print, resolve};
+pub(crate) use crate::release::install::store::Lock;
 pub(crate) use error::{ErrorKind, ReleaseError};
-pub(crate) use store::Lock;
 pub(crate) use tools::tools;
 
 use std::ffi::OsString;
@@ -41,14 +29,14 @@ use url::{Origin, Url};
 
 use datastore_api::Sha256;
 
-use crate::config::{Environment, Tenv, ToolArgs};
+use crate::cli::{Environment, Tenv, ToolArgs};
+use crate::release::download::http::{Credential, Http, Proof, Provable};
+use crate::release::install::digest_cache::Memory;
+use crate::release::install::store::Store;
+use crate::release::versions::fetch::List;
+use crate::release::versions::site::Site;
+use crate::release::versions::unreachable::Sites;
 use crate::version::{Reason, Request, ToolName, Version, Wanted};
-use http::{Credential, Http, Proof, Provable};
-use list::List;
-use memory::Memory;
-use site::Site;
-use sites::Sites;
-use store::Store;
 
 /// Where releases come from, and go to.
 pub(crate) struct Releases {
@@ -121,8 +109,11 @@ impl Releases {
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
         let mut tenv = environment.tenv.clone();
-        remote::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
-        trust::check_keyrings(&args.keyring)?;
+        crate::release::mirror::tenv_remote_yaml::add(
+            &mut tenv,
+            environment.surroundings.tenv_root.as_deref(),
+        )?;
+        crate::release::verify::keys::check_keyrings(&args.keyring)?;
         let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
@@ -186,7 +177,9 @@ impl Releases {
         }
         let list = if self.is_offline(wanted.tool)? {
             Err(offline(wanted))
-        } else if !self.args.refresh && list::is_fresh(&self.site(wanted.tool)?, self.cache()) {
+        } else if !self.args.refresh
+            && crate::release::versions::fetch::is_fresh(&self.site(wanted.tool)?, self.cache())
+        {
             self.list(wanted.tool, false).await
         } else {
             let stands_in = installed().is_some() || self.has_on_path(wanted).await?;
@@ -251,7 +244,9 @@ impl Releases {
         } else {
             let files = self.site(wanted.tool)?.files(&version);
             let first = files.archives.first();
-            Source::Download(first.map_or_else(String::new, |archive| http::shown(&archive.url)))
+            Source::Download(first.map_or_else(String::new, |archive| {
+                crate::release::download::http::shown(&archive.url)
+            }))
         };
         Ok(Choice { candidates, ..Choice::new(wanted, version, source, reason) })
     }
@@ -267,7 +262,8 @@ impl Releases {
     }
 
     async fn list(&self, tool: ToolName, refresh: bool) -> Result<List, ReleaseError> {
-        list::fetch(&self.http, &self.site(tool)?, self.cache(), refresh).await
+        crate::release::versions::fetch::fetch(&self.http, &self.site(tool)?, self.cache(), refresh)
+            .await
     }
 }
 
@@ -322,7 +318,7 @@ fn apis(tenv: &Tenv) -> Vec<Origin> {
         Some(url.expose_secret())
     };
     let own = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
-    let all = std::iter::once(site::GITHUB_API).chain(own);
+    let all = std::iter::once(crate::release::versions::site::GITHUB_API).chain(own);
     all.filter_map(|url| Url::parse(url.trim()).ok()).map(|url| url.origin()).collect()
 }
 
@@ -355,9 +351,9 @@ fn offline(wanted: &Wanted) -> ReleaseError {
 pub(crate) mod fuzz {
     use std::io::Write as _;
 
-    use super::feed;
-    use super::site::ListFormat;
-    use super::unpack::unpack;
+    use crate::release::install::unpack::unpack;
+    use crate::release::versions::formats;
+    use crate::release::versions::site::ListFormat;
 
     /// Lists of versions, of every format.
     pub fn list(bytes: &[u8]) {
@@ -368,7 +364,7 @@ pub(crate) mod fuzz {
             ListFormat::Html,
             ListFormat::HtmlText,
         ] {
-            drop(feed::parse(format, bytes));
+            drop(self::feed::parse(format, bytes));
         }
     }
 

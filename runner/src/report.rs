@@ -9,14 +9,14 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Backend;
-use crate::diagnostics::Diagnostic;
+use crate::basis::backend::Backend;
+use crate::basis::place::PlanPlace;
 use crate::failure::Failure;
-use crate::place::PlanPlace;
-use crate::plan::Counts;
 use crate::process::{Ended, private_file};
-use crate::record::Record;
 use crate::release::Installed;
+use crate::run::apply_record::Record;
+use crate::run::plan_summary::Counts;
+use crate::tool::diagnostics::Diagnostic;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
 const TERMINATION_LIMIT: usize = 4096;

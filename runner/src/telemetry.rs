@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::LogFormat;
+use crate::cli::LogFormat;
 
 /// From now on lines of our own are written. `RUST_LOG` has no say: nothing below `info` is
 /// for people, nor are the lines of libraries, whose errors we tell ourselves.

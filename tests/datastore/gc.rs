@@ -5,9 +5,9 @@ use std::fs::{File, FileTimes};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use datastore::commands;
+use datastore::cli::commands;
+use datastore::cli::gc::select::Rules;
 use datastore::config::{Place, Tool};
-use datastore::gc::Rules;
 use datastore::store::{Storage, Store};
 use futures::TryStreamExt as _;
 use support::{CloudFault, Dialect, Double, TestDatastore};
@@ -411,7 +411,10 @@ async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
         min_age: Duration::ZERO,
         dry_run: false,
     };
-    let place = Place { storage: double.storage(), at_rest: datastore::seal::AtRest::default() };
+    let place = Place {
+        storage: double.storage(),
+        at_rest: datastore::store::encryption::AtRest::default(),
+    };
     let mut out = Vec::new();
     commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
     let out = String::from_utf8(out).unwrap();

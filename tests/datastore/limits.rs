@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use datastore::config::Config;
 use datastore::kind::Kind;
-use datastore::limits::Limits;
 use datastore::store::Storage;
+use datastore::transport::limits::Limits;
 use datastore::{Auth, Callers, Policy, Verb};
 use futures::stream;
 use nix::sys::signal::Signal;

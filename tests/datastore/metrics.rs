@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use datastore::kind::Kind;
-use datastore::limits::Limits;
+use datastore::transport::limits::Limits;
 use support::{Dialect, TestDatastore};
 
 use crate::http::{CLIENT, RUN, forget_digest, get, noise, put, request, send, stored};

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use datastore::config::Config;
-use datastore::seal::AtRest;
 use datastore::store::Storage;
+use datastore::store::encryption::AtRest;
 use datastore_api::Sha256;
 use reqwest::Method;
 use support::{CloudFault, Dialect, Double, TestDatastore};

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use datastore::limits::Limits;
+use datastore::transport::limits::Limits;
 use support::TestDatastore;
 
 use crate::http::{RUN, get, noise, stored};

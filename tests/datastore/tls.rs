@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use datastore::config::Config;
 use datastore::store::Storage;
-use datastore::tls::TlsFiles;
+use datastore::transport::tls::TlsFiles;
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::{Certificate, Client};

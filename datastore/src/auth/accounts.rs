@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use secrecy::SecretString;
 
-use super::cache::{Reviews, Verdict};
-use super::kubernetes::{KubeApi, Reviewer};
-use super::policy::{Policy, ServiceAccount, Who};
-use super::{Caller, Refusal, Rights};
+use crate::auth::cache::{Reviews, Verdict};
+use crate::auth::kubernetes::{KubeApi, Reviewer};
+use crate::auth::policy::{Policy, ServiceAccount, Who};
+use crate::auth::{Caller, Refusal, Rights};
 
 /// `ServiceAccounts` as callers.
 #[derive(Clone, Debug)]

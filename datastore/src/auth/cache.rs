@@ -16,8 +16,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::kubernetes::Reviewer;
-use crate::error::chain;
+use crate::api::error::chain;
+use crate::auth::kubernetes::Reviewer;
 
 /// How long an answer holds, at most until the token itself ends.
 const KNOWN: Duration = Duration::from_mins(1);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use datastore_api::{File, Name, RunKey, Sha256};
 use serde::{Deserialize, Serialize};
 
-use super::tokens::Tokens;
+use crate::auth::tokens::Tokens;
 use crate::kind::Kind;
 
 /// What somebody may do with something.

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::policy::{Glob, Kinds, Policy, Verb, Written, WrittenRule, WrittenWho};
+use crate::auth::policy::{Glob, Kinds, Policy, Verb, Written, WrittenRule, WrittenWho};
 
 /// Whose token has which digest. One id may have several, while a new one takes the old one's place.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +89,8 @@ pub(crate) fn add_rules(before: &str, more: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy::Policy;
     use super::*;
+    use crate::auth::policy::Policy;
 
     fn new(id: &str) -> NewToken {
         let (namespaces, kinds) = (vec!["team-a".to_owned()], vec![Kinds::Plan]);

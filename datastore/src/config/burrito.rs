@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::settings::Outside;
+use crate::config::settings::Outside;
 
 /// What the file said, by the names of variables.
 #[derive(Debug, Default)]

@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 use datastore_api::Name;
 
-use super::settings::{Given, Settings, parse};
-use super::words::{AuthFlags, NewTokenFlags};
 use crate::auth::{
     Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount,
 };
+use crate::cli::args::{AuthFlags, NewTokenFlags};
+use crate::config::settings::{Given, Settings, parse};
 
 /// What Kubernetes mounts into every pod that may know who it is.
 const MOUNTED: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

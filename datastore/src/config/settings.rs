@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::Setting;
-use super::burrito::File;
-use super::values::{Of, Time, Yes};
+use crate::config::Setting;
+use crate::config::burrito::File;
+use crate::config::values::{Of, Time, Yes};
 use crate::kind::Kind;
-use crate::limits::{Size, Sizes};
-use crate::seal::AtRest;
+use crate::store::encryption::AtRest;
 use crate::store::{Cloud, Provider, Storage, Variables};
-use crate::tls::TlsFiles;
+use crate::transport::limits::{Size, Sizes};
+use crate::transport::tls::TlsFiles;
 
 /// What the program finds around it.
 #[derive(Clone, Copy)]

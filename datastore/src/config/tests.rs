@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::*;
+use crate::config::*;
 
 type Texts<'a> = &'a [(&'a str, &'a str)];
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use url::Url;
 
-use super::LogFormat;
+use crate::config::LogFormat;
 use crate::kind::Kind;
-use crate::limits::Size;
 use crate::store::{Cloud, Provider, Storage};
+use crate::transport::limits::Size;
 
 /// Where to listen: the first of these that can be had.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::timeout;
 
-use super::metered::patience;
-use super::put::LOOK;
-use super::{Object, Store, StoreError, backend, parse};
+use crate::store::backend::metered::patience;
+use crate::store::write::put::LOOK;
+use crate::store::{Object, Store, StoreError, backend, parse};
 
 /// Prefix of all claims.
 pub const CLAIMS: &str = ".plancha/claims/";

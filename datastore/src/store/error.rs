@@ -6,7 +6,7 @@ use std::io;
 use datastore_api::Sha256;
 use object_store::path::Path;
 
-use super::{BoxError, MAX_KEY};
+use crate::store::{BoxError, MAX_KEY};
 
 /// The artifact could not be had or kept.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// What to do about it. `dir` is where the tool ran.
 pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path) -> String {

@@ -4,9 +4,9 @@ use std::io;
 
 use reqwest::StatusCode;
 
-use super::datastore::datastore_kind;
-use super::{Failure, Kind};
-use crate::checkout::CheckoutError;
+use crate::failure::datastore::datastore_kind;
+use crate::failure::{Failure, Kind};
+use crate::source::checkout::CheckoutError;
 
 const NO_ROOM: &str = "free some space there, or name a directory with more by --work-dir or by TMPDIR, and run again";
 

@@ -5,7 +5,7 @@ use std::error::Error;
 use datastore_api::ClientError;
 use reqwest::StatusCode;
 
-use super::{Failure, Kind};
+use crate::failure::{Failure, Kind};
 
 impl Failure {
     pub(super) fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {

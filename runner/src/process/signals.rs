@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::guard::Guard;
+use crate::process::guard::Guard;
 
 /// The signal that asked the runner to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

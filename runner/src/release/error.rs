@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use datastore_api::Sha256;
 
-use super::outage;
-use super::signature::SignatureError;
+use crate::release::download::http_error;
+use crate::release::verify::signature::SignatureError;
 use crate::version::{ToolName, Version};
 
 /// Whose fault it is: what the exit code is chosen by.
@@ -311,7 +311,7 @@ impl ReleaseError {
                  (--releases-url, --tofu-url, --terragrunt-url)"
             }
             Self::Timeout { .. } | Self::TooSlow { .. } => "try again, or name a nearer mirror",
-            Self::Tls { source, .. } if outage::is_plain(source) => {
+            Self::Tls { source, .. } if http_error::is_plain(source) => {
                 "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             }
             Self::Tls { .. } => {
@@ -400,7 +400,7 @@ impl ReleaseError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::Timeout { .. } => true,
-            Self::Transfer { source, .. } => !outage::is_misunderstanding(source),
+            Self::Transfer { source, .. } => !http_error::is_misunderstanding(source),
             _ => false,
         }
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::command::print;
-use super::store::{Store, day};
-use super::{ReleaseError, Releases};
-use crate::config::{Environment, ListArgs, PruneArgs, ToolsCommand};
+use crate::cli::{Environment, ListArgs, PruneArgs, ToolsCommand};
 use crate::failure::Failure;
-use crate::job::JobError;
+use crate::order::job::JobError;
+use crate::release::commands::print;
+use crate::release::install::store::{Store, day};
+use crate::release::{ReleaseError, Releases};
 use crate::version::{ToolName, Version};
 
 /// An installed version, as `tools list --json` has it.

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use memchr::memmem;
 
-use super::json::{self, Json};
-use super::outline::Outline;
-use super::syntax::{self, Literal};
-use super::{ToolName, VersionError};
+use crate::version::json::{self, Json};
+use crate::version::outline::Outline;
+use crate::version::syntax::{self, Literal};
+use crate::version::{ToolName, VersionError};
 
 /// A version file is a line or a few; what is larger is something else.
 const MAX_VERSION_FILE: u64 = 64 * 1024;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::syntax::Literal;
+use crate::version::syntax::Literal;
 
 /// A module's source is at the fifth level, with lists around the objects.
 const MAX_DEPTH: usize = 16;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::number::{Constraint, Malformed, Version};
+use crate::version::number::{Constraint, Malformed, Version};
 
 /// Which versions will do, and which of them is best.
 #[derive(Clone, Debug)]

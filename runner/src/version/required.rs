@@ -13,12 +13,12 @@ use fs_err as fs;
 use hcl_edit::structure::Body;
 use memchr::memmem;
 
-use super::json::{self, Json};
-use super::number::Constraint;
-use super::outline::Outline;
-use super::request::Requirement;
-use super::syntax::{self, Literal, MAX_CONFIGURATION};
-use super::{Reason, ToolName, VersionError};
+use crate::version::json::{self, Json};
+use crate::version::number::Constraint;
+use crate::version::outline::Outline;
+use crate::version::request::Requirement;
+use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
+use crate::version::{Reason, ToolName, VersionError};
 
 /// A tree with more local modules than this is none that a person wrote.
 const MAX_MODULES: usize = 1000;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use super::file::{self, VersionFile};
-use super::number::{Constraint, Malformed};
-use super::request::Requirement;
-use super::{Reason, Surroundings, ToolName, VersionError, required, syntax};
+use crate::version::file::{self, VersionFile};
+use crate::version::number::{Constraint, Malformed};
+use crate::version::request::Requirement;
+use crate::version::{Reason, Surroundings, ToolName, VersionError, required, syntax};
 
 /// A version or a constraint of tenv's directory is one line.
 const MAX_LINE: u64 = 64 * 1024;

@@ -11,8 +11,8 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Attribute, Block, Body};
 use hcl_edit::template::Element;
 
-use super::VersionError;
-use super::json::Json;
+use crate::version::VersionError;
+use crate::version::json::Json;
 
 /// No configuration file that a person or a generator writes is larger.
 pub(super) const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;

@@ -2,7 +2,7 @@ mod files;
 
 use std::path::Path;
 
-use super::{Request, Surroundings, ToolName, ToolRequest, VersionError, Wanted, wanted};
+use crate::version::{Request, Surroundings, ToolName, ToolRequest, VersionError, Wanted, wanted};
 
 /// A temporary directory with these files in it.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {

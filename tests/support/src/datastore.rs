@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ::datastore::config::Config;
-use ::datastore::limits::Limits;
 use ::datastore::store::{Cloud, Storage, Variables};
+use ::datastore::transport::limits::Limits;
 use ::datastore::{Auth, Callers, Isolation, KubeApi, Kubernetes};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

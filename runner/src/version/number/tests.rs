@@ -3,7 +3,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{Constraint, Version};
+use crate::version::number::{Constraint, Version};
 
 fn version(text: &str) -> Version {
     text.parse().unwrap()

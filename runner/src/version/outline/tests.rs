@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::Outline;
+use crate::version::outline::Outline;
 
 const NAMES: [&str; 5] = ["terraform", "required_version", "module", "source", "a"];
 
@@ -195,8 +195,8 @@ proptest! {
     #[test]
     fn the_parser_finds_the_same(text in body()) {
         if let Ok(parsed) = hcl_edit::parser::parse_body(&text) {
-            let outline = super::super::required::in_outline(&text);
-            prop_assert_eq!(outline.sorted(), super::super::required::in_body(&text, &parsed).sorted());
+            let outline = crate::version::required::in_outline(&text);
+            prop_assert_eq!(outline.sorted(), crate::version::required::in_body(&text, &parsed).sorted());
         }
     }
 

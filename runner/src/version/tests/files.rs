@@ -1,6 +1,6 @@
 //! Version files, variables and default constraints.
 
-use super::*;
+use crate::version::tests::*;
 
 /// What stands around, with these variables.
 fn around(variables: &[(&'static str, &str)]) -> Surroundings {

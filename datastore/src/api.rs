@@ -1,0 +1,14 @@
+//! The routes: what a request means and what it is answered.
+
+pub(crate) mod applied;
+pub(crate) mod artifacts;
+pub(crate) mod bundles;
+pub(crate) mod encrypt;
+pub(crate) mod error;
+pub(crate) mod logs;
+pub(crate) mod openapi;
+pub(crate) mod params;
+pub(crate) mod plans;
+pub(crate) mod router;
+pub(crate) mod runs;
+pub(crate) mod transfer;

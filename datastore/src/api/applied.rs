@@ -1,0 +1,64 @@
+//! `/api/applied`: the record that a plan of a layer has been applied. It is found by the plan's
+//! digest, so every run of the layer finds it, and it is never replaced.
+
+use axum::extract::State;
+use axum::response::Response;
+use datastore_api::{AppliedKey, Name, Sha256};
+
+use crate::api::error::{ApiError, Cause, Route};
+use crate::api::params::{FromParams, Params, Query};
+use crate::api::transfer::{Upload, Wanted};
+use crate::auth::{Access, Verb};
+use crate::kind::Kind;
+use crate::store::{Key, Store};
+
+pub(crate) struct Get(AppliedKey);
+
+pub(crate) struct Put(pub(crate) AppliedKey);
+
+pub(crate) async fn get(
+    State(store): State<Store>,
+    Query(Get(key)): Query<Get>,
+    wanted: Wanted,
+) -> Result<Response, ApiError> {
+    wanted.answer(&store, &Key::Applied(key)).await.map_err(Route::Own.error())
+}
+
+pub(crate) async fn put(
+    State(store): State<Store>,
+    Query(Put(key)): Query<Put>,
+    upload: Upload,
+) -> Result<Response, ApiError> {
+    upload.once().keep(&store, &Key::Applied(key)).await.map_err(Route::Own.error())
+}
+
+fn key(params: &Params) -> Result<AppliedKey, Cause> {
+    let (namespace, layer): (Name, Name) =
+        (params.required("namespace")?, params.required("layer")?);
+    let plan: Sha256 = params.required("plan")?;
+    Ok(AppliedKey { namespace, layer, plan })
+}
+
+impl FromParams for Get {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        key(params).map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.namespace, Kind::Artifact, Verb::Read)
+    }
+}
+
+impl FromParams for Put {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        key(params).map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.namespace, Kind::Artifact, Verb::Write)
+    }
+}

@@ -1,0 +1,75 @@
+//! `/api/artifacts`: any file of an attempt that upstream has no route for.
+
+use axum::extract::State;
+use axum::response::Response;
+use datastore_api::{ArtifactName, Attempt, File, RunKey};
+
+use crate::api::error::{ApiError, Cause, Route};
+use crate::api::params::{FromParams, Params, Query};
+use crate::api::runs::stored;
+use crate::api::transfer::{Upload, Wanted};
+use crate::auth::{Access, Verb};
+use crate::kind::Kind;
+use crate::store::{Key, Store};
+
+pub(crate) struct Get {
+    run: RunKey,
+    attempt: Option<Attempt>,
+    name: ArtifactName,
+}
+
+pub(crate) struct Put {
+    run: RunKey,
+    attempt: Attempt,
+    name: ArtifactName,
+}
+
+pub(crate) async fn get(
+    State(store): State<Store>,
+    Query(Get { run, attempt, name }): Query<Get>,
+    wanted: Wanted,
+) -> Result<Response, ApiError> {
+    let key = stored(&store, run, attempt, File::Other(name)).await;
+    let key = key.map_err(Route::Own.error())?;
+    wanted.answer(&store, &key).await.map_err(Route::Own.error())
+}
+
+pub(crate) async fn put(
+    State(store): State<Store>,
+    Query(put): Query<Put>,
+    upload: Upload,
+) -> Result<Response, ApiError> {
+    upload.keep(&store, &put.key()).await.map_err(Route::Own.error())
+}
+
+impl Put {
+    pub(crate) fn key(&self) -> Key {
+        Key::File(self.run.clone(), self.attempt, File::Other(self.name.clone()))
+    }
+}
+
+impl FromParams for Get {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.optional("attempt")?);
+        Ok(Self { run, attempt, name: params.required("name")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Read)
+    }
+}
+
+impl FromParams for Put {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.required("attempt")?);
+        Ok(Self { run, attempt, name: params.required("name")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Write)
+    }
+}

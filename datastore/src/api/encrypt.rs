@@ -1,0 +1,209 @@
+//! `POST /api/encrypt`: Burrito's request to encrypt everything that is stored in plain.
+//!
+//! It answers as upstream does, but encrypts bundles, too, and what is encrypted already is no error. It works
+//! object by object, so that a second request goes on where one was interrupted. It goes on when its caller
+//! leaves, and ends at the next object when the service ends.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use datastore_api::Sha256;
+use futures::{StreamExt as _, TryStreamExt as _};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::error::{ApiError, Cause, Route, chain};
+use crate::api::router::App;
+use crate::auth::Caller;
+use crate::store::encryption::AtRest;
+use crate::store::{Key, Store, StoreError};
+
+/// Bytes of a request.
+const BODY: usize = 64 << 10;
+/// Objects encrypted at once; each holds some parts of an upload in memory.
+const AT_ONCE: usize = 2;
+/// A line of progress is logged after so many objects.
+const PROGRESS: usize = 100;
+/// Errors that are listed in an answer; more are only counted.
+const ERRORS: usize = 100;
+
+/// A caller who may change how everything is kept.
+pub(crate) struct Administrator;
+
+/// The body of a request, or why it cannot be read.
+pub(crate) struct EncryptBody(Result<SecretString, &'static str>);
+
+/// Only one request at a time encrypts; others wait for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EncryptLock(Arc<Mutex<()>>);
+
+/// What became of all objects.
+#[derive(Debug, Default)]
+pub(crate) struct EncryptReport {
+    seen: usize,
+    encrypted: usize,
+    failed: usize,
+    errors: Vec<String>,
+    refusal: Option<(StatusCode, &'static str)>,
+}
+
+pub(crate) async fn encrypt(
+    State(app): State<App>,
+    _: Administrator,
+    body: EncryptBody,
+) -> Result<EncryptReport, ApiError> {
+    let App { store, at_rest, encrypting, shutdown, .. } = app;
+    if let Some(refusal) = refusal(&at_rest, &body) {
+        return Ok(EncryptReport { refusal: Some(refusal), ..EncryptReport::default() });
+    }
+    let work = async move {
+        let _alone = encrypting.0.lock().await;
+        encrypt_all(&store, &shutdown).await
+    };
+    let report = tokio::spawn(work).await;
+    report.map_err(|error| StoreError::Backend(error.into())).flatten().map_err(Route::Own.error())
+}
+
+/// Why the request is refused, in upstream's order and words.
+fn refusal(at_rest: &AtRest, body: &EncryptBody) -> Option<(StatusCode, &'static str)> {
+    let given = match &body.0 {
+        Ok(given) => given,
+        Err(reason) => return Some((StatusCode::BAD_REQUEST, reason)),
+    };
+    let Some(key) = &at_rest.key else {
+        return Some((StatusCode::INTERNAL_SERVER_ERROR, "No encryption key configured on server"));
+    };
+    // Digests of equal length, so that the time taken shows nothing of the key.
+    let [given, key] = [given, key].map(|text| Sha256::of(text.expose_secret().as_bytes()));
+    if verify_slices_are_equal(&given.0, &key.0).is_err() {
+        return Some((StatusCode::UNAUTHORIZED, "Invalid encryption key"));
+    }
+    let disabled = (StatusCode::BAD_REQUEST, "Encryption is not enabled in configuration");
+    (!at_rest.encrypts).then_some(disabled)
+}
+
+async fn encrypt_all(
+    store: &Store,
+    shutdown: &CancellationToken,
+) -> Result<EncryptReport, StoreError> {
+    let mut report = EncryptReport::default();
+    for root in ["layers/", "repositories/"] {
+        let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::at(&object.key)));
+        let encrypted = keys.map(async |key| {
+            let key = key?;
+            let encrypted = store.encrypt(&key).await;
+            Ok::<_, StoreError>((key, encrypted))
+        });
+        let mut encrypted = std::pin::pin!(encrypted.buffer_unordered(AT_ONCE));
+        while let Some((key, encrypted)) = encrypted.try_next().await? {
+            report.add(&key, encrypted);
+            if shutdown.is_cancelled() {
+                report.error("the datastore is shutting down: send the request again".to_owned());
+                return Ok(report);
+            }
+        }
+    }
+    let EncryptReport { seen, encrypted, failed, .. } = report;
+    tracing::info!(seen, encrypted, failed, "encryption of stored objects completed");
+    Ok(report)
+}
+
+impl EncryptReport {
+    fn add(&mut self, key: &Key, encrypted: Result<bool, StoreError>) {
+        self.seen += 1;
+        match encrypted {
+            Ok(true) => self.encrypted += 1,
+            // Deleted since it was listed, or replaced by a version that is encrypted.
+            Ok(false) | Err(StoreError::NotFound | StoreError::Replaced) => {}
+            Err(error) => {
+                let path = key.place().unwrap_or_default();
+                tracing::error!(path, error = chain(&error), "cannot encrypt");
+                // The causes of a backend's failure are in the log alone.
+                self.error(format!("{path}: {error}"));
+            }
+        }
+        if self.seen.is_multiple_of(PROGRESS) {
+            let Self { seen, encrypted, failed, .. } = *self;
+            tracing::info!(seen, encrypted, failed, "encrypting stored objects");
+        }
+    }
+
+    fn error(&mut self, error: String) {
+        self.failed += 1;
+        if self.errors.len() < ERRORS {
+            self.errors.push(error);
+        }
+    }
+}
+
+impl IntoResponse for EncryptReport {
+    fn into_response(self) -> Response {
+        let Self { encrypted, failed, mut errors, refusal, .. } = self;
+        let (status, body) = if let Some((status, error)) = refusal {
+            (status, json!({ "error": error }))
+        } else {
+            let message = format!("Encryption process completed. {encrypted} files encrypted.");
+            let mut body = json!({ "message": message, "filesEncrypted": encrypted });
+            if failed > errors.len() {
+                errors.push(format!("and {} more; the log names them", failed - errors.len()));
+            }
+            let status =
+                if errors.is_empty() { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+            if !errors.is_empty() {
+                body["errors"] = errors.into();
+            }
+            (status, body)
+        };
+        (status, [(CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+    }
+}
+
+impl EncryptBody {
+    async fn read(body: Body) -> Result<SecretString, &'static str> {
+        const INVALID: &str = "Invalid JSON format";
+        let bytes = to_bytes(body, BODY).await.map_err(|_| "Failed to read request body")?;
+        let fields = match serde_json::from_slice::<Value>(&bytes) {
+            Ok(Value::Object(fields)) => fields,
+            Ok(Value::Null) => return Err("encryptionKey is required"),
+            Ok(_) | Err(_) => return Err(INVALID),
+        };
+        // As Go reads it: the case of the letters does not count, and null is nothing.
+        let found = fields.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("encryptionKey"));
+        match found.map(|(_, value)| value) {
+            Some(Value::String(key)) if !key.is_empty() => Ok(key.into()),
+            None | Some(Value::Null | Value::String(_)) => Err("encryptionKey is required"),
+            Some(_) => Err(INVALID),
+        }
+    }
+}
+
+impl<S: Sync> FromRequest<S> for EncryptBody {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(Self::read(request.into_body()).await))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Administrator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match parts.extensions.get::<Caller>() {
+            Some(caller) if caller.may_administer() => Ok(Self),
+            _ => Err(Route::Own.error()(Cause::Forbidden(
+                "this caller may not change how everything is kept; a rule with the verb `admin` in the \
+                 datastore's policy (PLANCHA_POLICY) can allow it"
+                    .to_owned(),
+            ))),
+        }
+    }
+}

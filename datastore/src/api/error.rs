@@ -1,0 +1,308 @@
+//! How an error becomes a response: here, and nowhere else.
+//!
+//! Burrito's routes answer upstream's texts, since its controllers and people know them; Plancha's
+//! own answer `application/problem+json` (RFC 9457).
+
+use std::error::Error;
+
+use axum::Json;
+use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use datastore_api::digest::InvalidSha256;
+use serde_json::json;
+
+use crate::store::{StoreError, reason};
+use crate::transport::upload_body::{TooLarge, TooSlow};
+
+/// Why a request was not served, in the words of its route.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) route: Route,
+    pub(crate) cause: Cause,
+}
+
+/// Whose words an answer uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    GetPlan,
+    PutPlan,
+    GetLogs,
+    PutLogs,
+    GetBundle,
+    PutBundle,
+    /// Any that upstream does not have.
+    Own,
+}
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error("missing query parameter `{0}`")]
+    Missing(&'static str),
+    #[error("query parameter `{parameter}`: {reason}")]
+    Parameter { parameter: &'static str, reason: String },
+    #[error("header `Repr-Digest`: {0}")]
+    ReprDigest(#[from] InvalidSha256),
+    #[error("a PUT with {0} is not supported")]
+    Header(&'static str),
+    #[error("it is not what `If-Match` names")]
+    NoMatch,
+    #[error("the range begins past the end: there are {size} bytes")]
+    Range { size: u64 },
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("shutting down")]
+    Draining,
+    #[error("too much is under way; try again")]
+    Busy,
+    #[error("too many connections are open; try again")]
+    Crowded,
+    #[error("the line and the headers of the request have more than 16 KiB")]
+    Head,
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error("HTTP/1.1 needs exactly one `Host` header, and this request has {0}")]
+    Host(usize),
+    #[error("the `Host` header is no host and port")]
+    NoHost,
+    #[error("the storage is not ready: {0}")]
+    NotReady(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Route {
+    /// For a refusal before the request is at its handler.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        match (path, method == Method::PUT) {
+            ("/api/plans", false) => Self::GetPlan,
+            ("/api/plans", true) => Self::PutPlan,
+            ("/api/logs", false) => Self::GetLogs,
+            ("/api/logs", true) => Self::PutLogs,
+            ("/api/repository/revision/bundle", false) => Self::GetBundle,
+            ("/api/repository/revision/bundle", true) => Self::PutBundle,
+            _ => Self::Own,
+        }
+    }
+
+    /// For `map_err`: the error, in the words of this route.
+    pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
+        move |cause| ApiError { route: self, cause: cause.into() }
+    }
+
+    fn not_found(self) -> Option<&'static str> {
+        match self {
+            Self::GetPlan | Self::PutPlan => Some("No plan for this attempt"),
+            Self::GetLogs | Self::PutLogs => Some("No logs for this attempt"),
+            Self::GetBundle | Self::PutBundle => Some("No bundle found for this revision"),
+            Self::Own => None,
+        }
+    }
+
+    fn backend(self) -> Option<&'static str> {
+        Some(match self {
+            Self::GetPlan => "could not get plan, there's an issue with the storage backend",
+            Self::PutPlan => "could not put plan, there's an issue with the storage backend",
+            Self::GetLogs => "could not get logs, there's an issue with the storage backend",
+            Self::PutLogs => "could not put logs, there's an issue with the storage backend",
+            Self::GetBundle => {
+                "could not get bundle for revision, there's an issue with the storage backend"
+            }
+            Self::PutBundle => {
+                "could not store revision, there's an issue with the storage backend"
+            }
+            Self::Own => return None,
+        })
+    }
+}
+
+impl ApiError {
+    /// Every error, one line each, and no wildcard: a new variant must choose.
+    fn status(&self) -> StatusCode {
+        match &self.cause {
+            Cause::Missing(_) => StatusCode::BAD_REQUEST,
+            Cause::Parameter { .. } => StatusCode::BAD_REQUEST,
+            Cause::ReprDigest(_) => StatusCode::BAD_REQUEST,
+            Cause::Header(_) => StatusCode::BAD_REQUEST,
+            Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
+            Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+            Cause::Forbidden(_) => StatusCode::FORBIDDEN,
+            Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Host(_) => StatusCode::BAD_REQUEST,
+            Cause::NoHost => StatusCode::BAD_REQUEST,
+            Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
+            Cause::Store(StoreError::KeyTooLong(_)) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
+            Cause::Store(StoreError::Undecided) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Store(StoreError::Claimed) => StatusCode::CONFLICT,
+            Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            Cause::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => {
+                StatusCode::REQUEST_TIMEOUT
+            }
+            Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Sealed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Unrecognised(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Unreadable(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Cursor) => StatusCode::BAD_REQUEST,
+            Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,
+            Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+            Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Upstream's text, or what the error itself says where upstream has none.
+    fn text(&self) -> String {
+        let upstream = match (&self.cause, self.route) {
+            (_, Route::Own) => None,
+            (Cause::Missing("revision"), _) => Some("missing revision parameter"),
+            (Cause::Missing(_), _) => Some("missing query parameters"),
+            (Cause::Store(StoreError::NotFound), route) => route.not_found(),
+            (_, route) if self.is_backend() => route.backend(),
+            _ => None,
+        };
+        match (&self.cause, upstream) {
+            (Cause::Store(error), Some(text)) if self.gives_reason(error) => {
+                format!("{text}: {}", reason(error))
+            }
+            (_, Some(text)) => text.to_owned(),
+            (Cause::Store(error @ (StoreError::Backend(_) | StoreError::Full(_))), None) => {
+                format!("{error}: {}", reason(error))
+            }
+            (Cause::Store(StoreError::Upload(error)), None) if error.is::<TooLarge>() => {
+                error.to_string()
+            }
+            (Cause::Store(StoreError::Upload(_)), None) => {
+                format!("could not read request body: {}", chain(&self.cause))
+            }
+            (_, None) => self.cause.to_string(),
+        }
+    }
+
+    /// Upstream adds the storage's own words where a plan is put, and they can name a path or URL of the server's:
+    /// ours give the reason alone. A full storage says so everywhere.
+    fn gives_reason(&self, error: &StoreError) -> bool {
+        matches!(error, StoreError::Full(_)) || self.route == Route::PutPlan && self.is_backend()
+    }
+
+    fn is_backend(&self) -> bool {
+        let is_in_doubt = matches!(
+            self.cause,
+            Cause::Store(
+                StoreError::Ambiguous(_) | StoreError::Unreadable(_) | StoreError::Undecided
+            )
+        );
+        self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_in_doubt
+    }
+}
+
+/// Says to a client that the stored bytes of the object have changed: another try is in vain.
+const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
+
+/// Marks an answer about an object whose stored bytes have changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Damaged;
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, text) = (self.status(), self.text());
+        if status.is_server_error() {
+            tracing::error!(error = chain(&self.cause), "request failed");
+        }
+        let mut response = match self.route {
+            Route::Own => problem(status, &text),
+            _ => plain(status, text),
+        };
+        if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
+            response.extensions_mut().insert(Damaged);
+            response.headers_mut().insert(DAMAGED, HeaderValue::from_static("1"));
+        }
+        let headers = response.headers_mut();
+        if let Cause::Range { size } = self.cause {
+            headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        if let Some(reason) = self.cause.refused() {
+            response.extensions_mut().insert(Refused(reason));
+        }
+        response
+    }
+}
+
+/// Why a request was refused, as a label; goes with the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) &'static str);
+
+impl Cause {
+    /// The label of a refusal for a limit or for want of a right; errors in a request, and of the storage, are none.
+    fn refused(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Forbidden(_) => "forbidden",
+            Self::Draining => "draining",
+            Self::Busy => "memory",
+            Self::Crowded => "connections",
+            Self::Host(_) => "host",
+            Self::Head => "head_size",
+            Self::NotReady(_) => "storage_not_ready",
+            Self::TooLarge(_) => "size",
+            Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => "size",
+            Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => "too_slow",
+            Self::Store(StoreError::Full(_)) => "storage_full",
+            _ => return None,
+        })
+    }
+}
+
+/// Any path and method that no route takes: as upstream's framework says it.
+pub(crate) async fn not_found() -> Response {
+    let json = [(CONTENT_TYPE, "application/json")];
+    (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
+}
+
+/// Text as upstream sends it.
+pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, [(CONTENT_TYPE, "text/plain; charset=UTF-8")], text.into()).into_response()
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+    });
+    (status, [(CONTENT_TYPE, "application/problem+json")], Json(body)).into_response()
+}
+
+/// A header value made of text that cannot be anything else.
+pub(crate) fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// The error and its causes, on one line.
+///
+/// Some libraries (`object_store`, hyper) print their causes *and* return them from `source()`; a
+/// cause already told is not told again.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

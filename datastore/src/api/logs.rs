@@ -1,0 +1,223 @@
+//! `/api/logs`: what a run printed.
+//!
+//! Stored as it came; read as upstream's server reads it, a JSON array of lines, which is written
+//! while the log streams by.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use datastore_api::{Attempt, File, RunKey};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+
+use crate::api::error::{ApiError, Cause, Route};
+use crate::api::params::{FromParams, Params, Query};
+use crate::api::runs::stored;
+use crate::api::transfer::{Compare, Upload, logged, names, tag};
+use crate::auth::{Access, Verb};
+use crate::store::{ByteStream, Key, Store, StoreError};
+use crate::transport::admission::AtMost;
+
+pub(crate) struct Get {
+    run: RunKey,
+    attempt: Option<Attempt>,
+}
+
+pub(crate) struct Put {
+    run: RunKey,
+    attempt: Attempt,
+}
+
+pub(crate) async fn get(
+    State(store): State<Store>,
+    Query(Get { run, attempt }): Query<Get>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let key = stored(&store, run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
+    let (meta, log) = store.open_whole(&key).await.map_err(Route::GetLogs.error())?;
+    // Weak: the tag names the log, and this is another rendering of it.
+    let tag = [(ETAG, format!("W/{}", tag(&meta)))];
+    let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    if known.is_some_and(|tags| names(tags, &tag[0].1, Compare::Weak)) {
+        return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
+    }
+    // A control character becomes six.
+    let at_most = AtMost(meta.size.saturating_mul(6).saturating_add(64));
+    let json = [(CONTENT_TYPE, "application/json")];
+    Ok((tag, Extension(at_most), json, logged(lines(log))).into_response())
+}
+
+pub(crate) async fn put(
+    State(store): State<Store>,
+    Query(Put { run, attempt }): Query<Put>,
+    upload: Upload,
+) -> Result<Response, ApiError> {
+    let key = Key::File(run, attempt, File::Log);
+    upload.keep(&store, &key).await.map_err(Route::PutLogs.error())
+}
+
+impl FromParams for Get {
+    const ROUTE: Route = Route::GetLogs;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        Ok(Self { run: params.run()?, attempt: params.optional("attempt")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Log, Verb::Read)
+    }
+}
+
+impl FromParams for Put {
+    const ROUTE: Route = Route::PutLogs;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        Ok(Self { run: params.run()?, attempt: params.required("attempt")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::file(&self.run, &File::Log, Verb::Write)
+    }
+}
+
+/// `{"results":["line",...]}` and a newline, as Go's `encoding/json` writes it.
+fn lines(log: ByteStream) -> ByteStream {
+    let mut json = Lines::default();
+    let first = stream::once(async { Ok(Bytes::from_static(b"{\"results\":[\"")) });
+    let pieces = log.map_ok(Some).chain(stream::once(async { Ok::<_, StoreError>(None) }));
+    let rest = pieces.map_ok(move |piece| match piece {
+        Some(piece) => json.write(&piece),
+        None => json.finish(),
+    });
+    first.chain(rest).boxed()
+}
+
+/// Writes text that comes in pieces as JSON strings, one for each line.
+#[derive(Default)]
+struct Lines {
+    /// The beginning of a character whose other bytes are in the next piece.
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    fn write(&mut self, piece: &[u8]) -> Bytes {
+        let mut text = std::mem::take(&mut self.begun);
+        text.extend_from_slice(piece);
+        let mut json = Vec::with_capacity(text.len() + text.len() / 8);
+        let mut chunks = text.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            escape(chunk.valid(), &mut json);
+            if chunks.peek().is_none() && is_begun(chunk.invalid()) {
+                self.begun = chunk.invalid().to_vec();
+            } else {
+                replace(chunk.invalid(), &mut json);
+            }
+        }
+        json.into()
+    }
+
+    fn finish(&mut self) -> Bytes {
+        let mut json = Vec::new();
+        replace(&std::mem::take(&mut self.begun), &mut json);
+        json.extend_from_slice(b"\"]}\n");
+        json.into()
+    }
+}
+
+/// Whether these bytes could still become a character.
+fn is_begun(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+/// Go replaces every byte that is no UTF-8, one by one.
+fn replace(invalid: &[u8], json: &mut Vec<u8>) {
+    json.extend_from_slice(&b"\\ufffd".repeat(invalid.len()));
+}
+
+fn escape(text: &str, json: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    let mut copied = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let (escaped, length): (&[u8], _) = match byte {
+            b'\n' => (b"\",\"", 1),
+            b'"' => (b"\\\"", 1),
+            b'\\' => (b"\\\\", 1),
+            b'\r' => (b"\\r", 1),
+            b'\t' => (b"\\t", 1),
+            0x08 => (b"\\b", 1),
+            0x0c => (b"\\f", 1),
+            b'<' => (b"\\u003c", 1),
+            b'>' => (b"\\u003e", 1),
+            b'&' => (b"\\u0026", 1),
+            0xe2 if bytes[at..].starts_with("\u{2028}".as_bytes()) => (b"\\u2028", 3),
+            0xe2 if bytes[at..].starts_with("\u{2029}".as_bytes()) => (b"\\u2029", 3),
+            0..0x20 => (&control(byte), 1),
+            _ => continue,
+        };
+        json.extend_from_slice(&bytes[copied..at]);
+        json.extend_from_slice(escaped);
+        copied = at + length;
+    }
+    json.extend_from_slice(&bytes[copied..]);
+}
+
+fn control(byte: u8) -> [u8; 6] {
+    let hex = b"0123456789abcdef";
+    [b'\\', b'u', b'0', b'0', hex[usize::from(byte >> 4)], hex[usize::from(byte & 15)]]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn json(pieces: &[&[u8]]) -> String {
+        let mut lines = Lines::default();
+        let mut json = b"{\"results\":[\"".to_vec();
+        for piece in pieces {
+            json.extend_from_slice(&lines.write(piece));
+        }
+        json.extend_from_slice(&lines.finish());
+        String::from_utf8(json).unwrap()
+    }
+
+    #[test]
+    fn a_log_is_an_array_of_lines_as_go_writes_it() {
+        insta::assert_snapshot!(json(&[b"a\nb\n<c>\xff"]), @r#"{"results":["a","b","\u003cc\u003e\ufffd"]}"#);
+        insta::assert_snapshot!(json(&[b"a\n"]), @r#"{"results":["a",""]}"#);
+        insta::assert_snapshot!(json(&[]), @r#"{"results":[""]}"#);
+        let odd = "\"\\\r\t\u{8}\u{c}\u{1}\u{1b}[0m&é\u{2028}\u{2029}\u{2030}🌯";
+        insta::assert_snapshot!(
+            json(&[odd.as_bytes()]),
+            @r#"{"results":["\"\\\r\t\b\f\u0001\u001b[0m\u0026é\u2028\u2029‰🌯"]}"#
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_are_replaced_one_by_one() {
+        insta::assert_snapshot!(json(&[b"\xe2\x82A\xf0\x9f\x8c"]), @r#"{"results":["\ufffd\ufffdA\ufffd\ufffd\ufffd"]}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn where_a_log_is_cut_into_pieces_does_not_show(
+            log in proptest::collection::vec(
+                prop_oneof![Just(b'\n'), Just(0xe2), Just(0x80), Just(0xa8), Just(0xf0), any::<u8>()],
+                0..64,
+            ),
+            size in 1_usize..8,
+        ) {
+            let pieces = log.chunks(size).collect::<Vec<_>>();
+            let whole = json(&[&log]);
+            prop_assert_eq!(json(&pieces), whole.clone());
+            let read: serde_json::Value = serde_json::from_str(&whole).unwrap();
+            prop_assert_eq!(
+                read["results"].as_array().unwrap().len(),
+                log.split(|&byte| byte == b'\n').count()
+            );
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `/api/runs` and `/api/attempts`: what there is of a layer, and of a run.
+
+use std::str::FromStr;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use datastore_api::key::{Attempts, Runs};
+use datastore_api::{Attempt, ClaimId, File, Name, RunKey};
+
+use crate::api::error::{ApiError, Cause, Route};
+use crate::api::params::{FromParams, Params, Query};
+use crate::auth::{Access, Verb};
+use crate::kind::Kind;
+use crate::store::{Key, Store, StoreError};
+
+pub(crate) struct Page {
+    namespace: Name,
+    layer: Name,
+    limit: Limit,
+    cursor: Option<String>,
+}
+
+/// How many runs a page shows at most.
+struct Limit(usize);
+
+pub(crate) async fn runs(
+    State(store): State<Store>,
+    Query(Page { namespace, layer, limit, cursor }): Query<Page>,
+) -> Result<Json<Runs>, ApiError> {
+    let runs = store.runs(&namespace, &layer, limit.0, cursor.as_deref()).await;
+    runs.map(Json).map_err(Route::Own.error())
+}
+
+/// Takes one attempt of a run.
+pub(crate) struct TakeAttempt {
+    run: RunKey,
+    attempt: Attempt,
+    claim: ClaimId,
+}
+
+pub(crate) async fn claim(
+    State(store): State<Store>,
+    Query(TakeAttempt { run, attempt, claim }): Query<TakeAttempt>,
+) -> Result<Taken, ApiError> {
+    store.claim(&run, attempt, &claim).await.map_err(Route::Own.error())?;
+    Ok(Taken)
+}
+
+pub(crate) async fn attempts(
+    State(store): State<Store>,
+    Query(run): Query<RunKey>,
+) -> Result<Json<Attempts>, ApiError> {
+    store.attempts(&run).await.map(Json).map_err(Route::Own.error())
+}
+
+/// The key of a file to read; without an attempt it is the latest one's, and no other's.
+pub(crate) async fn stored(
+    store: &Store,
+    run: RunKey,
+    attempt: Option<Attempt>,
+    file: File,
+) -> Result<Key, StoreError> {
+    let attempt = match attempt {
+        Some(attempt) => attempt,
+        None => store.latest_attempt(&run).await?.ok_or(StoreError::NotFound)?,
+    };
+    Ok(Key::File(run, attempt, file))
+}
+
+impl Params<'_> {
+    pub(crate) fn run(&self) -> Result<RunKey, Cause> {
+        Ok(RunKey {
+            namespace: self.required("namespace")?,
+            layer: self.required("layer")?,
+            run: self.required("run")?,
+        })
+    }
+}
+
+/// The attempt is the caller's.
+pub(crate) struct Taken;
+
+impl IntoResponse for Taken {
+    fn into_response(self) -> Response {
+        StatusCode::OK.into_response()
+    }
+}
+
+impl FromParams for TakeAttempt {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        let (run, attempt) = (params.run()?, params.required("attempt")?);
+        Ok(Self { run, attempt, claim: params.required("claim")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.run.namespace, Kind::Artifact, Verb::Write)
+    }
+}
+
+impl FromParams for RunKey {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        params.run()
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+    }
+}
+
+impl FromParams for Page {
+    const ROUTE: Route = Route::Own;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        Ok(Self {
+            namespace: params.required("namespace")?,
+            layer: params.required("layer")?,
+            limit: params.optional("limit")?.unwrap_or(Limit(50)),
+            cursor: params.optional("cursor")?,
+        })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+    }
+}
+
+impl FromStr for Limit {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let limit = text.parse().ok().filter(|limit| (1..=1000).contains(limit));
+        limit.map(Self).ok_or("is not a number from 1 to 1000")
+    }
+}

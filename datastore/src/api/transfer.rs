@@ -1,0 +1,303 @@
+//! The bytes of an artifact over HTTP: conditions, ranges and digests.
+//!
+//! It knows the headers of a request and of an answer, not which artifact or whose; the words of a
+//! refusal are its route's.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Request};
+use axum::http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+    IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use datastore_api::Sha256;
+use futures::TryStreamExt as _;
+
+use crate::api::error::{Cause, chain, value};
+use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
+use crate::transport::admission::Admitted;
+use crate::transport::limits::Limits;
+use crate::transport::upload_body;
+
+/// So often an object that is replaced between two looks at it is looked at again.
+const LOOKS: usize = 4;
+const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// What a GET or HEAD asks for, beside the key.
+pub(crate) struct Wanted {
+    head: bool,
+    headers: HeaderMap,
+}
+
+/// What a PUT brings, beside the key.
+pub(crate) struct Upload {
+    headers: HeaderMap,
+    body: Body,
+    limits: Limits,
+    admitted: Option<Admitted>,
+}
+
+impl Wanted {
+    /// Answers with the artifact at `key`, or as much of it as was asked for.
+    pub(crate) async fn answer(self, store: &Store, key: &Key) -> Result<Response, Cause> {
+        let looks_first = [RANGE, IF_MATCH, IF_NONE_MATCH];
+        if !self.head && !looks_first.iter().any(|name| self.headers.contains_key(name)) {
+            let (meta, bytes) = store.open_whole(key).await?;
+            return Ok(whole(&meta, logged(bytes)));
+        }
+        for _ in 0..LOOKS {
+            let meta = store.stat(key).await?;
+            let tag = tag(&meta);
+            if self.tags(&IF_MATCH).is_some_and(|tags| !names(&tags, &tag, Compare::Strong)) {
+                return Err(Cause::NoMatch);
+            }
+            if self.tags(&IF_NONE_MATCH).is_some_and(|tags| names(&tags, &tag, Compare::Weak)) {
+                return Ok((StatusCode::NOT_MODIFIED, [(ETAG, value(&tag))]).into_response());
+            }
+            if self.head {
+                return Ok(whole(&meta, Body::empty()));
+            }
+            let Some(range) = self.range(&tag, meta.size)? else {
+                let (meta, bytes) = store.open_whole(key).await?;
+                if crate::api::transfer::tag(&meta) != tag {
+                    continue;
+                }
+                return Ok(whole(&meta, logged(bytes)));
+            };
+            match store.open_part(key, &meta, range.clone()).await {
+                Err(StoreError::Replaced) => {}
+                bytes => return Ok(part(&meta, &range, logged(bytes?))),
+            }
+        }
+        Err(StoreError::Replaced.into())
+    }
+
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// All entity tags of a header. Whatever is no text is a tag that nothing has.
+    fn tags(&self, name: &HeaderName) -> Option<String> {
+        let lines = self.headers.get_all(name).iter();
+        let lines = lines.map(|line| line.to_str().unwrap_or_default()).collect::<Vec<_>>();
+        (!lines.is_empty()).then(|| lines.join(","))
+    }
+
+    /// The part that was asked for; one that cannot be understood is as none, says RFC 9110.
+    fn range(&self, tag: &str, size: u64) -> Result<Option<Range<u64>>, Cause> {
+        if self.headers.contains_key(IF_RANGE) && self.header(&IF_RANGE) != Some(tag) {
+            return Ok(None);
+        }
+        match self.header(&RANGE).and_then(|header| parse_range(header, size)) {
+            Some(range) if range.is_empty() => Err(Cause::Range { size }),
+            range => Ok(range),
+        }
+    }
+}
+
+impl Upload {
+    /// The same, but never replacing what is there.
+    pub(crate) fn once(mut self) -> Self {
+        self.headers.entry(IF_NONE_MATCH).or_insert(HeaderValue::from_static("*"));
+        self
+    }
+
+    /// Stores the body at `key`.
+    pub(crate) async fn keep(self, store: &Store, key: &Key) -> Result<Response, Cause> {
+        let terms = terms(&self.headers)?;
+        let length =
+            self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+        let Self { body, limits, admitted, .. } = self;
+        let body = upload_body::watched(body, length, key.into(), &limits, admitted)?;
+        let sha256 = store.put(key, terms, body).await?;
+        Ok([(ETAG, value(&sha256_tag(sha256)))].into_response())
+    }
+}
+
+fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
+    // Each of these would change what the PUT means; to pass it over would be to lie.
+    if headers.contains_key(CONTENT_RANGE) {
+        return Err(Cause::Header("`Content-Range`"));
+    }
+    if headers.contains_key(IF_MATCH) {
+        return Err(Cause::Header("`If-Match`"));
+    }
+    let create = match headers.get(IF_NONE_MATCH).map(HeaderValue::as_bytes) {
+        None => false,
+        Some(b"*") => true,
+        Some(_) => return Err(Cause::Header("`If-None-Match` other than `*`")),
+    };
+    let mut sha256 = None;
+    for header in headers.get_all(REPR_DIGEST) {
+        sha256 = sha256.or(Sha256::from_repr_digest(header.to_str().unwrap_or_default())?);
+    }
+    Ok(Terms { sha256, create, replaces: None })
+}
+
+fn whole(meta: &Meta, body: Body) -> Response {
+    let mut response = artifact(meta, meta.size, body);
+    *response.status_mut() = StatusCode::OK;
+    response
+}
+
+fn part(meta: &Meta, range: &Range<u64>, body: Body) -> Response {
+    let mut response = artifact(meta, range.end - range.start, body);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    let text = format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size);
+    response.headers_mut().insert(CONTENT_RANGE, value(&text));
+    response
+}
+
+fn artifact(meta: &Meta, length: u64, body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, length.into());
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(ETAG, value(&tag(meta)));
+    if let Some(sha256) = meta.sha256 {
+        headers.insert(REPR_DIGEST, value(&sha256.to_repr_digest()));
+    }
+    response
+}
+
+/// A body that ends early on an error, so that the connection is broken off; who reads the log
+/// should know why.
+pub(crate) fn logged(bytes: ByteStream) -> Body {
+    let log = |error: &StoreError| tracing::error!(error = chain(error), "answer broken off");
+    Body::from_stream(bytes.inspect_err(log))
+}
+
+/// The entity tag: of the content where its digest is known, else of what the backend says.
+pub(crate) fn tag(meta: &Meta) -> String {
+    match meta.sha256 {
+        Some(sha256) => sha256_tag(sha256),
+        None => format!("\"be-{}\"", meta.etag.trim_start_matches("W/").trim_matches('"')),
+    }
+}
+
+/// Whether a tag says that another program has stored it.
+pub(crate) fn is_foreign(tag: &HeaderValue) -> bool {
+    tag.as_bytes().starts_with(b"\"be-") || tag.as_bytes().starts_with(b"W/\"be-")
+}
+
+fn sha256_tag(sha256: Sha256) -> String {
+    format!("\"sha256-{sha256}\"")
+}
+
+/// How entity tags are compared: RFC 9110, 8.8.3.2.
+#[derive(Clone, Copy)]
+pub(crate) enum Compare {
+    /// As `If-Match` does: a weak one is no other's equal.
+    Strong,
+    /// As `If-None-Match` does.
+    Weak,
+}
+
+/// Whether a list of entity tags, as in `If-Match`, names this one, which is strong unless that does not
+/// matter.
+pub(crate) fn names(tags: &str, tag: &str, compare: Compare) -> bool {
+    let bare = |tag: &str| match compare {
+        Compare::Strong => tag.trim().to_owned(),
+        Compare::Weak => tag.trim().trim_start_matches("W/").to_owned(),
+    };
+    tags.trim() == "*" || tags.split(',').any(|named| bare(named) == bare(tag))
+}
+
+/// The one range of a `Range` header, empty if it begins past the end; `None` for several ranges,
+/// other units and nonsense.
+pub(crate) fn parse_range(header: &str, size: u64) -> Option<Range<u64>> {
+    let (unit, range) = header.split_once('=')?;
+    let (first, last) = range.trim().split_once('-')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    if first.is_empty() {
+        let length = number(last)?;
+        return Some(size.saturating_sub(length)..size);
+    }
+    let first = number(first)?;
+    let end = if last.is_empty() { size } else { number(last)?.checked_add(1)? };
+    if !last.is_empty() && end <= first {
+        return None;
+    }
+    Some(first.min(size)..end.min(size))
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+impl<S: Sync> FromRequestParts<S> for Wanted {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let head = parts.method == Method::HEAD;
+        Ok(Self { head, headers: std::mem::take(&mut parts.headers) })
+    }
+}
+
+impl<S: Sync> FromRequest<S> for Upload
+where
+    Limits: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
+        let (mut parts, body) = request.into_parts();
+        let admitted = parts.extensions.remove();
+        Ok(Self { headers: parts.headers, body, limits: Limits::from_ref(state), admitted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_rfc_9110_says() {
+        let empty = Some(10..10);
+        for (header, range) in [
+            ("bytes=0-0", Some(0..1)),
+            ("bytes=2-5", Some(2..6)),
+            ("bytes=2-", Some(2..10)),
+            ("bytes=2-99", Some(2..10)),
+            ("bytes=-3", Some(7..10)),
+            ("bytes=-99", Some(0..10)),
+            ("Bytes = 2-5", Some(2..6)),
+            ("bytes=10-", empty.clone()),
+            ("bytes=10-12", empty.clone()),
+            ("bytes=-0", empty),
+            ("bytes=0-1,3-4", None),
+            ("bytes=5-2", None),
+            ("bytes=-", None),
+            ("bytes=+1-2", None),
+            ("bytes=a-b", None),
+            ("bytes=0-99999999999999999999", None),
+            ("lines=0-1", None),
+            ("bytes", None),
+        ] {
+            assert_eq!(parse_range(header, 10), range, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_tags_is_searched() {
+        for compare in [Compare::Strong, Compare::Weak] {
+            for tags in ["*", "\"a\"", "\"b\", \"a\""] {
+                assert!(names(tags, "\"a\"", compare), "{tags}");
+            }
+            for tags in ["", "\"b\"", "a", "\"aa\""] {
+                assert!(!names(tags, "\"a\"", compare), "{tags}");
+            }
+        }
+        assert!(names("W/\"a\"", "\"a\"", Compare::Weak));
+        assert!(!names("W/\"a\"", "\"a\"", Compare::Strong));
+    }
+}

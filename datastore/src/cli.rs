@@ -1,0 +1,5 @@
+//! The command line: its arguments, and the commands that look after a storage.
+
+pub(crate) mod args;
+pub mod commands;
+pub mod gc;

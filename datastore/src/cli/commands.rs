@@ -1,0 +1,280 @@
+//! The words that tend a storage: `ls`, `cat`, `verify`, `reindex`, `check`; `gc` is next door.
+
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use futures::TryStreamExt as _;
+use secrecy::ExposeSecret as _;
+
+use crate::StartError;
+use crate::api::error::chain;
+use crate::auth::{Gate, NewToken, add_rules};
+use crate::config::{Config, Place, Serve, Setting, Tool};
+use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
+use crate::transport::tls::Tls;
+
+/// A word could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such directory.
+    #[error("there is no directory {0}")]
+    NoStorage(String),
+    /// There is no such key.
+    #[error("there is no `{0}`; `datastore ls` shows what there is")]
+    NoKey(String),
+    /// What was read is not what was stored.
+    #[error("what was written so far must not be used")]
+    Corrupt(#[source] StoreError),
+    /// The service could not start on it.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The storage is at fault.
+    #[error("cannot {0}")]
+    Storage(&'static str, #[source] StoreError),
+    /// The storage does not do what is needed of it.
+    #[error("the storage does not do what is needed: {0}")]
+    Unfit(String),
+    /// Objects have changed since they were stored.
+    #[error(
+        "{0} of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one"
+    )]
+    Changed(usize),
+    /// Objects could not be read.
+    #[error("{0} of the objects could not be read")]
+    Unread(usize),
+    /// Some objects are still there.
+    #[error("{0} of the objects could not be deleted")]
+    Undeleted(usize),
+    /// No token could be made, or its rule not be kept.
+    #[error("no token was made: {0}")]
+    Token(String),
+    /// Nobody reads what we write.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl CommandError {
+    /// The exit code, of the one list in `design/product.md`.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoStorage(_) | Self::NoKey(_) => 8,
+            Self::Corrupt(_) | Self::Changed(_) => 9,
+            Self::Start(error) => error.exit_code(),
+            Self::Storage(..) | Self::Unfit(_) => 10,
+            Self::Undeleted(_) | Self::Unread(_) => 10,
+            Self::Output(_) | Self::Token(_) => 1,
+        }
+    }
+
+    /// Whether whoever read what we wrote has had enough of it: nothing to talk about.
+    fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Says on standard error why a word was not done, and how the program is to end.
+pub fn ended(done: Result<(), CommandError>) -> ExitCode {
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    if !error.is_closed_pipe() {
+        // Nobody is left to tell if this fails.
+        let _told = writeln!(io::stderr(), "error: {}", chain(&error));
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// Does one word, writing to `out` what it has to tell.
+pub async fn run(at: &Place, tool: Tool, out: &mut impl Write) -> Result<(), CommandError> {
+    if let Storage::File(root) = &at.storage
+        && !root.is_dir()
+    {
+        return Err(CommandError::NoStorage(root.display().to_string()));
+    }
+    let store = open(&at.storage)?.at_rest(&at.at_rest);
+    match tool {
+        Tool::Ls(prefix) => ls(&store, &prefix, out).await?,
+        Tool::Cat(key) => cat(&store, &key, out).await?,
+        Tool::Verify(prefix) => verify(&store, &prefix, out).await?,
+        Tool::Accept(key) => accept(&store, &key, out).await?,
+        Tool::Gc(rules) => crate::cli::gc::sweep::sweep(&store, &rules, out).await?,
+        Tool::Reindex => {
+            let made = store.reindex().await;
+            let made = made.map_err(|error| CommandError::Storage("make the index", error))?;
+            writeln!(out, "{made} runs were missing in the index")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn open(storage: &Storage) -> Result<Store, CommandError> {
+    let opened = Store::open(storage);
+    Ok(opened.map_err(|error| StartError::Storage(storage.to_string(), error))?)
+}
+
+async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| CommandError::Storage("list", error);
+    let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
+    let mut objects = store.list(directory).map_err(failed)?;
+    while let Some(object) = objects.try_next().await.map_err(failed)? {
+        if object.key.starts_with(prefix) {
+            writeln!(out, "{}\t{:.0}\t{}", object.size, object.modified, object.key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Objects that are compared at once.
+const AT_ONCE: usize = 4;
+
+async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| CommandError::Storage("list", error);
+    let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
+    let objects = store.list(directory).map_err(failed)?;
+    let ours = objects.try_filter(|object| {
+        let is_own = is_own(&object.key) && Key::at(&object.key).is_none();
+        std::future::ready(object.key.starts_with(prefix) && !is_own)
+    });
+    let verdicts = ours.map_ok(async |object| {
+        let verdict = store.verify(&object.key).await;
+        Ok((object.key, verdict))
+    });
+    let mut verdicts = std::pin::pin!(verdicts.try_buffered(AT_ONCE));
+    let (mut intact, mut healed, mut changed, mut unverified, mut unread) = (0, 0, 0, 0, 0);
+    while let Some((key, verdict)) = verdicts.try_next().await.map_err(failed)? {
+        let (count, word) = match verdict {
+            Ok(Verdict::Intact) => (&mut intact, None),
+            Ok(Verdict::Gone) => continue,
+            Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
+            Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
+            Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
+            Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
+        };
+        *count += 1;
+        if let Some(word) = word {
+            writeln!(out, "{word} {key}")?;
+        }
+    }
+    let all = intact + healed + changed + unverified + unread;
+    writeln!(
+        out,
+        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread"
+    )?;
+    match (changed, unread) {
+        (0, 0) => Ok(()),
+        (0, unread) => Err(CommandError::Unread(unread)),
+        (changed, _) => Err(CommandError::Changed(changed)),
+    }
+}
+
+async fn accept(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let sha256 = store.accept(key).await.map_err(|error| match error {
+        StoreError::NotFound => CommandError::NoKey(key.to_owned()),
+        error => CommandError::Storage("accept it", error),
+    })?;
+    Ok(writeln!(out, "accepted {key}, sha256 {sha256}")?)
+}
+
+async fn cat(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |error| match error {
+        StoreError::NotFound => CommandError::NoKey(key.to_owned()),
+        error @ StoreError::Corrupt(_) => CommandError::Corrupt(error),
+        error => CommandError::Storage("read", error),
+    };
+    let (meta, mut bytes) = store.open_key(key).await.map_err(failed)?;
+    while let Some(piece) = bytes.try_next().await.map_err(failed)? {
+        out.write_all(&piece)?;
+    }
+    out.flush()?;
+    if !meta.is_verified() {
+        writeln!(io::stderr(), "unverified: no digest of `{key}` is recorded")?;
+    }
+    Ok(())
+}
+
+/// Makes a token; prints it, and its rule unless that goes into a file.
+pub fn token(
+    token: &NewToken,
+    rules: Option<&Path>,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let (secret, yaml) = token.make().map_err(CommandError::Token)?;
+    if let Some(path) = rules {
+        add_to_file(path, &yaml)
+            .map_err(|reason| CommandError::Token(format!("{}: {reason}", path.display())))?;
+    }
+    writeln!(out, "{}", secret.expose_secret())?;
+    if rules.is_none() {
+        write!(out, "{yaml}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Adds rules to a file, which readers see as it was or with all of them. Two commands at once add both.
+fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    // A link is followed, so that it stays one.
+    let path = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    // The file itself is replaced, so that a lock on it would be of no use to the next command.
+    let lock = fs_err::File::open(directory).map_err(text)?;
+    lock.file()
+        .lock()
+        .map_err(|error| format!("{} cannot be locked: {error}", directory.display()))?;
+    let before = match fs_err::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        before => Some(before.map_err(text)?),
+    };
+    let rules = add_rules(before.as_deref().unwrap_or_default(), yaml)?;
+    let mode = match &before {
+        Some(_) => fs_err::metadata(&path).map_err(text)?.permissions(),
+        // What the umask leaves of it.
+        None => std::fs::Permissions::from_mode(0o666),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".rules-")
+        .permissions(mode.clone())
+        .tempfile_in(directory)
+        .map_err(text)?;
+    file.write_all(rules.as_bytes()).map_err(text)?;
+    if before.is_some() {
+        file.as_file().set_permissions(mode).map_err(text)?;
+    }
+    file.as_file().sync_all().map_err(text)?;
+    file.persist(&path).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Says what was set, and what the storage was seen to do.
+pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandError> {
+    for Setting { name, value, source } in &serve.settings {
+        writeln!(out, "{name:<16} {value}  ({source})")?;
+    }
+    out.flush()?;
+    let Config { storage, auth, tls, .. } = &serve.config;
+    let unusable = |error| StartError::Storage(storage.to_string(), error);
+    if let Storage::File(root) = storage
+        && !root.exists()
+    {
+        let missing =
+            "there is no such directory; `datastore serve` creates it, and `check` does not";
+        return Err(unusable(missing.into()).into());
+    }
+    let store = open(storage)?;
+    let started = store.start().await;
+    let results = store.probe_results();
+    for ability in Ability::ALL {
+        let can = match results.can(ability) {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not tried",
+        };
+        writeln!(out, "storage can {:<22} {can}", ability.name())?;
+    }
+    out.flush()?;
+    started.map_err(unusable)?;
+    Gate::open(auth.clone()).await.map_err(StartError::Callers)?;
+    tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
+    results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
+}

@@ -1,0 +1,332 @@
+//! `/metrics`: what the service has done so far, as Prometheus reads it.
+//!
+//! Every label has few values, all of them known here: no namespace, no layer, no path as it came. The
+//! requests are noted as they end, by [`crate::observe::request`]; all else is asked of whoever knows it.
+//! Written by hand: a map behind a lock is all there is to it, and a service in a test has its own.
+
+mod process;
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use datastore_api::PlanFormat;
+
+use crate::api::params::Params;
+use crate::kind::Kind;
+use crate::store::Store;
+use crate::transport::admission::{Admission, Occupancy};
+use crate::transport::server::Connections;
+use crate::transport::tls::Tls;
+
+use crate::observe::metrics::process::Process;
+
+/// What the service has done so far. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics(Arc<Mutex<Counts>>);
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    requests: BTreeMap<Labels, Series>,
+    /// Refusals by their reason.
+    refused: BTreeMap<&'static str, u64>,
+}
+
+/// Requests that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Labels {
+    route: &'static str,
+    method: &'static str,
+    status: &'static str,
+    kind: &'static str,
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) method: &'a Method,
+    pub(crate) params: &'a Params<'a>,
+    /// `None` if the caller left before there was one.
+    pub(crate) status: Option<StatusCode>,
+    /// Whether the answer was broken off for a fault of ours.
+    pub(crate) is_broken: bool,
+    /// Whether what was read is another program's, so that nobody knows its digest.
+    pub(crate) is_foreign: bool,
+    /// Why it was refused, if it was.
+    pub(crate) refused: Option<&'static str>,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) took: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Series {
+    requests: u64,
+    broken: u64,
+    foreign: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    took: Duration,
+    /// Requests that took at most so long, by [`BUCKETS`].
+    within: [u64; BUCKETS.len()],
+}
+
+/// Milliseconds, from a small file out of the cache to a gigabyte over a slow line.
+const BUCKETS: [u64; 12] = [1, 2, 5, 10, 25, 100, 250, 1000, 5000, 15_000, 60_000, 300_000];
+
+/// Every route; a path that is none of these is not told apart from others.
+const ROUTES: [&str; 12] = [
+    "/api/plans",
+    "/api/logs",
+    "/api/repository/revision/bundle",
+    "/api/artifacts",
+    "/api/attempts",
+    "/api/applied",
+    "/api/runs",
+    "/api/encrypt",
+    "/api/openapi.json",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+];
+
+impl Metrics {
+    /// Counts a request.
+    pub(crate) fn note(&self, ended: &Ended) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = ended.refused {
+            *counts.refused.entry(reason).or_default() += 1;
+        }
+        let series = counts.requests.entry(labels(ended)).or_default();
+        series.requests += 1;
+        series.broken += u64::from(ended.is_broken);
+        series.foreign += u64::from(ended.is_foreign);
+        series.bytes_in += ended.bytes_in;
+        series.bytes_out += ended.bytes_out;
+        series.took += ended.took;
+        for (within, bucket) in series.within.iter_mut().zip(BUCKETS) {
+            *within += u64::from(ended.took <= Duration::from_millis(bucket));
+        }
+    }
+}
+
+fn labels(ended: &Ended) -> Labels {
+    let known = |route: &&&str| ended.path == **route;
+    let route = ROUTES.iter().find(known).copied().unwrap_or("other");
+    let methods = ["GET", "HEAD", "PUT", "POST", "DELETE"];
+    let method = methods.into_iter().find(|method| *method == ended.method.as_str());
+    let kind = match route {
+        "/api/plans" => {
+            let format = ended.params.text("format").and_then(|format| format.parse().ok());
+            match format.unwrap_or(PlanFormat::Json) {
+                PlanFormat::Bin => Kind::Bin.as_str(),
+                PlanFormat::Json => Kind::Json.as_str(),
+                PlanFormat::Pretty => Kind::Pretty.as_str(),
+                PlanFormat::Short => Kind::Short.as_str(),
+            }
+        }
+        "/api/logs" => Kind::Log.as_str(),
+        "/api/repository/revision/bundle" => Kind::Bundle.as_str(),
+        "/api/artifacts" => Kind::Artifact.as_str(),
+        _ => "",
+    };
+    let status = match ended.status.map(|status| status.as_u16()) {
+        None => "left",
+        Some(..200) => "1xx",
+        Some(200..300) => "2xx",
+        Some(300..400) => "3xx",
+        Some(400..500) => "4xx",
+        Some(500..) => "5xx",
+    };
+    Labels { route, method: method.unwrap_or("other"), status, kind }
+}
+
+pub(crate) async fn metrics(
+    State(metrics): State<Metrics>,
+    State(admission): State<Admission>,
+    State(store): State<Store>,
+    State(connections): State<Connections>,
+    State(tls): State<Option<Tls>>,
+) -> Response {
+    let mut page = Page::default();
+    page.build();
+    // Cheap, but they are files.
+    if let Ok(process) = tokio::task::spawn_blocking(Process::read).await {
+        page.process(&process);
+    }
+    page.requests(&metrics);
+    page.connections(&connections, tls.as_ref());
+    page.admission(&admission.occupancy());
+    page.storage(&store);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.0).into_response()
+}
+
+/// The text format of Prometheus, version 0.0.4.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _never_fails = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+        self.0.push_str(name);
+        for (place, (label, text)) in labels.iter().enumerate() {
+            let sign = if place == 0 { '{' } else { ',' };
+            let _never_fails = write!(self.0, "{sign}{label}=\"{text}\"");
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _never_fails = writeln!(self.0, "{end} {value}");
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.family(name, kind, help);
+        self.line(name, &[], value);
+    }
+
+    fn build(&mut self) {
+        self.family("datastore_build_info", "gauge", "Which build this is.");
+        let commit = option_env!("PLANCHA_REVISION").unwrap_or("unknown");
+        let version = env!("CARGO_PKG_VERSION");
+        self.line("datastore_build_info", &[("version", &version), ("commit", &commit)], 1);
+    }
+
+    fn requests(&mut self, metrics: &Metrics) {
+        let counts = metrics.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = counts.requests;
+        for (name, help, value) in COUNTERS {
+            self.family(name, "counter", help);
+            for (labels, series) in &all {
+                let value = value(series);
+                // Most of these never happen, and are then no line.
+                if value > 0 {
+                    self.line(name, &labels.pairs(), value);
+                }
+            }
+        }
+        let name = "datastore_request_seconds";
+        self.family(
+            name,
+            "histogram",
+            "From the head of a request to the last byte of its answer.",
+        );
+        for (labels, series) in &all {
+            let pairs = labels.pairs();
+            for (bucket, within) in BUCKETS.iter().zip(series.within) {
+                let le = Duration::from_millis(*bucket).as_secs_f64();
+                let pairs = [&pairs[..], &[("le", &le)]].concat();
+                self.line(&format!("{name}_bucket"), &pairs, within);
+            }
+            let inf = [&pairs[..], &[("le", &"+Inf")]].concat();
+            self.line(&format!("{name}_bucket"), &inf, series.requests);
+            self.line(&format!("{name}_sum"), &pairs, series.took.as_secs_f64());
+            self.line(&format!("{name}_count"), &pairs, series.requests);
+        }
+        let name = "datastore_refusals_total";
+        self.family(name, "counter", "Requests refused for a limit or for want of a right.");
+        for (reason, refused) in &counts.refused {
+            self.line(name, &[("reason", reason)], refused);
+        }
+    }
+
+    fn connections(&mut self, connections: &Connections, tls: Option<&Tls>) {
+        let gauge = "gauge";
+        self.one("datastore_connections_open", gauge, "Open connections.", connections.open());
+        let help = "Connections that there may be; 64 more answer only /healthz and /readyz.";
+        self.one("datastore_connections_limit", gauge, help, connections.limit());
+        let help = "Idle connections without a valid token that were closed to make room.";
+        let name = "datastore_connections_closed_idle_total";
+        self.one(name, "counter", help, connections.closed_idle());
+        if let Some(expires) = tls.and_then(Tls::expires) {
+            let name = "datastore_certificate_expiry_timestamp_seconds";
+            self.family(name, gauge, "When the certificate that serves now expires.");
+            self.line(name, &[], expires);
+        }
+    }
+
+    fn admission(&mut self, occupancy: &Occupancy) {
+        let Occupancy { taken, all, uploads, waiting, refused } = *occupancy;
+        let gauges = [
+            ("datastore_uploads_active", "Uploads under way.", uploads),
+            ("datastore_admission_active_bytes", "Memory given out to transfers.", taken),
+            ("datastore_admission_limit_bytes", "Memory that there is for transfers.", all),
+            ("datastore_admission_waiting", "Requests that wait for memory.", waiting),
+        ];
+        for (name, help, value) in gauges {
+            self.one(name, "gauge", help, value);
+        }
+        let help = "Requests that waited in vain for memory, and were answered 503.";
+        self.one("datastore_admission_refused_total", "counter", help, refused);
+    }
+
+    fn storage(&mut self, store: &Store) {
+        let results = store.probe_results();
+        let name = "datastore_storage_can";
+        self.family(
+            name,
+            "gauge",
+            "What the storage was seen to do when it was last tried: 1 or 0.",
+        );
+        for (ability, can) in &results.abilities {
+            self.line(name, &[("ability", &ability.name())], u8::from(*can));
+        }
+        let help = "Tries of the storage that failed since the last one that did not.";
+        self.one("datastore_storage_failures", "gauge", help, results.failures.into());
+        if let Some(age) = store.since_success() {
+            let name = "datastore_storage_probe_age_seconds";
+            self.family(name, "gauge", "Time since the storage was last tried with success.");
+            self.line(name, &[], age.as_secs_f64());
+        }
+        if let Some(skew) = results.skew {
+            let name = "datastore_storage_clock_skew_seconds";
+            let help = "How far this machine's clock is ahead of the storage's.";
+            self.family(name, "gauge", help);
+            self.line(name, &[], skew);
+        }
+        let calls = store.calls().all();
+        let name = "datastore_backend_calls_total";
+        self.family(name, "counter", "What the storage was asked, and how that ended.");
+        for (call, outcome, ended) in &calls {
+            self.line(name, &[("call", call), ("outcome", outcome)], ended.calls);
+        }
+        let name = "datastore_backend_seconds_total";
+        self.family(name, "counter", "How long that took.");
+        for (call, outcome, ended) in &calls {
+            let took = ended.took.as_secs_f64();
+            self.line(name, &[("call", call), ("outcome", outcome)], took);
+        }
+    }
+}
+
+/// What is counted of requests: name, meaning, value.
+type Counter = (&'static str, &'static str, fn(&Series) -> u64);
+
+const COUNTERS: [Counter; 5] = [
+    ("datastore_requests_total", "Requests answered, or left by their callers.", |s| s.requests),
+    ("datastore_received_bytes_total", "Bytes of uploads as they came in.", |s| s.bytes_in),
+    ("datastore_sent_bytes_total", "Bytes of answers as they went out.", |s| s.bytes_out),
+    (
+        "datastore_broken_answers_total",
+        "Answers broken off: what is stored has changed, or the storage failed.",
+        |s| s.broken,
+    ),
+    (
+        "datastore_foreign_reads_total",
+        "Reads of what another program has stored, whose digest nobody knows.",
+        |s| s.foreign,
+    ),
+];
+
+impl Labels {
+    fn pairs(&self) -> [(&str, &dyn Display); 4] {
+        let Self { route, method, status, kind } = self;
+        [("route", route), ("method", method), ("status", status), ("kind", kind)]
+    }
+}

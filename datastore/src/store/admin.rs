@@ -1,0 +1,6 @@
+//! What commands do to objects by their path.
+
+pub(crate) mod encrypt;
+pub(crate) mod objects;
+pub(crate) mod verify;
+pub(crate) mod walk;

@@ -1,0 +1,79 @@
+//! Encrypting objects that are stored in plain, one by one, where they are.
+
+use datastore_api::Sha256;
+use futures::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion};
+
+use crate::store::encryption::object::signature;
+use crate::store::encryption::{Form, HEAD, is_recognised, may_be_sealed};
+use crate::store::write::put::Terms;
+use crate::store::write::upload::{Incoming, Received};
+use crate::store::{Key, Store, StoreError, backend};
+
+impl Store {
+    /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
+    /// verified on the way, and readers see one version or the other.
+    ///
+    /// [`StoreError::Unrecognised`] if nothing records that it is plain and its content does not show it: it may be
+    /// encrypted with another key, and no single key could read it again. [`StoreError::Replaced`] if another
+    /// version was stored meanwhile, which then stays.
+    pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
+        let path = key.path()?;
+        // The end of the service waits for an object that is being replaced.
+        let _in_progress = self.uploads.token();
+        let (meta, bytes) = self.open_path(&path).await?;
+        if meta.form != Form::Plain {
+            return Ok(false);
+        }
+        if meta.sha256.is_none() && may_be_sealed(meta.stored) {
+            let head = self.open_part(key, &meta, 0..meta.size.min(HEAD as u64)).await?;
+            let head = head.try_collect::<Vec<_>>().await?.concat();
+            if !is_recognised(signature(&path), &head) {
+                return Err(StoreError::Unrecognised(path));
+            }
+        }
+        let (form, sealing) = self.sealing()?;
+        let replaces = Some(Sha256::of(meta.etag.as_bytes()));
+        let terms = Terms { sha256: meta.sha256, create: false, replaces };
+        let mut body = bytes.map_err(Into::into);
+        // It is in the index since it was stored.
+        self.upload(&path, terms, Incoming::new(&mut body, form, sealing), None).await?;
+        Ok(true)
+    }
+
+    /// The version that is about to be replaced, if a put names the one it may replace.
+    /// [`StoreError::Replaced`] if it is another by now.
+    pub(in crate::store) async fn replaced_version(
+        &self,
+        path: &Path,
+        terms: Terms,
+    ) -> Result<Option<UpdateVersion>, StoreError> {
+        let Some(expected) = terms.replaces else { return Ok(None) };
+        let meta = self.look_at_path(path).await?;
+        if Sha256::of(meta.etag.as_bytes()) != expected {
+            return Err(StoreError::Replaced);
+        }
+        let version = self.objects.head(path).await.map_err(StoreError::from)?.version;
+        Ok(Some(UpdateVersion { e_tag: Some(meta.etag), version }))
+    }
+
+    /// Puts a small object over this version of it, and no other.
+    pub(in crate::store) async fn update_whole(
+        &self,
+        path: &Path,
+        version: UpdateVersion,
+        bytes: PutPayload,
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { sha256, form, .. } = received;
+        let attributes = self.attributes(Some(sha256), form, None);
+        let mode = PutMode::Update(version);
+        let options = PutOptions { mode, attributes, ..PutOptions::default() };
+        match self.objects.put_opts(path, bytes, options).await {
+            Ok(_) => Ok(sha256),
+            Err(Error::Precondition { .. }) => Err(StoreError::Replaced),
+            Err(error) => Err(backend(error)),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Objects by their plain keys, for those who tend the storage: list, read, delete.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::ObjectStoreExt as _;
+use object_store::path::Path;
+
+use crate::api::error::chain;
+use crate::store::admin::walk;
+use crate::store::read::get::{ByteStream, Meta};
+use crate::store::{APPLIED, RECORDS, Store, StoreError, backend, parse, record_path, timestamp};
+
+/// Deletions in flight, where the backend deletes objects one by one.
+const DELETIONS: usize = 16;
+
+/// An object as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Where it lies, from the root of the storage.
+    pub key: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was put, by the backend's clock.
+    pub modified: jiff::Timestamp,
+}
+
+impl Store {
+    /// Every object below `prefix`, which ends at a `/` or is empty, in the order of the keys.
+    ///
+    /// It is a stream, page by page: a bucket may hold millions.
+    pub fn list(
+        &self,
+        prefix: &str,
+    ) -> Result<BoxStream<'static, Result<Object, StoreError>>, StoreError> {
+        let prefix = parse(prefix.trim_end_matches('/'))?;
+        if let Some(root) = &self.traits.root {
+            return Ok(walk::objects(root.clone(), prefix.as_ref()));
+        }
+        let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
+        let found = self.objects.list(prefix).map_err(backend);
+        Ok(found.map_ok(|meta| object(&meta)).boxed())
+    }
+
+    /// The objects below these directories, which all are below `owner` and in the order of the keys. Each ends
+    /// with `/`.
+    ///
+    /// A bucket is listed from the first directory to the last, which takes fewer requests than a listing of
+    /// each.
+    pub async fn list_directories(
+        &self,
+        owner: &str,
+        directories: &[&str],
+    ) -> Result<Vec<Object>, StoreError> {
+        let (Some(first), Some(last)) = (directories.first(), directories.last()) else {
+            return Ok(Vec::new());
+        };
+        if self.traits.root.is_some() || directories.len() == 1 {
+            let mut objects = Vec::new();
+            for directory in directories {
+                objects.append(&mut self.list(directory)?.try_collect().await?);
+            }
+            return Ok(objects);
+        }
+        let (prefix, offset) = (parse(owner)?, parse(first.trim_end_matches('/'))?);
+        let mut found = self.objects.list_with_offset(Some(&prefix), &offset);
+        let mut objects = Vec::new();
+        while let Some(meta) = found.try_next().await.map_err(backend)? {
+            let object = object(&meta);
+            if directories.iter().any(|directory| object.key.starts_with(directory)) {
+                objects.push(object);
+            } else if object.key.as_str() > *last {
+                break;
+            }
+        }
+        Ok(objects)
+    }
+
+    /// Opens the object that lies at `key`, as [`Store::open_whole`] does.
+    pub async fn open_key(&self, key: &str) -> Result<(Meta, ByteStream), StoreError> {
+        self.open_path(&parse(key)?).await
+    }
+
+    /// Removes the object at `key`, and the record of its digest. One that is not there is no error.
+    pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let path = parse(key)?;
+        let _turn = self.turn(&path).await;
+        self.delete_now(&path).await
+    }
+
+    /// Does so if it is still the object that a listing showed; whether it was. One that is not there is.
+    pub async fn delete_unchanged(&self, object: &Object) -> Result<bool, StoreError> {
+        let path = parse(&object.key)?;
+        let _turn = self.turn(&path).await;
+        if let Some(disk) = &self.disk {
+            return Ok(disk.delete(&path, Some(object)).await?);
+        }
+        match self.objects.head(&path).await.map_err(StoreError::from) {
+            // The answer to a HEAD has no fractions of a second.
+            Ok(now)
+                if now.size != object.size
+                    || timestamp(&now).as_second() != object.modified.as_second() =>
+            {
+                return Ok(false);
+            }
+            Ok(_) | Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        self.delete_now(&path).await?;
+        Ok(true)
+    }
+
+    /// Removes these objects and the records of their digests, and says of each, in this order, whether it was
+    /// removed: `false` if it has changed since it was listed. `owner` is the directory that all are below.
+    ///
+    /// A bucket deletes many objects by one request, without looking at each again: list them right before.
+    pub async fn delete_listed(
+        &self,
+        owner: &str,
+        objects: &[Object],
+    ) -> Vec<Result<bool, StoreError>> {
+        if self.traits.root.is_some() {
+            let deletions = stream::iter(objects).map(|object| self.delete_unchanged(object));
+            return deletions.buffered(DELETIONS).collect().await;
+        }
+        let mut deleted = self.delete_many(objects.iter().map(|object| &*object.key)).await;
+        let gone = objects.iter().zip(&deleted).filter(|(_, deleted)| deleted.is_ok());
+        let gone = gone.map(|(object, _)| &*object.key).collect::<HashSet<_>>();
+        // The objects are gone; whose record is left is named by an error all the same.
+        let mut left = self.remove_records(owner, &gone).await;
+        for (object, deleted) in objects.iter().zip(&mut deleted) {
+            if let Some(error) = left.remove(&object.key) {
+                *deleted = Err(error);
+            }
+        }
+        deleted.into_iter().map(|deleted| deleted.map(|()| true)).collect()
+    }
+
+    /// Removes objects by as few requests as the backend takes. One that is not there is no error.
+    pub async fn delete_many<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a str>,
+    ) -> Vec<Result<(), StoreError>> {
+        let paths = keys.map(parse).collect::<Vec<_>>();
+        let known = paths.iter().flatten().cloned().map(Ok).collect::<Vec<_>>();
+        let mut gone = HashSet::new();
+        let mut deletions = self.objects.delete_stream(stream::iter(known).boxed());
+        while let Some(deleted) = deletions.next().await {
+            // An error does not always name its object: whatever is left is tried again below.
+            gone.extend(deleted);
+        }
+        let deletions = stream::iter(paths).map(async |path| match path {
+            Ok(path) if gone.contains(&path) => Ok(()),
+            Ok(path) => self.remove(&path).await,
+            Err(error) => Err(error),
+        });
+        deletions.buffered(DELETIONS).collect().await
+    }
+
+    /// Removes the digest records of objects that were deleted, unless another process has stored an object
+    /// anew, and returns the objects whose record may be left. Few objects of a bucket have one.
+    async fn remove_records(
+        &self,
+        owner: &str,
+        gone: &HashSet<&str>,
+    ) -> HashMap<String, StoreError> {
+        let keys = match self.records_of(owner, gone).await {
+            Ok(keys) => keys,
+            Err(error) => {
+                let text = format!("its digest record was not looked for: {}", chain(&error));
+                let left = gone.iter().map(|key| ((*key).to_owned(), backend(text.clone())));
+                return left.collect();
+            }
+        };
+        let removals = stream::iter(keys).map(async |key| {
+            let path = parse(&key);
+            let removed = match path {
+                Ok(path) => self.remove_record(&path).await,
+                Err(error) => Err(error),
+            };
+            removed.err().map(|error| (key, error))
+        });
+        removals.buffer_unordered(DELETIONS).filter_map(std::future::ready).collect().await
+    }
+
+    /// Those of these objects that have a digest record.
+    async fn records_of(
+        &self,
+        owner: &str,
+        gone: &HashSet<&str>,
+    ) -> Result<Vec<String>, StoreError> {
+        let records = record_path(&parse(owner)?)?;
+        let found = self.objects.list(Some(&records)).map_err(StoreError::from);
+        let keys = found.map_ok(|meta| {
+            meta.location.as_ref().strip_prefix(RECORDS).unwrap_or_default().to_owned()
+        });
+        keys.try_filter(|key| std::future::ready(gone.contains(key.as_str()))).try_collect().await
+    }
+
+    /// Removes the digest record of an object, if the object is gone.
+    async fn remove_record(&self, path: &Path) -> Result<(), StoreError> {
+        // Another process may have put it anew, and its record.
+        match self.objects.head(path).await {
+            Err(object_store::Error::NotFound { .. }) => self.remove(&record_path(path)?).await,
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
+        // Of all that the datastore keeps for itself, only records of applied plans have a digest.
+        if path.as_ref().starts_with(".plancha/") && !path.as_ref().starts_with(APPLIED) {
+            return self.remove(path).await;
+        }
+        if let Some(disk) = &self.disk {
+            disk.delete(path, None).await?;
+            return Ok(());
+        }
+        self.remove(path).await?;
+        self.remove_record(path).await
+    }
+
+    /// Whether it is a bucket, and no directory or memory.
+    pub fn is_bucket(&self) -> bool {
+        self.traits.provider.is_some()
+    }
+
+    /// The backend's clock.
+    pub async fn now(&self) -> Result<jiff::Timestamp, StoreError> {
+        let path = parse(&format!(".plancha/probe/clock-{:016x}", crate::store::random()))?;
+        self.put_own(&path, Bytes::new()).await?;
+        let now = self.objects.head(&path).await.map(|meta| timestamp(&meta));
+        self.remove(&path).await?;
+        Ok(now?)
+    }
+
+    pub(in crate::store) async fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.objects.delete(path).await {
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn object(meta: &object_store::ObjectMeta) -> Object {
+    Object { key: meta.location.to_string(), size: meta.size, modified: timestamp(meta) }
+}

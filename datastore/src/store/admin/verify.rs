@@ -1,0 +1,102 @@
+//! Compares stored bytes with their digests, for those who tend the storage.
+
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use futures::TryStreamExt as _;
+use object_store::Attributes;
+use object_store::path::Path;
+
+use crate::store::digest_record::Known;
+use crate::store::encryption::Form;
+use crate::store::read::get::Meta;
+use crate::store::{Store, StoreError, parse};
+
+/// What became of comparing an object with its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its bytes have the digest that it was stored with.
+    Intact,
+    /// They have, and its record describes it again: it was a copy, or its time had changed.
+    Healed,
+    /// No digest is recorded.
+    Unverified,
+    /// Its bytes do not have the digest that it was stored with.
+    Changed,
+    /// It was deleted meanwhile.
+    Gone,
+}
+
+impl Store {
+    /// Reads the object at `key`, and compares it with its digest.
+    pub async fn verify(&self, key: &str) -> Result<Verdict, StoreError> {
+        let path = parse(key)?;
+        match self.compared(&path).await {
+            Err(StoreError::NotFound) => Ok(Verdict::Gone),
+            Err(StoreError::Corrupt(_)) => Ok(Verdict::Changed),
+            verdict => verdict,
+        }
+    }
+
+    async fn compared(&self, path: &Path) -> Result<Verdict, StoreError> {
+        let (meta, found) = self.look(path, false).await?;
+        let known = match (&self.disk, meta.sha256) {
+            (None, None) => Some(self.digest(&found.meta, &Attributes::new()).await?),
+            _ => None,
+        };
+        let mut bytes = self.stream(&meta, found, 0..meta.size)?;
+        let mut hasher = Hasher::default();
+        while let Some(piece) = bytes.try_next().await? {
+            hasher.update(&piece);
+        }
+        if meta.sha256.is_some() {
+            return Ok(Verdict::Intact);
+        }
+        let recorded = match known {
+            Some(Known::Another(another)) => another.sha256,
+            _ => meta.recorded,
+        };
+        let Some(recorded) = recorded else { return Ok(Verdict::Unverified) };
+        let sha256 = hasher.finish();
+        if recorded != sha256 {
+            return Ok(Verdict::Changed);
+        }
+        // Reading has renewed the record, if that is possible; if not, here is the reason.
+        let Meta { etag, stored, form, .. } = meta;
+        self.record(path, Some(etag), stored, sha256, form).await?;
+        Ok(Verdict::Healed)
+    }
+
+    /// Records the digest of the bytes that are stored at `key` now, whatever it was before.
+    pub async fn accept(&self, key: &str) -> Result<Sha256, StoreError> {
+        let path = parse(key)?;
+        let _turn = self.turn(&path).await;
+        let (_, found, known) = self.look_once(&path, false).await?;
+        let form = match known {
+            Known::Digest(_, form) => Some(form),
+            Known::Nothing(form) => form,
+            Known::Another(another) => another.recorded_form,
+        };
+        // How many plain bytes an encrypted object has now, its end says.
+        let form = form.map(|form| match form {
+            Form::Plain => Form::Plain,
+            Form::Cbc(_, key) => Form::Cbc(None, key),
+        });
+        let (form, size) = self.look_at(&found.meta, &Known::Nothing(form)).await?;
+        let (stored, etag) = (found.meta.size, found.meta.e_tag.clone().unwrap_or_default());
+        let meta = Meta { size, stored, form, etag, sha256: None, recorded: None };
+        let mut bytes = self.stream(&meta, found, 0..size)?;
+        let mut hasher = Hasher::default();
+        while let Some(piece) = bytes.try_next().await? {
+            hasher.update(&piece);
+        }
+        let sha256 = hasher.finish();
+        if !self.record(&path, Some(meta.etag), stored, sha256, form).await? {
+            return Err(StoreError::Replaced);
+        }
+        match self.look_once(&path, true).await?.0?.sha256 {
+            Some(now) if now == sha256 => Ok(sha256),
+            // Its own metadata has the digest that it was stored with, and a record is not asked.
+            _ => Err(StoreError::Corrupt(path)),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A directory listed in the order of its keys, as a bucket is.
+//!
+//! `object_store` lists a directory in the order of the file system. A command that groups objects by
+//! layer, or a person who reads a listing, needs the order of the keys.
+
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::task::spawn_blocking;
+
+use crate::store::backend::staging::is_staged;
+use crate::store::{Object, StoreError, backend};
+
+/// Objects handed over at once; more would only be memory.
+const BATCH: usize = 1000;
+
+/// The listing under way: what is still to be visited, the next one last.
+struct Walk {
+    root: PathBuf,
+    pending: Vec<Entry>,
+}
+
+/// A file or a directory below the root.
+struct Entry {
+    /// Its key; a directory's ends with `/`, so that entries sort as the keys below them do.
+    key: String,
+    is_directory: bool,
+}
+
+/// Every object below `prefix` (empty, or a path without a final `/`), in the order of the keys. It
+/// holds the names of the directories on the way in memory, and [`BATCH`] objects.
+pub(in crate::store) fn objects(
+    root: PathBuf,
+    prefix: &str,
+) -> BoxStream<'static, Result<Object, StoreError>> {
+    let key = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+    let walk = Walk { root, pending: vec![Entry { key, is_directory: true }] };
+    let batches = stream::try_unfold(walk, async |mut walk| {
+        let listed = spawn_blocking(move || walk.batch().map(|objects| (objects, walk))).await;
+        let (objects, walk): (Vec<_>, Walk) = listed.map_err(backend)?.map_err(backend)?;
+        let next = (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), walk));
+        Ok::<_, StoreError>(next)
+    });
+    batches.try_flatten().boxed()
+}
+
+impl Walk {
+    /// The next objects; none at the end.
+    fn batch(&mut self) -> io::Result<Vec<Object>> {
+        let mut objects = Vec::new();
+        while objects.len() < BATCH
+            && let Some(Entry { key, is_directory }) = self.pending.pop()
+        {
+            if is_directory {
+                let mut entries = entries(&self.root.join(&key), &key)?;
+                entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
+                self.pending.append(&mut entries);
+            } else if let Some(object) = object(&self.root.join(&key), key)? {
+                objects.push(object);
+            }
+        }
+        Ok(objects)
+    }
+}
+
+/// What a directory holds that may be part of a key; nothing if the directory is gone.
+fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
+    let found = match std::fs::read_dir(directory) {
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        found => found?,
+    };
+    let mut entries = Vec::new();
+    for entry in found {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let kind = match entry.file_type() {
+            Err(error) if is_absent(&error) => continue,
+            kind => kind?,
+        };
+        // A link counts as what it leads to, as it does when it is read.
+        let is_directory = kind.is_dir() || kind.is_symlink() && entry.path().is_dir();
+        if is_directory {
+            entries.push(Entry { key: format!("{key}{name}/"), is_directory });
+        } else if !is_staged(&name) {
+            entries.push(Entry { key: format!("{key}{name}"), is_directory });
+        }
+    }
+    Ok(entries)
+}
+
+/// A file as an object; `None` if it is gone.
+fn object(file: &FilePath, key: String) -> io::Result<Option<Object>> {
+    let meta = match std::fs::metadata(file) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        meta => meta?,
+    };
+    let modified = jiff::Timestamp::try_from(meta.modified()?).unwrap_or_default();
+    Ok(meta.is_file().then_some(Object { key, size: meta.len(), modified }))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn keys(root: &FilePath, prefix: &str) -> Vec<String> {
+        let objects = objects(root.to_owned(), prefix);
+        objects.map_ok(|object| object.key).try_collect().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn keys_are_listed_in_their_order_and_staged_files_are_not_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["a/b/1", "a-b/1", "a/b.c", "a/b-c/2", "a0", "z/1", "a/b/10", "a/b/2", "é/x"];
+        for name in names {
+            let file = root.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, name).unwrap();
+        }
+        std::fs::write(root.path().join("a/b/3#1"), "staged").unwrap();
+        std::fs::create_dir(root.path().join("empty")).unwrap();
+        let mut sorted = names.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(keys(root.path(), "").await, sorted);
+        assert_eq!(keys(root.path(), "a/b").await, ["a/b/1", "a/b/10", "a/b/2"]);
+        assert!(keys(root.path(), "a/none").await.is_empty());
+        assert!(keys(root.path(), "a0").await.is_empty(), "a file is no prefix");
+    }
+
+    #[tokio::test]
+    async fn a_listing_of_more_than_one_batch_is_whole() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..BATCH + 5 {
+            std::fs::write(root.path().join(format!("{number:05}")), "").unwrap();
+        }
+        let listed = keys(root.path(), "").await;
+        assert_eq!(listed.len(), BATCH + 5);
+        assert!(listed.is_sorted());
+    }
+}

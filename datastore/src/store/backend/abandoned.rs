@@ -1,0 +1,174 @@
+//! Multipart uploads that a killed process has left in a bucket: invisible, and paid for.
+//!
+//! `object_store` does not list them, so they are listed here: on S3 by a signed URL, on Google Cloud Storage by its XML
+//! API with the token that `object_store` has. On Azure what is not committed goes after a week by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use axum::http::header::AUTHORIZATION;
+use jiff::{SignedDuration, Timestamp};
+use object_store::aws::AmazonS3;
+use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::gcp::GoogleCloudStorage;
+use object_store::multipart::MultipartStore as _;
+use object_store::path::Path;
+use object_store::signer::{SignedUrlOptions, Signer as _};
+use serde::Deserialize;
+use url::Url;
+
+use crate::store::{BoxError, Key};
+
+/// No upload takes longer.
+const AGE: SignedDuration = SignedDuration::from_hours(24);
+/// So long a request for a page of them may be on its way.
+const VALID: Duration = Duration::from_mins(5);
+/// Pages that are read in one sweep. What is left is for the next one.
+const PAGES: usize = 100;
+
+/// A bucket, for those who sweep it.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Abandoned {
+    pub(in crate::store) bucket: Bucket,
+    pub(in crate::store) client: HttpClient,
+}
+
+/// Where uploads are listed, and who may do so.
+#[derive(Clone, Debug)]
+pub(in crate::store) enum Bucket {
+    S3(Arc<AmazonS3>),
+    /// With the URL of the bucket. Where nothing is signed there is no token.
+    Gcs {
+        gcs: Arc<GoogleCloudStorage>,
+        url: Url,
+        signs: bool,
+    },
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Page {
+    #[serde(rename = "Upload")]
+    uploads: Vec<Upload>,
+    is_truncated: bool,
+    next_key_marker: String,
+    next_upload_id_marker: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Upload {
+    key: String,
+    #[serde(rename = "UploadId")]
+    id: String,
+    initiated: Timestamp,
+}
+
+impl Abandoned {
+    /// Aborts every upload of ours that began more than a day before `now`, and returns how many there were. Ours are
+    /// those of artifacts and probes, `below` the prefix of the storage.
+    pub(in crate::store) async fn sweep(
+        &self,
+        below: &str,
+        now: Timestamp,
+    ) -> Result<usize, BoxError> {
+        let (mut swept, mut marker) = (0, (String::new(), String::new()));
+        for _ in 0..PAGES {
+            let page = self.page(below, &marker).await?;
+            for upload in page.uploads {
+                let ours = upload.key.strip_prefix(below);
+                let is_ours = ours.is_some_and(|key| {
+                    Key::at(key).is_some() || key.starts_with(".plancha/probe/")
+                });
+                if is_ours && now.duration_since(upload.initiated) > AGE {
+                    let path = Path::parse(&upload.key)?;
+                    let aborted = match &self.bucket {
+                        Bucket::S3(s3) => s3.abort_multipart(&path, &upload.id).await,
+                        Bucket::Gcs { gcs, .. } => gcs.abort_multipart(&path, &upload.id).await,
+                    };
+                    match aborted {
+                        // Another replica was faster.
+                        Err(object_store::Error::NotFound { .. }) => {}
+                        aborted => {
+                            aborted?;
+                            swept += 1;
+                        }
+                    }
+                }
+            }
+            if !page.is_truncated {
+                break;
+            }
+            marker = (page.next_key_marker, page.next_upload_id_marker);
+        }
+        Ok(swept)
+    }
+
+    async fn page(&self, below: &str, (key, id): &(String, String)) -> Result<Page, BoxError> {
+        let mut query = vec![("uploads", ""), ("prefix", below)];
+        if !key.is_empty() {
+            query.extend([("key-marker", key.as_str()), ("upload-id-marker", id.as_str())]);
+        }
+        let request = self.bucket.request(query).await?;
+        let (parts, body) = self.client.execute(request).await?.into_parts();
+        let body = body.bytes().await?;
+        if !parts.status.is_success() {
+            let reason = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
+            return Err(format!("status {}: {reason}", parts.status).into());
+        }
+        Ok(quick_xml::de::from_reader(&*body)?)
+    }
+}
+
+impl Bucket {
+    /// A GET of the bucket that the server lets pass.
+    async fn request(&self, query: Vec<(&str, &str)>) -> Result<HttpRequest, BoxError> {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        let url = match self {
+            Self::S3(s3) => {
+                let options = SignedUrlOptions::new().with_query(query);
+                let method = request.method().clone();
+                s3.signed_url_opts(method, &Path::default(), VALID, &options).await?
+            }
+            Self::Gcs { gcs, url, signs } => {
+                let credential = gcs.credentials().get_credential().await?;
+                if *signs && !credential.bearer.is_empty() {
+                    let mut bearer =
+                        HeaderValue::from_str(&format!("Bearer {}", credential.bearer))?;
+                    bearer.set_sensitive(true);
+                    request.headers_mut().insert(AUTHORIZATION, bearer);
+                }
+                let mut url = url.clone();
+                url.query_pairs_mut().extend_pairs(query);
+                url
+            }
+        };
+        *request.uri_mut() = url.as_str().parse()?;
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_as_s3_writes_it() {
+        let xml = "<?xml version=\"1.0\"?><ListMultipartUploadsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+            <Bucket>b</Bucket><KeyMarker/><UploadIdMarker></UploadIdMarker><NextKeyMarker>k</NextKeyMarker>\
+            <NextUploadIdMarker>i</NextUploadIdMarker><MaxUploads>2</MaxUploads><IsTruncated>true</IsTruncated>\
+            <Upload><Key>a&amp;b</Key><UploadId>1</UploadId><Initiator><ID>x</ID></Initiator>\
+            <StorageClass>STANDARD</StorageClass><Initiated>2026-11-20T20:48:33.000Z</Initiated></Upload>\
+            <Upload><Key>c</Key><UploadId>2</UploadId><Initiated>2026-11-20T20:48:33Z</Initiated></Upload>\
+            </ListMultipartUploadsResult>";
+        let page: Page = quick_xml::de::from_reader(xml.as_bytes()).unwrap();
+        assert_eq!((page.uploads.len(), &*page.uploads[0].key), (2, "a&b"));
+        assert!(
+            page.is_truncated && page.next_key_marker == "k" && page.next_upload_id_marker == "i"
+        );
+        let none = "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>";
+        let none: Page = quick_xml::de::from_reader(none.as_bytes()).unwrap();
+        assert!(none.uploads.is_empty() && !none.is_truncated);
+    }
+}

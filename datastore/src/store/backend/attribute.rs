@@ -1,0 +1,37 @@
+//! The digest of an object in a directory, as an extended attribute of its file.
+//!
+//! The attribute is part of the file: whatever the file is renamed to, and whenever the machine loses power, the two
+//! belong together. It names the version of the file that it describes as a record does (`record.rs`), so a file that
+//! was changed in place is noticed, and a copy with its attributes (`cp -a`) is compared with its digest.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, getxattr};
+
+use crate::store::digest_record::Version;
+
+const NAME: &str = "user.plancha";
+/// Ours are a quarter of this.
+const MAX: usize = 1024;
+
+/// The version that a file's attribute describes; none if it has no such attribute, or the file system has none.
+pub(in crate::store) fn read(file: &File) -> Option<Version> {
+    let mut value = [0; MAX];
+    let length = fgetxattr(file, NAME, &mut value[..]).ok()?;
+    serde_json::from_slice(value.get(..length)?).ok()
+}
+
+/// The same for the file at this path.
+pub(in crate::store) fn read_at(place: &Path) -> Option<Version> {
+    let mut value = [0; MAX];
+    let length = getxattr(place, NAME, &mut value[..]).ok()?;
+    serde_json::from_slice(value.get(..length)?).ok()
+}
+
+/// Describes a file by an attribute; `false` if the file system does not take it. It is still to be synced.
+pub(in crate::store) fn write(file: &File, version: &Version) -> bool {
+    serde_json::to_vec(version).is_ok_and(|json| {
+        json.len() <= MAX && fsetxattr(file, NAME, &json, XattrFlags::empty()).is_ok()
+    })
+}

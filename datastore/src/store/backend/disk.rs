@@ -1,0 +1,447 @@
+//! Files of a `file://` storage: opened, staged, published and deleted, each in one blocking job.
+//!
+//! A new version is staged beside its place as `<name>#<number>`, which no object may be called, and published by
+//! `publish.rs`. Whatever changes an object or its record holds the lock of its directory (`flock`), which other
+//! processes over the same directory respect. Where the file system has no locks, only this process is kept in order.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, PutPayload, Result};
+use tokio::sync::Semaphore;
+
+use crate::store::backend::dirs::{lock, make_parents, sync_parent};
+use crate::store::backend::io_threads;
+use crate::store::backend::metered::{Calls, SILENCE, patience};
+use crate::store::backend::publish::{publish, record_anew, record_of, record_place};
+use crate::store::backend::staging::is_staged;
+use crate::store::digest_record::{Record, Version, bare};
+use crate::store::{KIB, Key, MIB, Object};
+
+/// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
+/// threads than these.
+const JOBS: usize = 64;
+/// Of a large object this much is synced at a time while more of it comes, so that little is left to sync at its end.
+const SYNCED: usize = 32 * MIB;
+/// Objects up to here are read by the job that opens them.
+pub(in crate::store) const SMALL: usize = 64 * KIB;
+
+/// So often a directory is made again that others have removed, and an object opened again that was replaced.
+const TRIES: usize = 100;
+
+/// A directory with objects. Clones share it.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Disk {
+    root: Arc<FsPath>,
+    calls: Calls,
+    jobs: Arc<Semaphore>,
+}
+
+/// An object that was opened, and the record beside it.
+#[derive(Debug)]
+pub(in crate::store) struct Opened {
+    pub(in crate::store) content: Content,
+    pub(in crate::store) meta: ObjectMeta,
+    pub(in crate::store) record: Option<Record>,
+}
+
+/// The bytes of a file.
+#[derive(Debug)]
+pub(in crate::store) enum Content {
+    /// Still to be read.
+    File(Arc<File>),
+    /// All of a small one, where they were asked for.
+    Bytes(Bytes),
+}
+
+/// A file that is not published yet, and is removed unless it will be.
+#[derive(Debug)]
+pub(in crate::store) struct Staged {
+    pub(in crate::store) file: File,
+    path: PathBuf,
+    /// Published or removed: the name is no longer its own.
+    is_gone: AtomicBool,
+}
+
+impl Disk {
+    pub(in crate::store) fn new(root: &FsPath, calls: Calls) -> Self {
+        Self { root: root.into(), calls, jobs: Arc::new(Semaphore::new(JOBS)) }
+    }
+
+    /// Opens an object together with its record, and reads it if that is wanted and it is small.
+    pub(in crate::store) async fn open(&self, path: &Path, reads: bool) -> Result<Opened> {
+        let call = if reads { "get" } else { "head" };
+        let location = path.clone();
+        self.job(call, SILENCE, path, move |root| open(root, &location, reads)).await
+    }
+
+    /// Reads a range of an object that is one piece.
+    pub(in crate::store) async fn read(&self, file: Arc<File>, range: Range<u64>) -> Result<Bytes> {
+        let mut pieces = self.read_pieces(file, range, usize::MAX).await?;
+        Ok(pieces.pop().unwrap_or_default())
+    }
+
+    /// Reads a range of an object at once, in pieces of this many bytes.
+    pub(in crate::store) async fn read_pieces(
+        &self,
+        file: Arc<File>,
+        range: Range<u64>,
+        size: usize,
+    ) -> Result<Vec<Bytes>> {
+        // Made here and not over there: a thread that makes and never frees makes ever more.
+        let mut pieces = Vec::new();
+        let mut left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        while left > 0 {
+            let length = left.min(size);
+            pieces.push(BytesMut::zeroed(length));
+            left -= length;
+        }
+        let read = move |_: &FsPath| {
+            let mut at = range.start;
+            let mut read = Vec::with_capacity(pieces.len());
+            for mut piece in pieces {
+                file.read_exact_at(&mut piece, at)?;
+                at += piece.len() as u64;
+                read.push(piece.freeze());
+            }
+            Ok(read)
+        };
+        self.job("read", SILENCE, &Path::default(), read).await
+    }
+
+    /// A part of an object that was opened.
+    pub(in crate::store) async fn part(
+        &self,
+        content: Content,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
+        match content {
+            Content::Bytes(all) => {
+                let at = |at: u64| usize::try_from(at).map_or(all.len(), |at| at.min(all.len()));
+                Ok(all.slice(at(range.start)..at(range.end)))
+            }
+            Content::File(file) => self.read(file, range).await,
+        }
+    }
+
+    /// Begins a new version of an object.
+    pub(in crate::store) async fn stage(&self, path: &Path) -> Result<Staged> {
+        let location = path.clone();
+        let stage = move |root: &FsPath| Staged::create(root, &root.join(location.as_ref()));
+        self.job("begin", SILENCE, path, stage).await
+    }
+
+    /// Writes a part of a new version.
+    pub(in crate::store) async fn write(
+        &self,
+        staged: Arc<Staged>,
+        at: u64,
+        part: PutPayload,
+    ) -> Result<()> {
+        let length = part.content_length();
+        let syncs = at / SYNCED as u64 != (at + length as u64) / SYNCED as u64;
+        let limit = patience(if syncs { 2 * SYNCED } else { length });
+        let write = move |_: &FsPath| {
+            staged.write(at, &part)?;
+            // The part is not needed for it.
+            drop(part);
+            if syncs { staged.file.sync_data() } else { Ok(()) }
+        };
+        self.job("part", limit, &Path::default(), write).await
+    }
+
+    /// Removes what was staged.
+    pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
+        let staged = Arc::clone(staged);
+        let discard = move |_: &FsPath| {
+            if staged.is_gone.swap(true, Ordering::AcqRel) { Ok(()) } else { remove(&staged.path) }
+        };
+        self.job("abort", SILENCE, &Path::default(), discard).await
+    }
+
+    /// Stages and publishes a small object.
+    pub(in crate::store) async fn put(
+        &self,
+        path: &Path,
+        bytes: PutPayload,
+        version: Version,
+        creates: bool,
+    ) -> Result<()> {
+        let (limit, location) = (patience(bytes.content_length()), path.clone());
+        let put = move |root: &FsPath| {
+            let mut staged = Staged::create(root, &root.join(location.as_ref()))?;
+            staged.write(0, &bytes)?;
+            publish(root, &location, &mut staged, version, creates)
+        };
+        self.job("put", limit, path, put).await
+    }
+
+    /// Publishes a new version with its record. The tag of `version` is filled in.
+    /// [`Error::AlreadyExists`] if it `creates` and there is an object.
+    pub(in crate::store) async fn publish(
+        &self,
+        path: &Path,
+        mut staged: Staged,
+        version: Version,
+        creates: bool,
+    ) -> Result<()> {
+        let limit = patience(usize::try_from(version.size).unwrap_or(usize::MAX));
+        let location = path.clone();
+        let work = move |root: &FsPath| publish(root, &location, &mut staged, version, creates);
+        self.job("complete", limit, path, work).await
+    }
+
+    /// Replaces the record of an object, if the object still is this version; whether it was.
+    pub(in crate::store) async fn record(&self, path: &Path, version: Version) -> Result<bool> {
+        let location = path.clone();
+        let work = move |root: &FsPath| {
+            let place = root.join(location.as_ref());
+            let _lock = lock(&place)?;
+            let file = File::open(&place)?;
+            if bare(&etag(&file.metadata()?)) != bare(&version.etag) {
+                return Ok(false);
+            }
+            record_anew(root, &location, &file, version)?;
+            Ok(true)
+        };
+        self.job("put", SILENCE, path, work).await
+    }
+
+    /// Removes an object and its record, if it still is what a listing showed; whether it was. One that is not there
+    /// is.
+    pub(in crate::store) async fn delete(
+        &self,
+        path: &Path,
+        listed: Option<&Object>,
+    ) -> Result<bool> {
+        let (location, listed) = (path.clone(), listed.cloned());
+        let work = move |root: &FsPath| delete(root, &location, listed.as_ref());
+        self.job("delete", SILENCE, path, work).await
+    }
+
+    /// Does `work` on a thread of its own, and gives up on it after `limit`.
+    async fn job<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        limit: Duration,
+        path: &Path,
+        work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (jobs, root, location) = (Arc::clone(&self.jobs), Arc::clone(&self.root), path.clone());
+        let done = async {
+            let place = jobs.acquire_owned().await.map_err(io::Error::other);
+            let done = match place {
+                Ok(place) => {
+                    io_threads::run(move || {
+                        let done = work(&root).map_err(|error| meaning(&root, &location, error));
+                        drop(place);
+                        done
+                    })
+                    .await
+                }
+                Err(error) => Err(error),
+            };
+            done.map_err(|error| failed(path, error))
+        };
+        self.calls.within(limit, call, done).await
+    }
+}
+
+impl Staged {
+    /// Makes the directories that are missing on the way.
+    pub(in crate::store) fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let (mut number, mut tries, mut made) = (1_u32, 0, Vec::<PathBuf>::new());
+        loop {
+            let mut path = place.as_os_str().to_owned();
+            path.push(format!("#{number}"));
+            let path = PathBuf::from(path);
+            match options.open(&path) {
+                Ok(file) => {
+                    // Only now: a directory that is empty meanwhile may be removed by others.
+                    let staged = Self { file, path, is_gone: AtomicBool::new(false) };
+                    made.iter().try_for_each(|made| sync_parent(made))?;
+                    return Ok(staged);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
+                    tries += 1;
+                    match make_parents(root, place) {
+                        // Others have removed a directory that was empty.
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        new => made.extend(new?),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write(&self, mut at: u64, bytes: &PutPayload) -> io::Result<()> {
+        for piece in bytes {
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    pub(in crate::store) fn is_published(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Gives it its name: instead of what has that, or only if nothing has.
+    pub(in crate::store) fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
+        if creates {
+            fs::hard_link(&self.path, place)?;
+            fs::remove_file(&self.path)?;
+        } else {
+            fs::rename(&self.path, place)?;
+        }
+        self.is_gone.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if self.is_gone.load(Ordering::Acquire) {
+            return;
+        }
+        // What cannot be removed now is hidden, and removed by the janitor.
+        let path = std::mem::take(&mut self.path);
+        io_threads::start(move || drop(fs::remove_file(path)));
+    }
+}
+
+fn open(root: &FsPath, location: &Path, reads: bool) -> io::Result<Opened> {
+    for _ in 0..TRIES {
+        if let Some(opened) = open_once(root, location, reads)? {
+            return Ok(opened);
+        }
+    }
+    Err(io::Error::other("it is replaced again and again"))
+}
+
+/// Nothing if it was replaced meanwhile.
+fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<Opened>> {
+    if location.filename().is_some_and(is_staged) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let place = root.join(location.as_ref());
+    let file = match File::open(&place) {
+        Err(error) if clashes(root, location, &error) => return Err(ErrorKind::NotFound.into()),
+        file => file?,
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let e_tag = etag(&meta);
+    let record = record_of(root, location, &file, &e_tag, meta.len())?;
+    if record.is_none() && etag(&fs::metadata(&place)?) != e_tag {
+        // It was deleted with its record, or replaced, after it was opened.
+        return Ok(None);
+    }
+    let size = meta.len();
+    let e_tag = Some(e_tag);
+    let last_modified = meta.modified()?.into();
+    let content = if reads && size <= SMALL as u64 {
+        let mut all = vec![0; usize::try_from(size).unwrap_or_default()];
+        file.read_exact_at(&mut all, 0)?;
+        Content::Bytes(all.into())
+    } else {
+        Content::File(Arc::new(file))
+    };
+    let location = location.clone();
+    let meta = ObjectMeta { location, last_modified, size, e_tag, version: None };
+    Ok(Some(Opened { content, meta, record }))
+}
+
+fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result<bool> {
+    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
+    let _lock = match lock(&place) {
+        // Nothing is there, and a record that somebody is writing now is not ours to remove.
+        Err(error) if is_absent(&error) => return Ok(true),
+        lock => lock?,
+    };
+    match fs::metadata(&place) {
+        Ok(meta) if listed.is_some_and(|listed| !is_listed(&meta, listed)) => return Ok(false),
+        Ok(_) => remove(&place)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    remove(&record)?;
+    for emptied in [&place, &record] {
+        for parent in emptied.ancestors().skip(1).take_while(|parent| *parent != root) {
+            // One that is not empty stays.
+            if fs::remove_dir(parent).is_err() {
+                break;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a file is what a listing showed, to the millisecond.
+fn is_listed(meta: &fs::Metadata, listed: &Object) -> bool {
+    let since = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified = since.and_then(|since| i64::try_from(since.as_millis()).ok());
+    meta.len() == listed.size && modified == Some(listed.modified.as_millisecond())
+}
+
+pub(in crate::store) fn remove(place: &FsPath) -> io::Result<()> {
+    match fs::remove_file(place) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What `object_store` calls a version of a file.
+pub(in crate::store) fn etag(meta: &fs::Metadata) -> String {
+    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let microseconds = modified.unwrap_or_default().as_micros();
+    format!("\"{:x}-{microseconds:x}-{:x}\"", meta.ino(), meta.len())
+}
+
+/// Nothing is there, also where a file is in the place of a directory.
+pub(in crate::store) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether a file is where a directory should be because it is another object.
+fn clashes(root: &FsPath, location: &Path, error: &io::Error) -> bool {
+    let key = location.as_ref();
+    let mut parents = key.match_indices('/').map(|(end, _)| &key[..end]);
+    error.kind() == ErrorKind::NotADirectory
+        && parents.any(|parent| Key::at(parent).is_some() && root.join(parent).is_file())
+}
+
+/// An error in terms of objects: keys that clash are as if a directory was in the place of a file, and a storage whose
+/// own directory is missing is no missing object.
+fn meaning(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
+    if clashes(root, location, &error) {
+        return ErrorKind::IsADirectory.into();
+    }
+    if error.kind() == ErrorKind::NotFound && !root.is_dir() {
+        return io::Error::other("the directory of the storage is missing");
+    }
+    error
+}
+
+fn failed(path: &Path, source: io::Error) -> Error {
+    let (path, kind) = (path.to_string(), source.kind());
+    match kind {
+        ErrorKind::NotFound => Error::NotFound { path, source: source.into() },
+        ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: source.into() },
+        _ => Error::Generic { store: "file", source: source.into() },
+    }
+}

@@ -1,0 +1,197 @@
+//! Threads for blocking file I/O, with a cheaper hand-over than `tokio`'s blocking pool.
+//!
+//! A thread that has nothing to do yields a few times before it sleeps. While one does, a new job needs no system
+//! call to wake anybody, which is most of what a small read costs otherwise. The callers bound how many jobs there
+//! are at once ([`crate::store::backend::disk`]); a job that hangs keeps its thread, and the end of the process waits for none.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// How often a thread yields before it sleeps.
+const YIELDS: usize = 50;
+/// A thread that has slept for so long ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+static THREADS: LazyLock<Threads> = LazyLock::new(Threads::default);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Threads {
+    state: Mutex<State>,
+    wakes: Condvar,
+    /// Jobs in the queue, to be read without the lock.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Whether a thread looks for the next job, or is about to; at most one does.
+    is_watched: bool,
+    /// Threads that sleep.
+    asleep: usize,
+    /// How many of those that wait are to wake up.
+    woken: usize,
+    threads: usize,
+}
+
+/// Does `work` on another thread.
+pub(in crate::store) async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sends, done) = oneshot::channel();
+    start(move || {
+        // Nobody may wait any more.
+        let _sent = sends.send(work());
+    });
+    done.await.unwrap_or_else(|_| {
+        Err(io::Error::other("a file operation panicked, or the system has no thread for it"))
+    })
+}
+
+/// Starts `work` on another thread, and does not wait for it. It is dropped if the system has no thread for it.
+pub(in crate::store) fn start(work: impl FnOnce() + Send + 'static) {
+    THREADS.start(Box::new(work));
+}
+
+impl Threads {
+    fn start(&'static self, job: Job) {
+        let mut state = self.state();
+        state.jobs.push_back(job);
+        self.waiting.store(state.jobs.len(), Ordering::Release);
+        self.provide(state);
+    }
+
+    /// Sees to it that a thread looks for the next job, if there is one.
+    fn provide(&'static self, mut state: MutexGuard<State>) {
+        if state.is_watched || state.jobs.is_empty() {
+            return;
+        }
+        state.is_watched = true;
+        if state.asleep > 0 {
+            state.asleep -= 1;
+            state.woken += 1;
+            drop(state);
+            self.wakes.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let thread = thread::Builder::new().name("files".to_owned());
+        if let Err(error) = thread.spawn(|| self.work()) {
+            tracing::error!(%error, "cannot start a thread for files");
+            let mut state = self.state();
+            state.threads -= 1;
+            state.is_watched = false;
+            // Another thread takes them once it has done its job, if there is any.
+            if state.threads == 0 {
+                let _dropped = std::mem::take(&mut state.jobs);
+            }
+        }
+    }
+
+    /// A thread, from when it begins to look for a job to its end.
+    fn work(&'static self) {
+        while let Some(job) = self.next() {
+            // A panic drops the sender, which tells the caller.
+            let _panicked = catch_unwind(AssertUnwindSafe(job));
+            let mut state = self.state();
+            if !state.is_watched {
+                state.is_watched = true;
+            } else if !self.sleep(state) {
+                return;
+            }
+        }
+    }
+
+    /// The next job, for the thread that looks for it; none if it is to end.
+    fn next(&'static self) -> Option<Job> {
+        loop {
+            for _ in 0..YIELDS {
+                if self.waiting.load(Ordering::Acquire) > 0 {
+                    break;
+                }
+                thread::yield_now();
+            }
+            let mut state = self.state();
+            state.is_watched = false;
+            if let Some(job) = state.jobs.pop_front() {
+                self.waiting.store(state.jobs.len(), Ordering::Release);
+                // This one may hang in its job.
+                self.provide(state);
+                return Some(job);
+            }
+            if !self.sleep(state) {
+                return None;
+            }
+        }
+    }
+
+    /// Sleeps until it is to look for the next job; `false` if it is to end.
+    fn sleep(&'static self, mut state: MutexGuard<State>) -> bool {
+        state.asleep += 1;
+        loop {
+            let (woken, timed_out) =
+                self.wakes.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if state.woken > 0 {
+                state.woken -= 1;
+                return true;
+            }
+            if timed_out.timed_out() {
+                state.asleep -= 1;
+                state.threads -= 1;
+                return false;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn jobs_that_wait_for_each_other_all_run_at_once() {
+        let barrier = Arc::new(Barrier::new(20));
+        let jobs = (0..20).map(|number| {
+            let barrier = Arc::clone(&barrier);
+            run(move || {
+                barrier.wait();
+                Ok(number)
+            })
+        });
+        let done = futures::future::try_join_all(jobs).await.unwrap();
+        assert_eq!(done, (0..20).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_is_an_error_and_the_next_one_runs() {
+        for _ in 0..100 {
+            run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
+            assert_eq!(run(|| Ok(1)).await.unwrap(), 1);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_job_runs() {
+        let jobs = (0..2000).map(|number| async move { run(move || Ok(number)).await.unwrap() });
+        let done = futures::future::join_all(jobs.map(tokio::spawn)).await;
+        assert!(done.into_iter().map(Result::unwrap).eq(0..2000));
+    }
+}

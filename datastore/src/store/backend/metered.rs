@@ -1,0 +1,294 @@
+//! Counts what is asked of a backend, and how that ends; and gives up on one that says nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result,
+};
+use tokio::time::timeout;
+
+/// A backend that says nothing for so long is given up. What reads is to end within 20 s.
+pub(in crate::store) const SILENCE: Duration = Duration::from_secs(15);
+/// The same in the middle of an object: the rest is asked for again.
+const READ_SILENCE: Duration = Duration::from_secs(5);
+/// The parts of a large object are put together in so long.
+pub(in crate::store) const COMPLETION: Duration = Duration::from_mins(10);
+/// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
+const COMMIT: Duration = Duration::from_secs(14);
+const SLOWEST: usize = 64 << 10;
+
+/// So long a put of so many bytes may take.
+pub(in crate::store) fn patience(bytes: usize) -> Duration {
+    COMMIT + Duration::from_secs((bytes / SLOWEST) as u64)
+}
+
+/// What a backend was asked so far. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(Arc<Mutex<BTreeMap<(Call, Outcome), Ended>>>);
+
+/// What a backend is asked, as a label.
+type Call = &'static str;
+/// How that ended, as a label.
+type Outcome = &'static str;
+
+/// Calls that ended alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended {
+    /// How many.
+    pub calls: u64,
+    /// How long they took together.
+    pub took: Duration,
+}
+
+impl Calls {
+    /// All of them, by what was asked and how it ended.
+    pub fn all(&self) -> Vec<(Call, Outcome, Ended)> {
+        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().map(|((call, outcome), ended)| (*call, *outcome, *ended)).collect()
+    }
+
+    fn begin(&self, call: Call, outcome: Outcome) -> Under {
+        Under { calls: self.clone(), call, outcome, since: Instant::now() }
+    }
+
+    async fn noted<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.within(SILENCE, call, work).await
+    }
+
+    /// Counts a call, and gives up on it after `limit`.
+    pub(in crate::store) async fn within<T>(
+        &self,
+        limit: Duration,
+        call: Call,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut under = self.begin(call, "given_up");
+        let result = timeout(limit, work).await.unwrap_or_else(|_| Err(silent(limit)));
+        match &result {
+            Ok(_) => under.outcome = "ok",
+            Err(error) => under.failed(error),
+        }
+        result
+    }
+
+    /// Counts a stream once, when it ends or nobody wants more of it.
+    fn stream<T: 'static>(
+        &self,
+        call: Call,
+        limit: Duration,
+        stream: BoxStream<'static, Result<T>>,
+    ) -> BoxStream<'static, Result<T>> {
+        let mut under = self.begin(call, "ok");
+        let patient = stream::try_unfold(stream, move |mut stream| async move {
+            let next = timeout(limit, stream.try_next()).await;
+            let next = next.unwrap_or_else(|_| Err(silent(limit)))?;
+            Ok(next.map(|item| (item, stream)))
+        });
+        patient.inspect_err(move |error| under.failed(error)).boxed()
+    }
+}
+
+/// A backend that does not answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(in crate::store) struct Silent(Duration);
+
+fn silent(limit: Duration) -> Error {
+    Error::Generic { store: "storage", source: Silent(limit).into() }
+}
+
+/// A call under way; its end is noted.
+struct Under {
+    calls: Calls,
+    call: Call,
+    outcome: Outcome,
+    since: Instant,
+}
+
+impl Under {
+    fn failed(&mut self, error: &Error) {
+        self.outcome = outcome(error);
+    }
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = calls.entry((self.call, self.outcome)).or_default();
+        ended.calls += 1;
+        ended.took += self.since.elapsed();
+    }
+}
+
+/// An error by its kind; some are answers as good as any.
+fn outcome(error: &Error) -> Outcome {
+    match error {
+        Error::NotFound { .. } => "not_found",
+        Error::AlreadyExists { .. } => "exists",
+        Error::Precondition { .. } => "changed",
+        Error::NotModified { .. } => "not_modified",
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => "denied",
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => "unsupported",
+        _ => "failed",
+    }
+}
+
+/// A backend, or an upload to one, whose calls are counted.
+#[derive(Debug)]
+pub(in crate::store) struct Metered<T> {
+    pub(in crate::store) behind: T,
+    pub(in crate::store) calls: Calls,
+}
+
+impl<T: fmt::Display> fmt::Display for Metered<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.behind.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let limit = patience(payload.content_length());
+        self.calls.within(limit, "put", self.behind.put_opts(location, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let begun = self.behind.put_multipart_opts(location, options);
+        let behind = self.calls.noted("begin", begun).await?;
+        Ok(Box::new(Metered { behind, calls: self.calls.clone() }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let call = if options.head { "head" } else { "get" };
+        let mut found = self.calls.noted(call, self.behind.get_opts(location, options)).await?;
+        found.payload = match found.payload {
+            GetResultPayload::Stream(bytes) => {
+                GetResultPayload::Stream(self.calls.stream("read", READ_SILENCE, bytes))
+            }
+            file @ GetResultPayload::File(..) => file,
+        };
+        Ok(found)
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.calls.noted("get", self.behind.get_ranges(location, ranges)).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.calls.stream("delete", 2 * SILENCE, self.behind.delete_stream(locations))
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.calls.stream("list", SILENCE, self.behind.list(prefix))
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.calls.stream("list", SILENCE, self.behind.list_with_offset(prefix, offset))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.calls.noted("list", self.behind.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.calls.noted("copy", self.behind.copy_opts(from, to, options)).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.calls.noted("copy", self.behind.rename_opts(from, to, options)).await
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Metered<Box<dyn MultipartUpload>> {
+    fn put_part(&mut self, data: PutPayload) -> BoxFuture<'static, Result<()>> {
+        let limit = patience(data.content_length());
+        let (part, calls) = (self.behind.put_part(data), self.calls.clone());
+        async move { calls.within(limit, "part", part).await }.boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        self.calls.within(COMPLETION, "complete", self.behind.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.calls.noted("abort", self.behind.abort()).await
+    }
+}
+
+#[async_trait]
+impl PaginatedListStore for Metered<Arc<dyn PaginatedListStore>> {
+    async fn list_paginated(
+        &self,
+        prefix: Option<&str>,
+        options: PaginatedListOptions,
+    ) -> Result<PaginatedListResult> {
+        self.calls.noted("list", self.behind.list_paginated(prefix, options)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its parts are put together in so long.
+    #[derive(Debug)]
+    struct Slow(Duration);
+
+    #[async_trait]
+    impl MultipartUpload for Slow {
+        fn put_part(&mut self, _: PutPayload) -> BoxFuture<'static, Result<()>> {
+            async { Ok(()) }.boxed()
+        }
+
+        async fn complete(&mut self) -> Result<PutResult> {
+            tokio::time::sleep(self.0).await;
+            Err(Error::NotSupported { source: "it came to its end".into() })
+        }
+
+        async fn abort(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_parts_of_a_large_object_may_take_minutes_to_be_put_together() {
+        let complete = async |minutes| {
+            let behind: Box<dyn MultipartUpload> = Box::new(Slow(Duration::from_mins(minutes)));
+            let mut upload = Metered { behind, calls: Calls::default() };
+            upload.complete().await.unwrap_err().to_string()
+        };
+        assert!(complete(5).await.contains("it came to its end"));
+        assert!(complete(11).await.contains("no answer within 600s"));
+    }
+}

@@ -1,0 +1,188 @@
+//! How a new version of an object in a directory gets its name and its digest, so that a power failure at any moment
+//! leaves the old version or the new one, each with its own digest.
+//!
+//! The digest is an extended attribute of the file itself (`attribute.rs`). The file is synced with its attribute, then
+//! renamed, then its directory is synced, and only then the upload is answered:
+//!
+//! | Power fails | Object | Digest |
+//! |---|---|---|
+//! | before the rename is on the disk | the old file, or none | the old file's attribute |
+//! | after it | the new file, which was synced before | the new file's attribute |
+//! | after the answer | the new file: its directory was synced | the new file's attribute |
+//!
+//! The record beside the object (`record.rs`) is a copy for backups that lose attributes, and for earlier releases. It
+//! is written without a sync: a copy that a power failure has cut off is not read, because the attribute describes the
+//! file.
+//!
+//! Where the file system has no such attributes, or the version to be replaced has none yet, the record is the only
+//! place of the digest. Then it is replaced and synced before the object is renamed, and describes the version before
+//! as well:
+//!
+//! | Power fails | Object | Digest |
+//! |---|---|---|
+//! | before the rename of the record is on the disk | the old file, or none | the old record |
+//! | after it, before that of the object | the old file, or none | the new record's second part |
+//! | after both | the new file | the new record's first part |
+//!
+//! File systems may reorder the two renames. With the object's first the old record does not describe the new file,
+//! which therefore is not served until its bytes were compared; an encrypted object is not renamed before its record
+//! is on the disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path as FsPath, PathBuf};
+
+use object_store::path::Path;
+
+use crate::store::backend::attribute;
+use crate::store::backend::dirs::{both, lock, make_parents, sync_parent};
+use crate::store::backend::disk::{SMALL, Staged, etag, is_absent, remove};
+use crate::store::digest_record::{Record, Version};
+
+/// Gives a staged file its name, and its digest with it. The tag of `version` is filled in.
+pub(in crate::store) fn publish(
+    root: &FsPath,
+    location: &Path,
+    staged: &mut Staged,
+    mut version: Version,
+    creates: bool,
+) -> io::Result<()> {
+    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
+    version.etag = etag(&staged.file.metadata()?);
+    let has_attribute = attribute::write(&staged.file, &version);
+    if has_attribute || version.size > SMALL as u64 {
+        // Others need not wait for the lock meanwhile.
+        staged.file.sync_all()?;
+    }
+    let _lock = lock(&place)?;
+    let there = match fs::metadata(&place) {
+        Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+        Ok(_) if creates => return Err(ErrorKind::AlreadyExists.into()),
+        Ok(meta) => Some((etag(&meta), meta.len())),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let is_new = there.is_none();
+    let described = there.as_ref().and_then(|(etag, size)| {
+        attribute::read_at(&place).filter(|version| version.is(etag, *size))
+    });
+    let published = if has_attribute && (is_new || described.is_some()) {
+        write_copy(root, &record, &Record { version, before: described })
+            .and_then(|()| staged.rename(&place, creates))
+            .and_then(|()| sync_parent(&place))
+    } else {
+        let before = match there {
+            Some((etag, size)) => Some(before(read_record(&record)?, etag, size)),
+            None => None,
+        };
+        let record = (&*record, &Record { version, before });
+        publish_with_record(root, &place, staged, record, creates)
+    };
+    if published.is_err() && is_new && !staged.is_published() {
+        // It describes nothing.
+        remove(&record)?;
+    }
+    published
+}
+
+/// The record first, which is the only place of the digest.
+fn publish_with_record(
+    root: &FsPath,
+    place: &FsPath,
+    staged: &mut Staged,
+    (record, content): (&FsPath, &Record),
+    creates: bool,
+) -> io::Result<()> {
+    let file = staged.file.try_clone()?;
+    both(move || file.sync_all(), || write_record(root, record, content))?;
+    if content.version.form.is_some() {
+        // Without its record an encrypted object could be taken for a plain one: that must be there first, whatever
+        // the file system reorders.
+        sync_parent(record)?;
+        staged.rename(place, creates)?;
+        return sync_parent(place);
+    }
+    staged.rename(place, creates)?;
+    let record = record.to_owned();
+    both(move || sync_parent(&record), || sync_parent(place))
+}
+
+/// The version that is replaced, as its record describes it. A record that does not describe it is kept as it is: that
+/// the two disagree must not be forgotten.
+fn before(record: Option<Record>, etag: String, size: u64) -> Version {
+    let Some(record) = record else { return Version { etag, size, sha256: None, form: None } };
+    record.version(&etag, size).cloned().unwrap_or(record.version)
+}
+
+/// Records the digest of an object anew, which is this file.
+pub(in crate::store) fn record_anew(
+    root: &FsPath,
+    location: &Path,
+    file: &File,
+    version: Version,
+) -> io::Result<()> {
+    let record = record_place(root, location);
+    let has_attribute = attribute::write(file, &version);
+    let content = Record { version, before: None };
+    if has_attribute {
+        file.sync_all()?;
+        return write_copy(root, &record, &content);
+    }
+    write_record(root, &record, &content)?;
+    sync_parent(&record)
+}
+
+/// What is recorded of this file. Of its attribute and its record the one that describes it counts, else the attribute.
+pub(in crate::store) fn record_of(
+    root: &FsPath,
+    location: &Path,
+    file: &File,
+    etag: &str,
+    size: u64,
+) -> io::Result<Option<Record>> {
+    let carried = attribute::read(file).map(|version| Record { version, before: None });
+    if carried.as_ref().is_some_and(|record| record.version(etag, size).is_some()) {
+        return Ok(carried);
+    }
+    let beside = read_record(&record_place(root, location))?;
+    let describes = |record: &Record| carried.is_none() || record.version(etag, size).is_some();
+    Ok(beside.filter(describes).or(carried))
+}
+
+pub(in crate::store) fn record_place(root: &FsPath, location: &Path) -> PathBuf {
+    root.join(".plancha/sha256").join(location.as_ref())
+}
+
+fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
+    match fs::read(place) {
+        Ok(json) => Ok(Record::parse(&json)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces a record as a whole. Its directory is still to be synced.
+fn write_record(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
+    let mut staged = Staged::create(root, place)?;
+    staged.file.write_all(&serde_json::to_vec(record)?)?;
+    staged.file.sync_all()?;
+    staged.rename(place, false)
+}
+
+/// Overwrites a record that is only a copy, where it is: a rename over another file would write its bytes to the disk
+/// before it returns. Spaces replace what is left of a longer one, so that it can be read at every moment.
+fn write_copy(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
+    let open = || OpenOptions::new().write(true).create(true).truncate(false).open(place);
+    let file = match open() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            make_parents(root, place)?;
+            open()?
+        }
+        file => file?,
+    };
+    let mut json = serde_json::to_vec(record)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    json.resize(json.len().max(length), b' ');
+    file.write_all_at(&json, 0)
+}

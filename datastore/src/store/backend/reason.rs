@@ -1,0 +1,87 @@
+//! Why a storage failed, in words that any caller may read.
+//!
+//! The full error goes to the log: it can name a path of the server, or the URL of a bucket.
+
+use std::error::Error;
+use std::io;
+
+use crate::store::backend::probe::status;
+
+/// The reason without any name of the server's: where it is unknown, where to look.
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
+    let mut cause = Some(error);
+    while let Some(now) = cause {
+        if let Some(error) = now.downcast_ref::<io::Error>()
+            && error.kind() != io::ErrorKind::Other
+        {
+            return io_reason(error.kind());
+        }
+        if let Some(error) = now.downcast_ref::<object_store::Error>()
+            && let Some(reason) = kind_reason(error)
+        {
+            return reason.to_owned();
+        }
+        if now.is::<tokio::time::error::Elapsed>()
+            || now.is::<crate::store::backend::metered::Silent>()
+        {
+            return "it does not answer".to_owned();
+        }
+        cause = now.source();
+    }
+    match status(&crate::api::error::chain(error)) {
+        Some(401 | 403) => {
+            "it denies access; the datastore's credentials need the right".to_owned()
+        }
+        Some(404) => "its bucket or directory is missing".to_owned(),
+        Some(507) => io_reason(io::ErrorKind::StorageFull),
+        Some(status) => format!("it answers {status}; the datastore's log has the details"),
+        None => "the datastore's log has the details".to_owned(),
+    }
+}
+
+fn io_reason(kind: io::ErrorKind) -> String {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "no space is left; free some, or delete old runs with `datastore gc`".to_owned()
+        }
+        kind => format!("{kind}; the datastore's log has the details"),
+    }
+}
+
+fn kind_reason(error: &object_store::Error) -> Option<&'static str> {
+    match error {
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => {
+            Some("it denies access; the datastore's credentials need the right")
+        }
+        object_store::Error::NotFound { .. } => Some("its bucket or directory is missing"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{BoxError, StoreError, backend};
+
+    #[test]
+    fn a_reason_names_neither_path_nor_url() {
+        let of = |source: BoxError| {
+            let error = object_store::Error::Generic { store: "S3", source };
+            reason(&backend(error))
+        };
+        let path = "/srv/secret/plan.bin";
+        let full = io::Error::new(io::ErrorKind::StorageFull, path);
+        assert!(of(full.into()).starts_with("no space is left"));
+        let read_only = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, path);
+        insta::assert_snapshot!(of(read_only.into()), @"read-only filesystem or storage medium; the datastore's log has the details");
+        let failed = "PUT http://10.0.0.1/bucket/key: Server returned status code: 503";
+        insta::assert_snapshot!(of(failed.into()), @"it answers 503; the datastore's log has the details");
+        insta::assert_snapshot!(of("http://10.0.0.1".into()), @"the datastore's log has the details");
+        let missing = object_store::Error::NotFound { path: path.into(), source: path.into() };
+        assert_eq!(
+            reason(&StoreError::Backend(missing.into())),
+            "its bucket or directory is missing"
+        );
+    }
+}

@@ -1,0 +1,352 @@
+//! Reading: what is known of an object, and its bytes, verified while they stream.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{Attributes, GetOptions, GetResult, GetResultPayload, ObjectMeta};
+
+use crate::store::encryption::Form;
+
+use crate::store::backend::disk::Content;
+use crate::store::digest_record::{Known, get_version};
+use crate::store::encryption::object::blocks;
+use crate::store::read::ranged::{InBucket, OpenFile, Source};
+use crate::store::{BoxError, KIB, Key, Store, StoreError, backend};
+
+/// The bytes of an artifact. An error means that what came so far must not be used.
+pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
+
+/// What is known of a stored object before it is read.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Its length in bytes.
+    pub size: u64,
+    /// The stored length, which differs from `size` if it is encrypted.
+    pub(in crate::store) stored: u64,
+    pub(in crate::store) form: Form,
+    /// What the backend calls this version of it.
+    pub etag: String,
+    /// Its digest, unless another program stored it.
+    pub sha256: Option<Sha256>,
+    /// The digest of its record, where that does not describe this version: the bytes must have it, and until they
+    /// were compared the digest is not known.
+    pub(in crate::store) recorded: Option<Sha256>,
+}
+
+impl Meta {
+    /// Whether the bytes were compared with a digest once they are read to their end.
+    pub fn is_verified(&self) -> bool {
+        self.sha256.or(self.recorded).is_some()
+    }
+}
+
+/// An object as the backend opened it.
+pub(in crate::store) struct Found {
+    pub(in crate::store) meta: ObjectMeta,
+    payload: Payload,
+    /// The stored bytes that the payload brings.
+    range: Range<u64>,
+}
+
+enum Payload {
+    Disk(Content),
+    Stream(BoxStream<'static, object_store::Result<Bytes>>),
+}
+
+/// Objects up to here are verified before they are answered.
+const SMALL: usize = 256 * KIB;
+/// So often an object that is replaced while it is looked at is looked at again.
+const LOOKS: usize = 3;
+
+impl Store {
+    /// What is known of an object.
+    pub async fn stat(&self, key: &Key) -> Result<Meta, StoreError> {
+        let (meta, _) = self.look(&key.path()?, true).await?;
+        Ok(meta)
+    }
+
+    /// Opens an object. Its last bytes come only if all of it has the digest it was stored with. A small one is
+    /// verified before this returns.
+    pub async fn open_whole(&self, key: &Key) -> Result<(Meta, ByteStream), StoreError> {
+        self.open_path(&key.path()?).await
+    }
+
+    pub(in crate::store) async fn open_path(
+        &self,
+        path: &Path,
+    ) -> Result<(Meta, ByteStream), StoreError> {
+        let (mut meta, found) = self.look(path, false).await?;
+        let all = 0..meta.size;
+        let mut bytes = self.stream(&meta, found, all)?;
+        if meta.size <= SMALL as u64 && meta.sha256.or(meta.recorded).is_some() {
+            let mut pieces = Vec::new();
+            while let Some(piece) = bytes.try_next().await? {
+                pieces.push(Ok(piece));
+            }
+            bytes = stream::iter(pieces).boxed();
+            meta.sha256 = meta.sha256.or(meta.recorded);
+        }
+        Ok((meta, bytes))
+    }
+
+    /// Opens a part of the object that `meta` describes: [`StoreError::Replaced`] if it is another
+    /// by now.
+    pub async fn open_part(
+        &self,
+        key: &Key,
+        meta: &Meta,
+        range: Range<u64>,
+    ) -> Result<ByteStream, StoreError> {
+        let stored = match meta.form {
+            Form::Plain => range.clone(),
+            Form::Cbc(..) => blocks(&range),
+        };
+        let path = key.path()?;
+        let found = if let Some(disk) = &self.disk {
+            let opened = disk.open(&path, false).await?;
+            if opened.meta.e_tag.as_deref() != Some(&meta.etag) {
+                return Err(StoreError::Replaced);
+            }
+            Found { meta: opened.meta, payload: Payload::Disk(opened.content), range: stored }
+        } else {
+            get_version(&*self.objects, &path, &meta.etag, stored).await?.into()
+        };
+        self.stream(meta, found, range)
+    }
+
+    /// Looks an object up, together with its digest.
+    pub(in crate::store) async fn look(
+        &self,
+        path: &Path,
+        head: bool,
+    ) -> Result<(Meta, Found), StoreError> {
+        let (meta, found, known) = self.look_still(path, head).await?;
+        let is_settled = match known {
+            Known::Digest(..) => true,
+            // In a directory the record comes first.
+            Known::Nothing(_) => self.disk.is_some(),
+            Known::Another(_) => false,
+        };
+        if is_settled {
+            return Ok((meta?, found));
+        }
+        // Its record may be about to be written: that is over once the turn is ours.
+        let _turn = self.turn(path).await;
+        if let Known::Nothing(_) = known
+            && let Known::Nothing(_) = self.digest(&found.meta, &Attributes::new()).await?
+        {
+            return Ok((meta?, found));
+        }
+        let (meta, found, _) = self.look_still(path, head).await?;
+        Ok((meta?, found))
+    }
+
+    /// Looks until it has seen one version, in which the object was not replaced by another.
+    async fn look_still(&self, path: &Path, head: bool) -> Result<Look, StoreError> {
+        for _ in 0..LOOKS {
+            match self.look_once(path, head).await {
+                Err(StoreError::Replaced) | Ok((Err(StoreError::Replaced), ..)) => {}
+                looked => return looked,
+            }
+        }
+        self.look_once(path, head).await
+    }
+
+    pub(in crate::store) async fn look_once(
+        &self,
+        path: &Path,
+        head: bool,
+    ) -> Result<Look, StoreError> {
+        let (found, known) = if let Some(disk) = &self.disk {
+            let opened = disk.open(path, !head).await?;
+            let size = opened.meta.size;
+            let etag = opened.meta.e_tag.as_deref().unwrap_or_default();
+            let record = opened.record.map(|record| record.known(etag, size, None)).transpose()?;
+            let payload = Payload::Disk(opened.content);
+            let found = Found { meta: opened.meta, payload, range: 0..size };
+            (found, record.unwrap_or(Known::Nothing(None)))
+        } else {
+            let options = GetOptions::new().with_head(head);
+            let found = self.objects.get_opts(path, options).await?;
+            let known = self.digest(&found.meta, &found.attributes).await?;
+            (found.into(), known)
+        };
+        let meta = self.meta_of(&found.meta, &known).await;
+        Ok((meta, found, known))
+    }
+
+    async fn meta_of(&self, found: &ObjectMeta, known: &Known) -> Result<Meta, StoreError> {
+        let mut recorded = None;
+        if let Known::Another(another) = known
+            && self.disk.is_some()
+        {
+            // Nothing else writes to our directory: whatever has changed it, other bytes are no answer.
+            recorded = another.sha256.filter(|_| another.same_size);
+            if recorded.is_none() {
+                return Err(StoreError::Corrupt(found.location.clone()));
+            }
+        }
+        let sha256 = if let Known::Digest(sha256, _) = known { Some(*sha256) } else { None };
+        let (form, size) = self.look_at(found, known).await?;
+        let etag = found.e_tag.clone().unwrap_or_default();
+        Ok(Meta { size, stored: found.size, form, etag, sha256, recorded })
+    }
+
+    /// What is known of an object now, for callers whose turn it is.
+    pub(in crate::store) async fn look_at_path(&self, path: &Path) -> Result<Meta, StoreError> {
+        let (meta, ..) = self.look_once(path, true).await?;
+        meta
+    }
+
+    /// The digest of an object that nobody wrote down.
+    pub(in crate::store) async fn computed(&self, path: &Path) -> Result<Sha256, StoreError> {
+        let (meta, found, _) = self.look_once(path, false).await?;
+        let meta = Meta { sha256: None, recorded: None, ..meta? };
+        let mut hasher = Hasher::default();
+        let mut bytes = self.stream(&meta, found, 0..meta.size)?;
+        while let Some(piece) = bytes.try_next().await? {
+            hasher.update(&piece);
+        }
+        Ok(hasher.finish())
+    }
+
+    /// The `part` that was asked for, of which `found` brings the stored bytes; all of an object is verified.
+    pub(in crate::store) fn stream(
+        &self,
+        meta: &Meta,
+        found: Found,
+        part: Range<u64>,
+    ) -> Result<ByteStream, StoreError> {
+        let path = found.meta.location;
+        let whole = part == (0..meta.size);
+        let bytes = match found.payload {
+            Payload::Disk(Content::Bytes(bytes)) => stream::iter([Ok(bytes)]).boxed(),
+            Payload::Disk(Content::File(file)) => {
+                let disk =
+                    self.disk.clone().ok_or_else(|| backend("a file without a directory"))?;
+                let version = OpenFile { disk, file };
+                Source { version, memory: self.memory.clone() }.bytes(found.range)
+            }
+            Payload::Stream(bytes) => {
+                let (objects, etag) = (Arc::clone(&self.objects), meta.etag.clone());
+                let (path, pool) = (path.clone(), self.pool.clone());
+                let version = InBucket { objects, path, etag, pool };
+                Source { version, memory: self.memory.clone() }.bytes(found.range, bytes)
+            }
+        };
+        let bytes = match meta.form {
+            Form::Plain => bytes,
+            Form::Cbc(..) => self.opened(bytes, &path, &part)?,
+        };
+        Ok(match meta.sha256.or(meta.recorded) {
+            Some(sha256) if whole => {
+                let heal =
+                    (meta.sha256.is_none()).then(|| self.clone().heal(path.clone(), meta.clone()));
+                verified(bytes, sha256, path, heal.map(FutureExt::boxed))
+            }
+            _ => bytes,
+        })
+    }
+
+    /// Records the digest of an object anew, whose bytes were compared with its record and found the same.
+    async fn heal(self, path: Path, meta: Meta) {
+        let Some(sha256) = meta.recorded else { return };
+        let healed = self.record(&path, Some(meta.etag), meta.stored, sha256, meta.form).await;
+        match healed {
+            Ok(true) => {
+                tracing::info!(%path, "the bytes match the recorded digest, record renewed");
+            }
+            Ok(false) | Err(StoreError::NotFound) => {}
+            Err(error) => {
+                let error: BoxError = error.into();
+                tracing::warn!(%path, error, "the bytes match the recorded digest, but the record cannot be renewed");
+            }
+        }
+    }
+}
+
+pub(in crate::store) type Look = (Result<Meta, StoreError>, Found, Known);
+
+impl From<GetResult> for Found {
+    fn from(found: GetResult) -> Self {
+        let GetResult { meta, range, payload, .. } = found;
+        let payload = match payload {
+            GetResultPayload::File(file, _) => Payload::Disk(Content::File(Arc::new(file))),
+            GetResultPayload::Stream(bytes) => Payload::Stream(bytes),
+        };
+        Self { meta, payload, range }
+    }
+}
+
+/// Holds each piece back until the next one is there, and the last until the digest agrees and `heal` is done.
+fn verified(
+    bytes: ByteStream,
+    sha256: Sha256,
+    path: Path,
+    heal: Option<BoxFuture<'static, ()>>,
+) -> ByteStream {
+    let state = (bytes, Hasher::default(), None::<Bytes>, heal);
+    let checked = stream::try_unfold(Some(state), move |state| {
+        let path = path.clone();
+        async move {
+            let Some((mut bytes, mut hasher, mut held, heal)) = state else { return Ok(None) };
+            loop {
+                if let Some(piece) = bytes.try_next().await? {
+                    // The last one that counts is held back, not an empty one behind it.
+                    if piece.is_empty() {
+                        continue;
+                    }
+                    hasher.update(&piece);
+                    if let Some(ready) = held.replace(piece) {
+                        return Ok(Some((ready, Some((bytes, hasher, held, heal)))));
+                    }
+                } else if hasher.finish() == sha256 {
+                    if let Some(heal) = heal {
+                        heal.await;
+                    }
+                    return Ok(held.map(|last| (last, None)));
+                } else {
+                    return Err(StoreError::Corrupt(path));
+                }
+            }
+        }
+    });
+    checked.boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(pieces: &[&'static str]) -> ByteStream {
+        let pieces = pieces.iter().map(|piece| Ok(Bytes::from(*piece))).collect::<Vec<_>>();
+        stream::iter(pieces).boxed()
+    }
+
+    #[tokio::test]
+    async fn verified_bytes_come_back_as_they_are() {
+        for pieces in [&["a", "b", "c"][..], &["abc"], &[]] {
+            let all = pieces.concat();
+            let path = Path::default();
+            let checked = verified(bytes(pieces), Sha256::of(all.as_bytes()), path, None);
+            assert_eq!(checked.try_collect::<Vec<_>>().await.unwrap().concat(), all.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_piece_of_other_bytes_is_never_seen() {
+        for pieces in [&["a", "b", "c"][..], &["a", "", "b", "c", "", ""]] {
+            let mut checked = verified(bytes(pieces), Sha256::of(b"abC"), Path::default(), None);
+            assert_eq!(checked.try_next().await.unwrap().unwrap(), "a");
+            assert_eq!(checked.try_next().await.unwrap().unwrap(), "b");
+            assert!(matches!(checked.try_next().await, Err(StoreError::Corrupt(_))));
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Pages of a layer's runs.
+//!
+//! S3, Google Cloud Storage and Azure list in the order of keys, page by page, so a page costs the
+//! same however many runs there are. A directory is listed whole. A cursor says where a page ended: by the time
+//! of its last entry, which the page has shown, and by digests, so it reveals no key and nothing of the backend.
+
+use std::cmp::Ordering;
+use std::collections::{HashSet, VecDeque};
+use std::io;
+
+use datastore_api::key::{RunInfo, Runs};
+use datastore_api::{Name, Sha256};
+use futures::TryStreamExt as _;
+use futures::future::try_join_all;
+use object_store::ObjectStoreExt as _;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+
+use crate::store::backend::staging::is_staged;
+use crate::store::run_index::entry::parse_entry;
+use crate::store::{Store, StoreError, backend, index_prefix, parse};
+
+/// So many runs of the pages before are known again. A run has an entry for each attempt, and is
+/// shown once as long as no more runs than these began between two of its attempts.
+const REMEMBERED: usize = 100;
+/// Hex digits by which one is known again.
+const DIGITS: usize = 12;
+/// Listings for one page, where one brings too few because runs were tried again.
+const LISTINGS: usize = 8;
+/// Entries of one listing that looks for the place where the page before ended.
+const SKIPPED: usize = 1000;
+/// Hex digits of an entry's time, and those by which a layer is known.
+const TIME: usize = 16;
+const LAYER: usize = 8;
+/// Names that are read at once, of runs whose name is no part of their entry.
+const READS: usize = 8;
+
+/// Where a page begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    /// The last entry of the page before.
+    after: Option<Place>,
+    /// Runs that were shown last, the newest at the end.
+    seen: VecDeque<String>,
+}
+
+/// An entry of the index, by its time and the beginning of its digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    time: String,
+    mark: String,
+}
+
+impl Store {
+    /// A page of a layer's runs, newest first; `after` is the cursor that the page before named.
+    pub async fn runs(
+        &self,
+        namespace: &Name,
+        layer: &Name,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<Runs, StoreError> {
+        let prefix = parse(&index_prefix(namespace.as_ref(), layer.as_ref()))?;
+        let cursor = match after.filter(|after| !after.is_empty()) {
+            Some(after) => Cursor::parse(after, &prefix).ok_or(StoreError::Cursor)?,
+            None => Cursor::default(),
+        };
+        let (entries, next) = match &self.pages {
+            Some(pages) => self.page(&**pages, &prefix, limit, cursor).await?,
+            None => self.page_of_all(&prefix, limit, cursor).await?,
+        };
+        let next = next.and_then(|next| next.text(&prefix));
+        let mut runs = Vec::new();
+        for some in entries.chunks(READS) {
+            let infos = try_join_all(some.iter().map(|entry| self.run_info(&prefix, entry)));
+            runs.extend(infos.await?.into_iter().flatten());
+        }
+        Ok(Runs { runs, next })
+    }
+
+    /// A page at the price of a page.
+    async fn page(
+        &self,
+        pages: &dyn PaginatedListStore,
+        prefix: &Path,
+        limit: usize,
+        cursor: Cursor,
+    ) -> Result<(Vec<String>, Option<Cursor>), StoreError> {
+        let full = format!("{}{prefix}/", self.below());
+        let offset = cursor.after.as_ref().map(|after| format!("{full}{}", after.time));
+        let mut page = Page::new(cursor, limit);
+        let (mut token, mut listings) = (None, 0);
+        while listings < LISTINGS || page.entries.is_empty() {
+            let options = PaginatedListOptions {
+                offset: offset.clone(),
+                max_keys: Some(page.wanted()),
+                page_token: token,
+                ..PaginatedListOptions::default()
+            };
+            let listed = pages.list_paginated(Some(&full), options).await.map_err(backend)?;
+            token = listed.page_token;
+            let mut found = listed.result.objects;
+            found.retain(|meta| meta.location.as_ref().starts_with(&full));
+            found.sort_by(|a, b| a.location.cmp(&b.location));
+            let names = found.iter().filter_map(|meta| meta.location.filename());
+            match page.take(names, token.is_none()) {
+                Taken::Full => return Ok((page.entries, Some(page.cursor))),
+                Taken::Lost => token = None,
+                Taken::All if token.is_none() => return Ok((page.entries, None)),
+                Taken::All => {}
+            }
+            listings += 1;
+        }
+        Ok((page.entries, Some(page.cursor)))
+    }
+
+    /// A page at the price of the whole listing.
+    async fn page_of_all(
+        &self,
+        prefix: &Path,
+        limit: usize,
+        cursor: Cursor,
+    ) -> Result<(Vec<String>, Option<Cursor>), StoreError> {
+        let found = self.entries(prefix).await?;
+        let mut entries = found.iter().map(String::as_str).collect::<Vec<_>>();
+        entries.sort_unstable();
+
+        // A run with several attempts stands here for each of them: the newest counts.
+        let mut seen = HashSet::new();
+        entries.retain(|entry| parse_entry(entry).is_some_and(|(_, run)| seen.insert(run)));
+        if let Some(after) = cursor.after {
+            let here = entries.iter().position(|entry| after.meets(entry) == Met::Here);
+            let begin = match here {
+                Some(here) => here + 1,
+                None => entries.partition_point(|entry| after.meets(entry) == Met::Earlier),
+            };
+            entries.drain(..begin);
+        }
+        let next = entries.get(limit).and_then(|_| entries.get(limit.checked_sub(1)?));
+        let next =
+            next.map(|entry| Cursor { after: Some(Place::of(entry)), seen: VecDeque::new() });
+        Ok((entries.into_iter().take(limit).map(str::to_owned).collect(), next))
+    }
+
+    /// The names of all entries of a layer, in no order.
+    async fn entries(&self, prefix: &Path) -> Result<Vec<String>, StoreError> {
+        let Some(root) = &self.traits.root else {
+            let found = self.objects.list(Some(prefix)).map_err(backend);
+            let names = found.map_ok(|meta| meta.location.filename().map(str::to_owned));
+            return names.try_filter_map(async |name| Ok(name)).try_collect().await;
+        };
+        // `object_store` asks for the size and the time of each, at ten times the price.
+        let directory = root.join(prefix.as_ref());
+        let names = tokio::task::spawn_blocking(move || names(&directory)).await;
+        names.map_err(backend)?.map_err(backend)
+    }
+
+    async fn run_info(&self, prefix: &Path, entry: &str) -> Result<Option<RunInfo>, StoreError> {
+        let Some((millisecond, run)) = parse_entry(entry) else { return Ok(None) };
+        let started = jiff::Timestamp::from_millisecond(millisecond).map_err(backend)?.to_string();
+        if let Some(run) = run.strip_prefix('-') {
+            return Ok(Some(RunInfo { run: run.to_owned(), started }));
+        }
+        let run = self.entry_content(prefix, entry).await?;
+        Ok(run.map(|run| RunInfo { run, started }))
+    }
+
+    /// The name of a run whose entry is only a digest of it; none if that was deleted meanwhile.
+    pub(in crate::store) async fn entry_content(
+        &self,
+        prefix: &Path,
+        entry: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let content = match self.objects.get(&parse(&format!("{prefix}/{entry}"))?).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            content => content?.bytes().await?,
+        };
+        String::from_utf8(content.into()).map(Some).map_err(backend)
+    }
+}
+
+/// The names in a directory that are no staged files; none if there is no such directory.
+fn names(directory: &std::path::Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Ok(name) = entry?.file_name().into_string()
+            && !is_staged(&name)
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// A page that is being filled.
+struct Page {
+    /// Where the page before ended, if there was one.
+    from: Option<Place>,
+    /// Whether that place was not met yet, and whether entries of its time were passed over meanwhile.
+    is_before: bool,
+    has_skipped: bool,
+    cursor: Cursor,
+    entries: Vec<String>,
+    limit: usize,
+}
+
+/// What became of the entries of a listing.
+enum Taken {
+    /// All were taken.
+    All,
+    /// The page is full.
+    Full,
+    /// The place where the page before ended was deleted: entries of its time were passed over that it has not shown.
+    Lost,
+}
+
+impl Page {
+    fn new(cursor: Cursor, limit: usize) -> Self {
+        let from = cursor.after.clone();
+        let is_before = from.is_some();
+        Self { from, is_before, has_skipped: false, cursor, entries: Vec::new(), limit }
+    }
+
+    /// How many entries to list next.
+    fn wanted(&self) -> usize {
+        if self.has_skipped && self.is_before {
+            return SKIPPED;
+        }
+        self.limit - self.entries.len() + usize::from(self.is_before)
+    }
+
+    fn take<'a>(&mut self, names: impl Iterator<Item = &'a str>, is_last: bool) -> Taken {
+        for name in names {
+            let Some((_, run)) = parse_entry(name) else { continue };
+            match self.from.as_ref().map_or(Met::Past, |from| from.meets(name)) {
+                Met::Earlier => continue,
+                Met::Here => {
+                    self.is_before = false;
+                    continue;
+                }
+                Met::Same if self.is_before => {
+                    self.has_skipped = true;
+                    continue;
+                }
+                Met::Past if self.is_before && self.has_skipped => return self.lost(),
+                Met::Same | Met::Past => self.is_before = false,
+            }
+            if self.entries.len() >= self.limit {
+                return Taken::Full;
+            }
+            self.cursor.after = Some(Place::of(name));
+            if self.cursor.shows(run) {
+                self.entries.push(name.to_owned());
+            }
+        }
+        match () {
+            () if is_last && self.is_before && self.has_skipped => self.lost(),
+            () if self.entries.len() >= self.limit && !is_last => Taken::Full,
+            () => Taken::All,
+        }
+    }
+
+    /// Begins anew with the first entry of that time. Those that were shown last are known again.
+    fn lost(&mut self) -> Taken {
+        self.is_before = false;
+        Taken::Lost
+    }
+}
+
+/// Where an entry is, seen from the end of the page before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Earlier,
+    /// Of the same time: before or behind it.
+    Same,
+    Here,
+    Past,
+}
+
+impl Place {
+    fn of(entry: &str) -> Self {
+        let time = entry.get(..TIME).unwrap_or_default().to_owned();
+        Self { time, mark: mark(entry) }
+    }
+
+    fn meets(&self, entry: &str) -> Met {
+        match entry.get(..TIME).unwrap_or_default().cmp(self.time.as_str()) {
+            Ordering::Less => Met::Earlier,
+            Ordering::Greater => Met::Past,
+            Ordering::Equal if mark(entry) == self.mark => Met::Here,
+            Ordering::Equal => Met::Same,
+        }
+    }
+}
+
+fn mark(text: &str) -> String {
+    let mut mark = Sha256::of(text.as_bytes()).to_string();
+    mark.truncate(DIGITS);
+    mark
+}
+
+/// What tells the cursors of one layer from those of others.
+fn layer_mark(prefix: &Path) -> String {
+    let mut mark = mark(prefix.as_ref());
+    mark.truncate(LAYER);
+    mark
+}
+
+impl Cursor {
+    /// `<layer><time><digest of the entry><digests of runs that were shown>`; none if it is not from a page of the layer
+    /// at `prefix`.
+    fn parse(text: &str, prefix: &Path) -> Option<Self> {
+        let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        let rest = text.strip_prefix(&*layer_mark(prefix)).filter(|_| is_hex)?;
+        let (time, rest) = rest.split_at_checked(TIME)?;
+        let (mark, rest) = rest.split_at_checked(DIGITS)?;
+        if !rest.len().is_multiple_of(DIGITS) || rest.len() > REMEMBERED * DIGITS {
+            return None;
+        }
+        let seen = rest.as_bytes().chunks(DIGITS).map(|mark| String::from_utf8_lossy(mark));
+        let after = Place { time: time.to_owned(), mark: mark.to_owned() };
+        Some(Self { after: Some(after), seen: seen.map(Into::into).collect() })
+    }
+
+    fn text(self, prefix: &Path) -> Option<String> {
+        let Place { time, mark } = self.after?;
+        let seen = self.seen.into_iter().collect::<String>();
+        Some(format!("{}{time}{mark}{seen}", layer_mark(prefix)))
+    }
+
+    /// Whether a run is to be shown, which then counts as seen.
+    fn shows(&mut self, run: &str) -> bool {
+        let mark = mark(run);
+        if self.seen.contains(&mark) {
+            return false;
+        }
+        if self.seen.len() >= REMEMBERED {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(mark);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_knows_again_what_was_shown_and_where_to_go_on() {
+        let prefix = Path::from("a/b");
+        let after = Some(Place::of("fffffe74301a97fe-r2"));
+        let mut cursor = Cursor { after: after.clone(), ..Cursor::default() };
+        assert!(cursor.shows("-r1"));
+        assert!(cursor.shows("-r2"));
+        assert!(!cursor.shows("-r1"));
+        let text = cursor.text(&prefix).unwrap();
+        assert_eq!(Cursor::parse(&text, &Path::from("a/c")), None, "of another layer");
+        let mut cursor = Cursor::parse(&text, &prefix).unwrap();
+        assert_eq!(cursor.after, after);
+        assert!(!cursor.shows("-r2"));
+        for run in 0..2 * REMEMBERED {
+            cursor.shows(&format!("-other-{run}"));
+        }
+        assert!(cursor.shows("-r2"), "it is forgotten");
+        assert!(cursor.text(&prefix).unwrap().len() < 1300);
+        assert_eq!(Cursor::default().text(&prefix), None);
+        for foreign in ["", "x", &text[1..], &text[..text.len() - 1], &text.to_uppercase()] {
+            assert_eq!(Cursor::parse(foreign, &prefix), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn runs_whose_digests_begin_alike_are_all_shown() {
+        let mut cursor = Cursor::default();
+        // `sha256` of these has the same first 6 digits.
+        let alike = |run: &str| Sha256::of(run.as_bytes()).to_string()[..6].to_owned();
+        let mut seen = std::collections::HashMap::new();
+        let both = (0..100_000).find_map(|number| {
+            let run = format!("-run-{number}");
+            seen.insert(alike(&run), run.clone()).map(|other| [other, run])
+        });
+        for run in both.unwrap() {
+            assert!(cursor.shows(&run), "{run}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Entries for runs that were stored before there was an index, or by somebody else.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write as _};
+
+use datastore_api::{Attempt, Name};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use object_store::path::Path;
+
+use crate::store::run_index::entry::{entry, parse_entry};
+use crate::store::{Object, Store, StoreError, backend, index_prefix, parse, random};
+
+/// Layers that are indexed at once.
+const LAYERS: usize = 8;
+/// Entries of one layer that are written or read at once.
+const ENTRIES: usize = 16;
+
+/// The runs of one layer, with the greatest attempt and when its first file was put.
+#[derive(Default)]
+struct Layer {
+    namespace: String,
+    name: String,
+    runs: HashMap<String, (Attempt, jiff::Timestamp)>,
+}
+
+impl Store {
+    /// Makes the entries that are missing, and returns how many. Each has the time at which the
+    /// first file of the run's last attempt was stored; a second call makes none.
+    ///
+    /// It lists everything that is stored, and holds the runs of [`LAYERS`] layers in memory.
+    pub async fn reindex(&self) -> Result<u64, StoreError> {
+        let made = layers(self.list("layers/")?.fuse())
+            .map(async |layer| self.index_layer(&layer?).await)
+            .buffer_unordered(LAYERS);
+        made.try_fold(0, async |sum, made| Ok(sum + made)).await
+    }
+
+    async fn index_layer(&self, layer: &Layer) -> Result<u64, StoreError> {
+        let prefix = parse(&index_prefix(&layer.namespace, &layer.name))?;
+        let mut indexed = HashSet::new();
+        let mut named_by_content = Vec::new();
+        let mut found = self.objects.list(Some(&prefix));
+        while let Some(meta) = found.try_next().await.map_err(backend)? {
+            let Some(name) = meta.location.filename() else { continue };
+            match parse_entry(name) {
+                Some((_, run)) if run.starts_with('-') => {
+                    indexed.insert(run[1..].to_owned());
+                }
+                Some(_) => named_by_content.push(name.to_owned()),
+                None => {}
+            }
+        }
+        let mut runs = stream::iter(&named_by_content)
+            .map(|name| self.entry_content(&prefix, name))
+            .buffer_unordered(ENTRIES);
+        while let Some(run) = runs.try_next().await? {
+            indexed.extend(run);
+        }
+        let missing = layer.runs.iter().filter(|(run, _)| !indexed.contains(*run));
+        let entries = missing.map(|(run, (_, started))| {
+            entry(u64::try_from(started.as_millisecond()).unwrap_or_default(), run)
+        });
+        let entries = entries.collect::<Vec<_>>();
+        let made = entries.len() as u64;
+        self.put_entries(&prefix, entries).await?;
+        Ok(made)
+    }
+
+    async fn put_entries(
+        &self,
+        prefix: &Path,
+        entries: Vec<(String, String)>,
+    ) -> Result<(), StoreError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if let Some(root) = &self.traits.root {
+            let directory = root.join(prefix.as_ref());
+            let written = tokio::task::spawn_blocking(move || write_entries(&directory, &entries));
+            return written.await.map_err(backend)?.map_err(backend);
+        }
+        let puts = stream::iter(entries).map(async |(name, content)| {
+            self.put_own(&parse(&format!("{prefix}/{name}"))?, content.into_bytes().into()).await
+        });
+        puts.buffer_unordered(ENTRIES).try_collect().await
+    }
+}
+
+/// The runs of each layer, of a listing in the order of the keys.
+fn layers(
+    objects: impl Stream<Item = Result<Object, StoreError>> + Unpin,
+) -> impl Stream<Item = Result<Layer, StoreError>> {
+    stream::try_unfold((objects, None::<Object>), async |(mut objects, mut first)| {
+        let mut layer = Layer::default();
+        loop {
+            let object = match first.take() {
+                Some(object) => object,
+                None => match objects.try_next().await? {
+                    Some(object) => object,
+                    None => break,
+                },
+            };
+            let Some((namespace, name, run, attempt)) = place(&object) else { continue };
+            if layer.runs.is_empty() {
+                (layer.namespace, layer.name) = (namespace.to_owned(), name.to_owned());
+            } else if (namespace, name) != (&layer.namespace, &layer.name) {
+                return Ok(Some((layer, (objects, Some(object)))));
+            }
+            let latest = layer.runs.entry(run.to_owned()).or_insert((attempt, object.modified));
+            if attempt > latest.0 {
+                *latest = (attempt, object.modified);
+            } else if attempt == latest.0 {
+                latest.1 = latest.1.min(object.modified);
+            }
+        }
+        Ok((!layer.runs.is_empty()).then_some((layer, (objects, None))))
+    })
+}
+
+/// Writes entries into a directory, and one `fsync` for all: whatever a power failure takes is made again by
+/// the next `reindex`. An entry with content gets its name when it is whole.
+fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    for (name, content) in entries {
+        let path = directory.join(name);
+        if content.is_empty() {
+            std::fs::File::create(path)?;
+            continue;
+        }
+        let staged = directory.join(format!("{name}#{}", random()));
+        let mut file = std::fs::File::create(&staged)?;
+        file.write_all(content.as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(staged, path)?;
+    }
+    std::fs::File::open(directory)?.sync_all()
+}
+
+/// Namespace, layer, run and attempt of a file; none if it is not one of an attempt.
+fn place(object: &Object) -> Option<(&str, &str, &str, Attempt)> {
+    let mut parts = object.key.strip_prefix("layers/")?.splitn(5, '/');
+    let [namespace, layer, run] = [parts.next()?, parts.next()?, parts.next()?];
+    let attempt = parts.next()?.parse().ok()?;
+    parts.next()?;
+    let named = [namespace, layer, run].iter().all(|text| text.parse::<Name>().is_ok());
+    named.then_some((namespace, layer, run, attempt))
+}

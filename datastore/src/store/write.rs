@@ -1,0 +1,7 @@
+//! Storing an object: all of it becomes visible in one step, or nothing.
+
+pub(crate) mod lease;
+pub(crate) mod multipart;
+pub(crate) mod parts;
+pub(crate) mod put;
+pub(crate) mod upload;

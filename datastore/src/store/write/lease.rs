@@ -1,0 +1,179 @@
+//! Which of several replicas creates an object, where the storage refuses to create small objects twice but cannot do
+//! so when a multipart upload is completed: on Azure, and on servers that pass over the condition.
+//!
+//! Whoever has created a small object, the lease, looks whether there is an object, makes one if not, and removes the
+//! lease. What a killed process has left is taken over once it is so old that no completion takes longer; of several
+//! that try, the storage lets one replace that version of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
+use tokio::time::{Instant, sleep};
+
+use crate::api::error::chain;
+use crate::store::write::put::{Terms, There};
+use crate::store::write::upload::Received;
+use crate::store::{Store, StoreError, backend, parse, random, timestamp};
+
+/// Where leases are, each under the key of its object.
+const LEASES: &str = ".plancha/leases/";
+/// A lease of this age belongs to nobody: a completion has 10 minutes.
+const AGE: SignedDuration = SignedDuration::from_mins(12);
+/// Whoever has held a lease for longer before he begins to complete must not do so.
+const FRESH: Duration = Duration::from_mins(1);
+/// One that was held for longer may be another's by now, and is left.
+const OURS: Duration = Duration::from_mins(11);
+/// So long another's lease is waited for.
+const WAIT: Duration = Duration::from_secs(15);
+/// Between two looks at it.
+const EVERY: Duration = Duration::from_millis(250);
+/// Those that are so old nobody will come back to.
+const LEFT: SignedDuration = SignedDuration::from_hours(24);
+
+/// The right to create one object.
+#[derive(Debug)]
+pub(in crate::store) struct Lease {
+    place: Path,
+    since: Instant,
+}
+
+/// Who is to create an object.
+#[derive(Debug)]
+pub(in crate::store) enum Creator {
+    /// This caller: with a lease, where that is needed.
+    Us(Option<Lease>),
+    /// Nobody, because this is there.
+    Nobody(There),
+}
+
+/// What became of a try to have a lease.
+enum Taken {
+    Ours,
+    Others,
+}
+
+impl Lease {
+    /// Whether there is enough time left for a completion.
+    pub(in crate::store) fn is_fresh(&self) -> bool {
+        self.since.elapsed() < FRESH
+    }
+}
+
+impl Store {
+    /// Whether leases decide who creates.
+    fn needs_lease(&self) -> bool {
+        self.traits.provider.is_some() && self.creates() && !self.creates_large()
+    }
+
+    /// Takes the right to create an object, if `terms` say that it is to be created.
+    pub(in crate::store) async fn creator(
+        &self,
+        path: &Path,
+        terms: Terms,
+        received: &Received,
+    ) -> Result<Creator, StoreError> {
+        if !terms.create || !self.needs_lease() {
+            return Ok(Creator::Us(None));
+        }
+        let place = parse(&format!("{LEASES}{path}"))?;
+        let id = Bytes::from(format!("{:016x}{:016x}", random(), random()));
+        let until = Instant::now() + WAIT;
+        loop {
+            let since = Instant::now();
+            if let Taken::Ours = self.take(&place, &id).await? {
+                return Ok(Creator::Us(Some(Lease { place, since })));
+            }
+            match self.there(path, received).await? {
+                There::Nothing => {}
+                there => return Ok(Creator::Nobody(there)),
+            }
+            if Instant::now() >= until {
+                return Err(StoreError::Undecided);
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Gives a lease back.
+    pub(in crate::store) async fn release(&self, lease: Option<Lease>) {
+        let Some(Lease { place, since }) = lease else { return };
+        if since.elapsed() >= OURS {
+            return;
+        }
+        if let Err(error) = self.remove(&place).await {
+            let error = chain(&error);
+            tracing::warn!(%place, error, "creations of this object wait until this is old");
+        }
+    }
+
+    async fn take(&self, place: &Path, id: &Bytes) -> Result<Taken, StoreError> {
+        let put = self.put_lease(place, id, PutMode::Create).await;
+        if put.is_ok() {
+            return Ok(Taken::Ours);
+        }
+        let (version, is_old) = match self.objects.get(place).await {
+            // It was given back meanwhile, unless nothing can be put there.
+            Err(Error::NotFound { .. }) => {
+                return match put {
+                    Err(error) if !is_held(&error) => Err(backend(error)),
+                    _ => Ok(Taken::Others),
+                };
+            }
+            found => {
+                let found = found?;
+                let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+                let is_old = self.storage_clock().duration_since(timestamp(&found.meta)) > AGE;
+                // A put that failed may have been done all the same.
+                if found.bytes().await? == *id {
+                    return Ok(Taken::Ours);
+                }
+                (UpdateVersion { e_tag, version }, is_old)
+            }
+        };
+        if !is_old {
+            return Ok(Taken::Others);
+        }
+        match self.put_lease(place, id, PutMode::Update(version)).await {
+            Ok(()) => {
+                tracing::info!(%place, "took over from a process that has ended");
+                Ok(Taken::Ours)
+            }
+            Err(error) if is_held(&error) => Ok(Taken::Others),
+            Err(Error::NotFound { .. }) => Ok(Taken::Others),
+            Err(error) => Err(backend(error)),
+        }
+    }
+
+    async fn put_lease(&self, place: &Path, id: &Bytes, mode: PutMode) -> object_store::Result<()> {
+        let options = PutOptions { mode, ..PutOptions::default() };
+        self.objects.put_opts(place, id.clone().into(), options).await.map(drop)
+    }
+
+    /// The time by the storage's clock, as it was last seen.
+    fn storage_clock(&self) -> Timestamp {
+        let ahead = SignedDuration::from_secs(self.probe_results().skew.unwrap_or_default());
+        Timestamp::now().checked_sub(ahead).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Removes the leases that nobody has come back to a day before `now`, and returns how many.
+    pub(in crate::store) async fn sweep_leases(&self, now: Timestamp) -> Result<usize, StoreError> {
+        let mut leases = self.list(LEASES)?;
+        let mut swept = 0;
+        while let Some(lease) = leases.try_next().await? {
+            if now.duration_since(lease.modified) > LEFT {
+                self.remove(&parse(&lease.key)?).await?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// Whether a put failed because another was there first.
+fn is_held(error: &Error) -> bool {
+    matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. })
+}

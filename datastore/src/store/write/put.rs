@@ -1,0 +1,454 @@
+//! Writing: an object becomes visible whole, or not at all.
+//!
+//! What a backend says of a write over a network is not always what became of it: a put that was
+//! applied may fail, or be told to be there already once it was tried again. So where the answer does
+//! not settle it, what lies there does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use datastore_api::{Attempt, RunKey, Sha256};
+use futures::Stream;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, PutResult,
+};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::store::backend::metered::patience;
+use crate::store::digest_record::{FORM, METADATA};
+use crate::store::encryption::Form;
+use crate::store::write::lease::Creator;
+use crate::store::write::parts::Blocks;
+use crate::store::write::upload::{Incoming, Received, ToItsEnd};
+use crate::store::{BoxError, Key, Provider, Store, StoreError, backend};
+
+/// On what terms an object is put.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// The digest that the caller announced.
+    pub sha256: Option<Sha256>,
+    /// Only if nothing else is there. The same content again is no error.
+    pub create: bool,
+    /// Only over the version whose `ETag` has this SHA-256 digest.
+    pub replaces: Option<Sha256>,
+}
+
+/// So long it may take, after what a put may take, to see what became of it.
+pub(in crate::store) const LOOK: Duration = Duration::from_secs(5);
+/// Before each further try where the backend says that something is there, and nothing is.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
+
+/// What a put finds at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum There {
+    Nothing,
+    Same,
+    Other,
+}
+
+impl Store {
+    /// Stores what `body` brings, and returns its digest.
+    ///
+    /// It runs to its end, or cleans up, even if the caller stops waiting for it.
+    pub async fn put(
+        &self,
+        key: &Key,
+        terms: Terms,
+        body: impl Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static,
+    ) -> Result<Sha256, StoreError> {
+        let path = key.path()?;
+        let (store, key) = (self.clone(), key.clone());
+        let upload = async move {
+            let (form, sealing) = store.sealing()?;
+            // What comes with the body stays until the upload has ended.
+            let mut body = body;
+            let incoming = Incoming::new(&mut body, form, sealing);
+            let of_attempt = match key {
+                Key::File(run, attempt, _) => Some((run, attempt)),
+                Key::Bundle(_) | Key::Applied(_) => None,
+            };
+            store.upload(&path, terms, incoming, of_attempt).await
+        };
+        ToItsEnd::of(upload, &self.uploads).await
+    }
+
+    /// Stores a body. A file of an attempt is in the index of runs before it is visible.
+    pub(in crate::store) async fn upload(
+        &self,
+        path: &Path,
+        terms: Terms,
+        mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
+        of_attempt: Option<(RunKey, Attempt)>,
+    ) -> Result<Sha256, StoreError> {
+        let mut head = Blocks::new(self.pool.clone());
+        while let Some(piece) = incoming.next().await? {
+            head.extend(&piece);
+            if head.len() > self.traits.whole {
+                let mut parts = self.start_parts(path, terms, head, incoming.form()).await?;
+                let received = async {
+                    let received = incoming.in_parts(&mut parts, terms).await?;
+                    Ok((received, self.index_upload(of_attempt).await?))
+                };
+                return match received.await {
+                    Ok((received, indexed)) => {
+                        self.commit_indexed(indexed, self.commit(path, terms, parts, received))
+                            .await
+                    }
+                    Err(error) => {
+                        parts.abort().await;
+                        Err(error)
+                    }
+                };
+            }
+        }
+        let received = incoming.finish(terms)?;
+        let indexed = self.index_upload(of_attempt).await?;
+        let commit = self.commit_whole(path, terms, head.into_payload(), received);
+        self.commit_indexed(indexed, commit).await
+    }
+
+    /// A small object, in one put.
+    async fn commit_whole(
+        &self,
+        path: &Path,
+        terms: Terms,
+        bytes: PutPayload,
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { sha256, .. } = received;
+        let _turn = self.turn(path).await;
+        let replaced = self.replaced_version(path, terms).await?;
+        if let Some(disk) = &self.disk {
+            let put = disk.put(path, bytes, received.version(), terms.create).await;
+            return self.settled_put(path, terms, &received, put).await;
+        }
+        if let Some(version) = replaced {
+            return self.update_whole(path, version, bytes, received).await;
+        }
+        let lease = match self.creator(path, terms, &received).await? {
+            Creator::Us(lease) => lease,
+            Creator::Nobody(There::Same) => return Ok(sha256),
+            Creator::Nobody(_) => return Err(StoreError::Exists),
+        };
+        let stored = self.put_small(path, terms, bytes, received).await;
+        self.release(lease).await;
+        stored
+    }
+
+    async fn put_small(
+        &self,
+        path: &Path,
+        terms: Terms,
+        bytes: PutPayload,
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { size, sha256, form, .. } = received;
+        // Where the backend cannot create, the turn keeps at least our own puts apart.
+        if terms.create && !self.creates() {
+            match timeout(LOOK, self.there(path, &received)).await.map_err(backend)?? {
+                There::Nothing => {}
+                There::Same => return Ok(sha256),
+                There::Other => return Err(StoreError::Exists),
+            }
+        }
+        let attributes = self.attributes(Some(sha256), form, None);
+        let carried = !attributes.is_empty();
+        let put = self.put_whole(path, terms.create, &bytes, attributes, &received).await?;
+        if let Some(put) = put
+            && !carried
+        {
+            self.record(path, put.e_tag, size, sha256, form).await?;
+        }
+        Ok(sha256)
+    }
+
+    /// Puts until it is known what became of it; nothing if the same bytes were there already, which
+    /// may be an earlier try of ours.
+    async fn put_whole(
+        &self,
+        path: &Path,
+        create: bool,
+        bytes: &PutPayload,
+        attributes: Attributes,
+        received: &Received,
+    ) -> Result<Option<PutResult>, StoreError> {
+        let look = async || {
+            let there = timeout(LOOK, self.there(path, received)).await;
+            there.unwrap_or_else(|late| Err(backend(late)))
+        };
+        let deadline = Instant::now() + patience(bytes.content_length());
+        let mut is_unconditional = !create;
+        let mut retried = false;
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let options = PutOptions {
+                mode: if is_unconditional { PutMode::Overwrite } else { PutMode::Create },
+                attributes: attributes.clone(),
+                ..PutOptions::default()
+            };
+            let put = self.objects.put_opts(path, bytes.clone(), options);
+            let error = match timeout_at(deadline, put).await {
+                // A creation that had to go without its condition may have come after another's.
+                Ok(Ok(_)) if create && is_unconditional && look().await? == There::Other => {
+                    return Err(StoreError::Exists);
+                }
+                Ok(Ok(put)) => return Ok(Some(put)),
+                Ok(Err(error)) => error,
+                Err(late) => Error::Generic { store: "storage", source: late.into() },
+            };
+            let is_there = matches!(error, Error::AlreadyExists { .. });
+            if !is_there && !self.may_have_happened(&error) {
+                return Err(backend(error));
+            }
+            match look().await {
+                Ok(There::Same) => return Ok(None),
+                Ok(There::Other) if create => return Err(StoreError::Exists),
+                Ok(There::Other) | Err(_) => return Err(backend(error)),
+                Ok(There::Nothing) if is_there => match pauses.next() {
+                    Some(pause) => sleep(pause).await,
+                    None => return Err(backend(error)),
+                },
+                // One that timed out is not tried again by `object_store`, since it is a creation.
+                Ok(There::Nothing) if create && !retried && Instant::now() < deadline => {
+                    retried = true;
+                }
+                Ok(There::Nothing) => return Err(backend(error)),
+            }
+            if self.is_azure() && pauses.len() == 0 {
+                // Blocks of an upload that was given up lie there for a week, and only a put
+                // without a condition removes them, if still nothing visible is there.
+                match look().await? {
+                    There::Nothing => is_unconditional = true,
+                    There::Same => return Ok(None),
+                    There::Other => return Err(StoreError::Exists),
+                }
+            }
+        }
+    }
+
+    /// Whether a write that failed so may have been done all the same.
+    fn may_have_happened(&self, error: &Error) -> bool {
+        self.traits.provider.is_some()
+            && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
+    }
+
+    /// What became of a put to a directory.
+    pub(in crate::store) async fn settled_put(
+        &self,
+        path: &Path,
+        terms: Terms,
+        received: &Received,
+        put: object_store::Result<()>,
+    ) -> Result<Sha256, StoreError> {
+        match put {
+            Ok(()) => Ok(received.sha256),
+            Err(Error::AlreadyExists { .. }) if terms.create => {
+                match self.there(path, received).await? {
+                    There::Same => Ok(received.sha256),
+                    There::Other => Err(StoreError::Exists),
+                    // Deleted in this moment.
+                    There::Nothing => Err(StoreError::Replaced),
+                }
+            }
+            Err(error) => Err(backend(error)),
+        }
+    }
+
+    pub(in crate::store) fn is_azure(&self) -> bool {
+        self.traits.provider == Some(Provider::Azure)
+    }
+
+    /// What lies at a place where these bytes are to be.
+    pub(in crate::store) async fn there(
+        &self,
+        path: &Path,
+        received: &Received,
+    ) -> Result<There, StoreError> {
+        let Received { plain, sha256, .. } = *received;
+        let meta = match self.look_at_path(path).await {
+            Err(StoreError::NotFound) => return Ok(There::Nothing),
+            // Whatever cannot be read is not what is to be there.
+            Err(
+                StoreError::Corrupt(_)
+                | StoreError::Sealed(_)
+                | StoreError::Ambiguous(_)
+                | StoreError::Unreadable(_),
+            ) => return Ok(There::Other),
+            meta => meta?,
+        };
+        let there = match meta.sha256 {
+            Some(there) => there,
+            // What others have stored is read only if it may be the same.
+            None if meta.size != plain => return Ok(There::Other),
+            None => self.computed(path).await?,
+        };
+        if there != sha256 {
+            return Ok(There::Other);
+        }
+        if meta.sha256.is_none() {
+            // Whoever put it has not written its digest down, or could not.
+            self.record(path, Some(meta.etag), meta.stored, sha256, meta.form).await?;
+        }
+        Ok(There::Same)
+    }
+
+    /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
+    /// lies there, and the id of the upload that makes it.
+    pub(in crate::store) fn attributes(
+        &self,
+        sha256: Option<Sha256>,
+        form: Form,
+        upload: Option<&str>,
+    ) -> Attributes {
+        if !self.traits.metadata {
+            return Attributes::new();
+        }
+        let sha256 = sha256.map(|sha256| (METADATA, sha256.to_string()));
+        let form = (form != Form::Plain).then(|| (FORM, form.to_string()));
+        let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
+        sha256.into_iter().chain(form).chain(upload).collect()
+    }
+
+    /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
+    pub(in crate::store) fn upload_id(&self) -> Attribute {
+        Attribute::Metadata(
+            if self.is_azure() { "plancha_upload" } else { "plancha-upload" }.into(),
+        )
+    }
+
+    /// Puts a small object of our own, of which there is only one version.
+    pub(in crate::store) async fn put_own(
+        &self,
+        path: &Path,
+        bytes: Bytes,
+    ) -> Result<(), StoreError> {
+        self.objects.put(path, bytes.into()).await.map_err(backend)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use futures::stream::{self, BoxStream};
+    use object_store::memory::InMemory;
+    use object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+        PutMultipartOptions, Result,
+    };
+
+    use super::*;
+    use crate::store::{Inner, Traits};
+
+    /// Refuses some puts.
+    struct Refusing<F> {
+        behind: InMemory,
+        refuses: F,
+    }
+
+    impl<F> fmt::Debug for Refusing<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fmt::Display::fmt(self, f)
+        }
+    }
+
+    impl<F> fmt::Display for Refusing<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refusing")
+        }
+    }
+
+    #[async_trait]
+    impl<F: Fn(&Path, &PutMode) -> Result<()> + Send + Sync + 'static> ObjectStore for Refusing<F> {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            (self.refuses)(path, &options.mode)?;
+            self.behind.put_opts(path, payload, options).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            path: &Path,
+            options: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.behind.put_multipart_opts(path, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.behind.get_opts(path, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            paths: BoxStream<'static, Result<Path>>,
+        ) -> BoxStream<'static, Result<Path>> {
+            self.behind.delete_stream(paths)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.behind.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.behind.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+            self.behind.copy_opts(from, to, options).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
+        for others_come in [false, true] {
+            let creations = Arc::new(AtomicUsize::default());
+            let counted = Arc::clone(&creations);
+            // As Azure says it of blocks.
+            let refuses = move |path: &Path, mode: &PutMode| {
+                if *mode != PutMode::Create {
+                    return Ok(());
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                let source = "BlobAlreadyExists".into();
+                Err(Error::AlreadyExists { path: path.to_string(), source })
+            };
+            let azure = Arc::new(Refusing { behind: InMemory::new(), refuses });
+            let provider = Some(Provider::Azure);
+            let traits = Traits { provider, ..Traits::memory() };
+            let store = Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits)));
+            let path = Path::parse("layers/a/b/c/0/plan.bin").unwrap();
+            let key = Key::at(path.as_ref()).unwrap();
+
+            let terms = Terms { create: true, ..Terms::default() };
+            let ours = stream::iter([Ok(Bytes::from_static(b"ours"))]);
+            let (put, ()) = tokio::join!(store.put(&key, terms, ours), async {
+                // The last look before the longest pause found nothing.
+                while creations.load(Ordering::Relaxed) < 3 {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                sleep(PAUSES[2] / 2).await;
+                if others_come {
+                    azure.behind.put(&path, "theirs".into()).await.unwrap();
+                }
+            });
+            let there = azure.behind.get(&path).await.unwrap().bytes().await.unwrap();
+            if others_come {
+                assert!(matches!(put, Err(StoreError::Exists)), "{put:?}");
+                assert_eq!(there, "theirs");
+            } else {
+                assert_eq!(put.unwrap(), Sha256::of(b"ours"));
+                assert_eq!(there, "ours");
+            }
+        }
+    }
+}

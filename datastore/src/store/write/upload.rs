@@ -1,0 +1,151 @@
+//! A body on its way into the storage: hashed, encrypted if that is wanted, and stored to its end.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, TryStreamExt as _};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::store::digest_record::Version;
+use crate::store::encryption::{Form, Sealing};
+use crate::store::write::parts::Parts;
+use crate::store::write::put::Terms;
+use crate::store::{BoxError, StoreError};
+
+/// Work that goes on when nobody waits for it any more. While somebody does it is done in his task: one of
+/// its own would cost a small put two changes of the core.
+pub(in crate::store) struct ToItsEnd<T: Send + 'static> {
+    work: Option<BoxFuture<'static, T>>,
+    /// So that it is waited for at the end.
+    _under_way: TaskTrackerToken,
+    uploads: TaskTracker,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> ToItsEnd<T> {
+    pub(in crate::store) fn of(
+        work: impl Future<Output = T> + Send + 'static,
+        uploads: &TaskTracker,
+    ) -> Self {
+        let (work, runtime) = (Some(work.boxed()), Handle::current());
+        Self { work, _under_way: uploads.token(), uploads: uploads.clone(), runtime }
+    }
+}
+
+impl<T: Send + 'static> Future for ToItsEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let done = ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<T> {
+    fn drop(&mut self) {
+        // What has panicked cannot go on.
+        if let Some(work) = self.work.take()
+            && !std::thread::panicking()
+        {
+            self.uploads.spawn_on(work, &self.runtime);
+        }
+    }
+}
+
+/// A body, and what is known of it so far.
+pub(in crate::store) struct Incoming<S> {
+    body: S,
+    /// Of what comes in.
+    hasher: Hasher,
+    plain: u64,
+    is_over: bool,
+    /// Of what is stored.
+    size: u64,
+    form: Form,
+    sealing: Option<Sealing>,
+}
+
+/// What was received, as it lies there.
+#[derive(Clone, Copy)]
+pub(in crate::store) struct Received {
+    /// Of what came in.
+    pub(in crate::store) plain: u64,
+    /// Of what lies there.
+    pub(in crate::store) size: u64,
+    /// Of what came in.
+    pub(in crate::store) sha256: Sha256,
+    pub(in crate::store) form: Form,
+}
+
+impl<S> Incoming<S> {
+    pub(in crate::store) fn new(body: S, form: Form, sealing: Option<Sealing>) -> Self {
+        let (hasher, plain, size) = (Hasher::default(), 0, 0);
+        Self { body, hasher, plain, is_over: false, size, form, sealing }
+    }
+
+    /// The form at rest of what comes in.
+    pub(in crate::store) fn form(&self) -> Form {
+        self.form
+    }
+}
+
+impl Received {
+    /// The version that it will be, but for its tag.
+    pub(in crate::store) fn version(&self) -> Version {
+        Version::new(String::new(), self.size, Some(self.sha256), self.form)
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
+    pub(in crate::store) async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let piece = self.body.try_next().await.map_err(StoreError::Upload)?;
+        if let Some(piece) = &piece {
+            self.hasher.update(piece);
+            self.plain += piece.len() as u64;
+        }
+        self.is_over = piece.is_none();
+        let stored = match (&mut self.sealing, piece) {
+            (Some(sealing), Some(piece)) => Some(sealing.seal(&piece)),
+            (Some(_), None) => self.sealing.take().map(Sealing::finish),
+            (None, piece) => piece,
+        };
+        self.size += stored.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(stored)
+    }
+
+    /// Sends all that comes, up to its end.
+    pub(in crate::store) async fn in_parts(
+        mut self,
+        parts: &mut Parts,
+        terms: Terms,
+    ) -> Result<Received, StoreError> {
+        while let Some(piece) = self.next().await? {
+            parts.write(&piece).await?;
+        }
+        parts.flush().await?;
+        self.finish(terms)
+    }
+
+    /// Size and digest, if that is what the caller announced.
+    pub(in crate::store) fn finish(self, terms: Terms) -> Result<Received, StoreError> {
+        let form = self.form.of_size(self.plain);
+        let received = self.hasher.finish();
+        match terms.sha256 {
+            Some(announced) if announced != received => {
+                Err(StoreError::Digest { announced, received })
+            }
+            _ => Ok(Received { plain: self.plain, size: self.size, sha256: received, form }),
+        }
+    }
+}

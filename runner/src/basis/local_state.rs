@@ -1,0 +1,145 @@
+//! Whether a state is a file, and where that file is: read from what init recorded in the data
+//! directory. It does not know what the file contains, and reads no other backend's settings.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde_json::Value;
+
+use crate::source::checkout::resolve;
+
+/// The directory in which the tool works, after its init.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Initialized<'a> {
+    pub(crate) dir: &'a Path,
+    /// The data directory (`TF_DATA_DIR`), by default `.terraform`.
+    pub(crate) data: Option<&'a Path>,
+    /// The workspace, if the environment selects it (`TF_WORKSPACE`).
+    pub(crate) workspace: Option<&'a str>,
+}
+
+impl Initialized<'_> {
+    /// The state file, if the backend is `local` or there is none, and the file is inside `removed`.
+    pub(crate) fn lost_with(&self, removed: &Path) -> io::Result<Option<PathBuf>> {
+        let Some(file) = self.state_file()? else { return Ok(None) };
+        let file = resolve(&fs::canonicalize(self.dir)?.join(file))?;
+        Ok(file.starts_with(fs::canonicalize(removed)?).then_some(file))
+    }
+
+    /// The state file of a `local` backend, relative to the working directory or absolute.
+    fn state_file(&self) -> io::Result<Option<PathBuf>> {
+        let data = self.dir.join(self.data.unwrap_or(Path::new(".terraform")));
+        let recorded = match fs::read(data.join("terraform.tfstate")) {
+            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Value::Null,
+            Err(error) => return Err(error),
+        };
+        let backend = &recorded["backend"];
+        if backend["type"].as_str().is_some_and(|kind| kind != "local") {
+            return Ok(None);
+        }
+        let setting = |name: &str, default: &str| {
+            let text = backend["config"][name].as_str().filter(|text| !text.is_empty());
+            PathBuf::from(text.unwrap_or(default))
+        };
+        let selected = match self.workspace {
+            Some(name) => name.to_owned(),
+            None => read_or_empty(&data.join("environment"))?,
+        };
+        Ok(Some(match selected.trim() {
+            "" | "default" => setting("path", "terraform.tfstate"),
+            name => {
+                setting("workspace_dir", "terraform.tfstate.d").join(name).join("terraform.tfstate")
+            }
+        }))
+    }
+}
+
+fn read_or_empty(file: &Path) -> io::Result<String> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Module(tempfile::TempDir);
+
+    impl Module {
+        fn new(recorded: Option<&str>) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("removed/module/.terraform")).unwrap();
+            fs::create_dir(dir.path().join("kept")).unwrap();
+            let module = Self(dir);
+            if let Some(recorded) = recorded {
+                let root = module.0.path().display().to_string();
+                module.write(".terraform/terraform.tfstate", &recorded.replace("ROOT", &root));
+            }
+            module
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.0.path().join("removed/module").join(name), text).unwrap();
+        }
+
+        fn lost(&self, workspace: Option<&str>) -> Option<String> {
+            let removed = self.0.path().join("removed");
+            let dir = removed.join("module");
+            let lost =
+                Initialized { dir: &dir, data: None, workspace }.lost_with(&removed).unwrap();
+            let removed = fs::canonicalize(removed).unwrap();
+            lost.map(|file| file.strip_prefix(&removed).unwrap().display().to_string())
+        }
+    }
+
+    #[test]
+    fn a_local_state_is_lost_where_it_lies_in_the_removed_directory() {
+        let default = Some("module/terraform.tfstate");
+        for (recorded, lost) in [
+            (None, default),
+            (Some("{}"), default),
+            (Some(r#"{"backend": {"type": "local", "config": {"path": null}}}"#), default),
+            (
+                Some(r#"{"backend": {"type": "local", "config": {"path": "a/b"}}}"#),
+                Some("module/a/b"),
+            ),
+            (Some(r#"{"backend": {"type": "local", "config": {"path": "../x"}}}"#), Some("x")),
+            (
+                Some(r#"{"backend": {"type": "local", "config": {"path": "ROOT/removed/x"}}}"#),
+                Some("x"),
+            ),
+            (Some(r#"{"backend": {"type": "local", "config": {"path": "ROOT/kept/x"}}}"#), None),
+            (Some(r#"{"backend": {"type": "local", "config": {"path": "../../kept/x/y"}}}"#), None),
+            (Some(r#"{"backend": {"type": "s3"}}"#), None),
+            (Some(r#"{"backend": {"type": "cloud"}}"#), None),
+        ] {
+            assert_eq!(Module::new(recorded).lost(None).as_deref(), lost, "{recorded:?}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_has_its_own_state_file() {
+        let outside = r#"{"backend": {"type": "local", "config": {"path": "ROOT/kept/x"}}}"#;
+        let inside = r#"{"backend": {"type": "local", "config": {"workspace_dir": "ROOT/kept"}}}"#;
+        let dev = Some("module/terraform.tfstate.d/dev/terraform.tfstate");
+        assert_eq!(Module::new(Some(outside)).lost(Some("dev")).as_deref(), dev);
+        assert_eq!(Module::new(Some(outside)).lost(Some("default")), None);
+        assert_eq!(Module::new(Some(inside)).lost(Some("dev")), None);
+        let module = Module::new(Some(outside));
+        module.write(".terraform/environment", "dev\n");
+        assert_eq!(module.lost(None).as_deref(), dev);
+    }
+
+    #[test]
+    fn a_link_out_of_the_removed_directory_is_followed() {
+        let module = Module::new(None);
+        let (kept, dir) = (module.0.path().join("kept"), module.0.path().join("removed/module"));
+        // Before the first apply there is nothing at its end.
+        fs::os::unix::fs::symlink(kept.join("state"), dir.join("terraform.tfstate")).unwrap();
+        assert_eq!(module.lost(None), None);
+    }
+}

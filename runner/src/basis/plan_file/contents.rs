@@ -1,0 +1,224 @@
+//! What a plan file itself says of its origin: backend, workspace and the root module's files.
+//!
+//! The file is a zip archive. `tfplan` in it is protocol buffers, of which one field is read;
+//! `tfconfig/m-/` holds the root module. A file of tofu with encryption is no archive, and says nothing.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use fs_err as fs;
+use zip::ZipArchive;
+
+use crate::basis::backend::{Backend, Variables};
+use crate::basis::configuration;
+use crate::basis::plan_file::msgpack;
+
+/// The field of the plan that describes its backend, and in that the type, the settings and the workspace.
+const BACKEND: u64 = 13;
+const KIND: u64 = 1;
+const SETTINGS: u64 = 2;
+const WORKSPACE: u64 = 3;
+/// The one field of the settings: `MessagePack`.
+const MSGPACK: u64 = 1;
+/// The description of a backend has no more bytes.
+const MAX_BACKEND: u64 = 1 << 20;
+/// A root module has no more bytes in one file.
+const MAX_FILE: u64 = 64 << 20;
+const MAX_ENTRIES: usize = 100_000;
+/// Of the root module.
+const ROOT: &str = "tfconfig/m-/";
+
+/// What a plan file says of its origin.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) workspace: Option<String>,
+    pub(crate) backend: Option<Backend>,
+    /// The digests of the root module's files, by their names.
+    pub(crate) files: BTreeMap<String, Sha256>,
+}
+
+impl Contents {
+    /// Reads the plan for the module in `dir`. `None`: the file is of another form.
+    pub(crate) fn read(plan: &Path, dir: &Path, variables: &Variables) -> Option<Self> {
+        let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
+        if archive.len() > MAX_ENTRIES {
+            return None;
+        }
+        let tfplan = archive.by_name("tfplan").ok()?;
+        let backend = find(tfplan, BACKEND).ok()??;
+        let text = |field| {
+            let text = find(&*backend, field).ok()??;
+            String::from_utf8(text).ok().filter(|text| !text.is_empty())
+        };
+        let settings = find(&*backend, SETTINGS).ok()?;
+        let settings = settings.and_then(|settings| find(&*settings, MSGPACK).ok()?);
+        let settings = settings.and_then(|bytes| msgpack::value(&bytes)).unwrap_or_default();
+        let workspace = text(WORKSPACE);
+        let in_workspace = workspace.as_deref().unwrap_or_default();
+        let backend =
+            text(KIND).map(|kind| Backend::new(kind, &settings, dir, in_workspace, variables));
+        let mut files = BTreeMap::new();
+        for index in 0..archive.len() {
+            let entry = archive.by_index(index).ok()?;
+            let name = entry.name().ok()?.strip_prefix(ROOT).map(str::to_owned);
+            if let Some(name) = name.filter(|name| configuration::is_code(name)) {
+                files.insert(name, digest(entry).ok()?);
+            }
+        }
+        Some(Self { workspace, backend, files })
+    }
+
+    /// How the root module in `dir` differs from that of the plan: what of it is in the plan, and what is
+    /// here. `None`: not at all. `tofu`: whether tofu reads the directory.
+    pub(crate) fn difference(
+        &self,
+        dir: &Path,
+        tofu: bool,
+    ) -> io::Result<Option<(String, String)>> {
+        let here = self.code(dir, tofu)?;
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        let short = |sha256: &Sha256| sha256.to_string()[..12].to_owned();
+        for (name, sha256) in &self.files {
+            match here.get(name) {
+                Some(other) if other == sha256 => {}
+                Some(other) => {
+                    theirs.push(format!("{name} of sha256 {}", short(sha256)));
+                    ours.push(format!("{name} of sha256 {}", short(other)));
+                }
+                None => {
+                    theirs.push(name.clone());
+                    ours.push(format!("no {name}"));
+                }
+            }
+        }
+        for name in here.keys().filter(|name| !self.files.contains_key(*name)) {
+            theirs.push(format!("no {name}"));
+            ours.push(name.clone());
+        }
+        let differs = !theirs.is_empty();
+        Ok(differs.then(|| (listed(&theirs), listed(&ours))))
+    }
+
+    /// The files in `dir` that the tool reads as code.
+    fn code(&self, dir: &Path, tofu: bool) -> io::Result<BTreeMap<String, Sha256>> {
+        let mut code = BTreeMap::new();
+        for entry in fs::read_dir(dir)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str().filter(|name| configuration::is_code(name)) else {
+                continue;
+            };
+            let path = dir.join(name);
+            // For tofu `x.tofu` stands in for `x.tf`, which terraform alone reads.
+            let of_tofu = name.replacen(".tf", ".tofu", 1);
+            let unread = if tofu {
+                of_tofu != name && self.files.contains_key(&of_tofu)
+            } else {
+                name.contains(".tofu")
+            };
+            if path.is_file() && (!unread || self.files.contains_key(name)) {
+                code.insert(name.to_owned(), digest(fs::File::open(path)?)?);
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// The first of them, and how many more there are.
+fn listed(parts: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let text = parts[..parts.len().min(SHOWN)].join(", ");
+    match parts.len().saturating_sub(SHOWN) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+fn digest(from: impl Read) -> io::Result<Sha256> {
+    let mut from = from.take(MAX_FILE);
+    let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(count) => hasher.update(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The first field of this number in a message, which must hold bytes. All before it is passed over.
+fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut message = io::BufReader::new(message);
+    while let Some(tag) = varint(&mut message)? {
+        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let length = match tag & 7 {
+            0 => {
+                varint(&mut message)?.ok_or_else(end)?;
+                continue;
+            }
+            1 => 8,
+            2 => varint(&mut message)?.ok_or_else(end)?,
+            5 => 4,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        if tag >> 3 != field {
+            let skipped = io::copy(&mut (&mut message).take(length), &mut io::sink())?;
+            if skipped < length {
+                return Err(end());
+            }
+            continue;
+        }
+        if tag & 7 != 2 || length > MAX_BACKEND {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut bytes = Vec::new();
+        message.take(length).read_to_end(&mut bytes)?;
+        return if bytes.len() as u64 == length { Ok(Some(bytes)) } else { Err(end()) };
+    }
+    Ok(None)
+}
+
+/// A number; `None` at the end.
+fn varint(message: &mut impl Read) -> io::Result<Option<u64>> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let mut byte = [0];
+        if message.read(&mut byte)? == 0 {
+            let whole = shift == 0;
+            return if whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        number |= u64::from(byte[0] & 0x7f) << shift;
+        if byte[0] < 0x80 {
+            return Ok(Some(number));
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_behind_others() {
+        // A number, fixed 32 and 64 bits, another field, then 13.
+        let message = b"\x08\x96\x01\x15abcd\x19abcdefgh\x12\x02hi\x6a\x03yes\x6a\x02no";
+        assert_eq!(find(&message[..], 13).unwrap().unwrap(), b"yes");
+        assert_eq!(find(&message[..], 14).unwrap(), None);
+        assert!(find(&message[..20], 13).is_err());
+        assert!(find(&b"\x6a\x05yes"[..], 13).is_err());
+        assert!(find(&b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..], 13).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_are_it_returns(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            drop(find(&*bytes, BACKEND));
+        }
+    }
+}

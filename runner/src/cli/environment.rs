@@ -1,0 +1,304 @@
+//! What the environment says that no flag does.
+
+#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+
+use crate::basis::backend;
+use crate::version::{Surroundings, ToolName, variable_names};
+
+/// What the environment says that no flag does.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Where programs are looked for.
+    pub path: OsString,
+    /// The user's home, where `$HOME` says so.
+    pub home: Option<PathBuf>,
+    /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
+    pub cache_home: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`, else `~/.local/state`, else nothing.
+    pub state_home: Option<PathBuf>,
+    /// The tool's data directory (`TF_DATA_DIR`).
+    pub tf_data_dir: Option<PathBuf>,
+    /// The tool's workspace (`TF_WORKSPACE`).
+    pub tf_workspace: Option<String>,
+    /// Variables that stand in for settings of a backend.
+    pub backend: BTreeMap<&'static str, SecretString>,
+    /// What stands around a directory and may ask for a version.
+    pub surroundings: Surroundings,
+    /// tenv's other variables.
+    pub tenv: Tenv,
+    /// What Burrito's controllers say to a pod.
+    pub pod: Pod,
+    /// The user's own configuration of the tool's command line (`TF_CLI_CONFIG_FILE`).
+    pub tf_cli_config_file: Option<PathBuf>,
+    /// The datastore's token (`PLANCHA_TOKEN`).
+    pub token: Option<SecretString>,
+    /// Whether `CHECKPOINT_DISABLE` is the user's own.
+    pub checkpoint_disable: bool,
+    /// Variables for terragrunt, so that it says which outputs it makes up: it warns.
+    pub terragrunt_log: Vec<(String, OsString)>,
+    /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
+    git_config_count: usize,
+}
+
+impl Environment {
+    /// Reads it, once.
+    pub fn read() -> Self {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let directory = |name| set(name).map(PathBuf::from);
+        let home = directory("HOME");
+        let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        let state_home = directory("XDG_STATE_HOME").filter(|path| path.is_absolute());
+        let variables = variable_names().filter_map(|name| Some((name, env::var(name).ok()?)));
+        let tenv = Tenv::read();
+        let surroundings = Surroundings {
+            home: home.clone(),
+            top: None,
+            tenv_root: tenv.root.clone().or_else(|| Some(home.as_ref()?.join(".tenv"))),
+            variables: variables.collect(),
+        };
+        Self {
+            surroundings,
+            tenv,
+            path: set("PATH").unwrap_or_default(),
+            cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
+            state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
+            home,
+            tf_data_dir: directory("TF_DATA_DIR"),
+            tf_workspace: text("TF_WORKSPACE"),
+            backend: backend::variable_names()
+                .filter_map(|name| Some((name, text(name)?.into())))
+                .collect(),
+            pod: Pod::read(),
+            tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
+            token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
+            checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
+            terragrunt_log: terragrunt_log(),
+            git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
+        }
+    }
+
+    /// The variables that give git one more setting, beside the user's own.
+    pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
+        let n = self.git_config_count;
+        [
+            ("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string().into()),
+            (format!("GIT_CONFIG_KEY_{n}"), key.into()),
+            (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
+        ]
+    }
+}
+
+/// What Burrito's controllers say to a pod, as texts.
+#[derive(Clone, Debug, Default)]
+pub struct Pod {
+    /// `BURRITO_RUNNER_LAYER_NAME`
+    pub layer: Option<String>,
+    /// `BURRITO_RUNNER_LAYER_NAMESPACE`
+    pub namespace: Option<String>,
+    /// `BURRITO_RUNNER_RUN`
+    pub run: Option<String>,
+    /// `BURRITO_RUNNER_ACTION`
+    pub action: Option<String>,
+    /// `BURRITO_DATASTORE_HOSTNAME`, perhaps with a port
+    pub datastore: Option<String>,
+    /// `BURRITO_DATASTORE_TLS`
+    pub datastore_tls: bool,
+    /// `BURRITO_HERMITCRAB_URL`, where `BURRITO_HERMITCRAB_ENABLED` is true: a mirror of providers
+    pub hermitcrab: Option<String>,
+    /// The pod's own name (`HOSTNAME`)
+    pub name: Option<String>,
+}
+
+impl Pod {
+    fn read() -> Self {
+        let set = |name| env::var(name).ok().filter(|text: &String| !text.is_empty());
+        let is = |name| {
+            set(name)
+                .is_some_and(|text| matches!(&*text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        };
+        let hermitcrab = is("BURRITO_HERMITCRAB_ENABLED");
+        Self {
+            layer: set("BURRITO_RUNNER_LAYER_NAME"),
+            namespace: set("BURRITO_RUNNER_LAYER_NAMESPACE"),
+            run: set("BURRITO_RUNNER_RUN"),
+            action: set("BURRITO_RUNNER_ACTION"),
+            datastore: set("BURRITO_DATASTORE_HOSTNAME"),
+            datastore_tls: is("BURRITO_DATASTORE_TLS"),
+            hermitcrab: set("BURRITO_HERMITCRAB_URL").filter(|_| hermitcrab),
+            name: set("HOSTNAME"),
+        }
+    }
+}
+
+/// What tenv's variables say of releases. As texts: what they mean is for [`crate::release`].
+#[derive(Clone, Debug, Default)]
+pub struct Tenv {
+    /// `TENV_ROOT` and its like.
+    pub root: Option<PathBuf>,
+    /// `TENV_ARCH` and its like: the platform's second half, as Go names it.
+    pub arch: Option<String>,
+    /// `TENV_FORCE_REMOTE` and its like, with the variable's name.
+    pub force_remote: Option<(&'static str, String)>,
+    /// `TENV_REMOTE_CONF`: settings of mirrors in a file, by default `remote.yaml` in tenv's directory.
+    pub remote_conf: Option<PathBuf>,
+    /// `TENV_VALIDATION`: how much tenv is to check.
+    pub validation: Option<String>,
+    /// `TENV_GITHUB_TOKEN` and its like.
+    pub github_token: Option<SecretString>,
+    /// `TENV_GITHUB_APP_ID` and what belongs to it; a token goes before it.
+    pub github_app: Option<GitHubApp>,
+    /// `TFENV_REMOTE` and its like.
+    pub terraform: MirrorVariables,
+    /// `TOFUENV_REMOTE` and its like.
+    pub tofu: MirrorVariables,
+    /// `TG_REMOTE` and its like.
+    pub terragrunt: MirrorVariables,
+}
+
+/// A GitHub App, which may have a token made for it.
+#[derive(Clone, Debug, Default)]
+pub struct GitHubApp {
+    /// `TENV_GITHUB_APP_ID`
+    pub id: String,
+    /// `TENV_GITHUB_APP_INSTALLATION_ID`
+    pub installation: Option<String>,
+    /// `TENV_GITHUB_APP_PEM`
+    pub pem: Option<SecretString>,
+    /// `TENV_GITHUB_APP_PEM_FILE`
+    pub pem_file: Option<PathBuf>,
+}
+
+impl GitHubApp {
+    fn read() -> Option<Self> {
+        let of_app = |name: &str| text(&format!("TENV_GITHUB_APP_{name}"));
+        Some(Self {
+            id: of_app("ID")?.trim().to_owned(),
+            installation: of_app("INSTALLATION_ID").map(|id| id.trim().to_owned()),
+            pem: of_app("PEM").map(Into::into),
+            pem_file: of_app("PEM_FILE").map(PathBuf::from),
+        })
+    }
+}
+
+/// What tenv's variables say of one tool's mirror. Each may hold a password.
+#[derive(Clone, Debug, Default)]
+pub struct MirrorVariables {
+    /// What the names begin with: `TFENV_`.
+    pub prefix: &'static str,
+    /// `_REMOTE`
+    pub remote: Option<SecretString>,
+    /// `_LIST_URL`
+    pub list_url: Option<SecretString>,
+    /// `_LIST_MODE`
+    pub list_mode: Option<String>,
+    /// `_INSTALL_MODE`
+    pub install_mode: Option<String>,
+    /// `_URL_TEMPLATE`, of OpenTofu only
+    pub url_template: Option<SecretString>,
+    /// `_REMOTE_USER`
+    pub user: Option<String>,
+    /// `_REMOTE_PASSWORD`
+    pub password: Option<SecretString>,
+    /// `TFENV_HASHICORP_PGP_KEY`, `TOFUENV_OPENTOFU_PGP_KEY`
+    pub key: Option<String>,
+    /// The beginning of addresses, and what stands there instead; only in tenv's `remote.yaml`.
+    pub rewrite: Option<(String, SecretString)>,
+    /// Where in an HTML listing the versions stand; only in tenv's `remote.yaml`.
+    pub part: Option<String>,
+    /// The file that some of these come from, and which: `REMOTE`.
+    pub file: Option<(PathBuf, Vec<&'static str>)>,
+}
+
+/// Variables that keep terragrunt from printing warnings, with a value that does not.
+fn terragrunt_log() -> Vec<(String, OsString)> {
+    let mut variables = Vec::new();
+    for prefix in ["TG", "TERRAGRUNT"] {
+        let level = format!("{prefix}_LOG_LEVEL");
+        let is_quiet =
+            |level: &String| matches!(&*level.to_lowercase(), "error" | "stderr" | "stdout");
+        if text(&level).is_some_and(|level| is_quiet(&level)) {
+            variables.push((level, OsString::from("warn")));
+        }
+        let disable = format!("{prefix}_LOG_DISABLE");
+        if text(&disable).is_some() {
+            // For 0.72 any value disables it, `false` as well.
+            variables.push((disable, OsString::new()));
+        }
+    }
+    variables
+}
+
+/// A variable that is set to something.
+fn text(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.trim().is_empty())
+}
+
+impl Tenv {
+    fn read() -> Self {
+        const PREFIXES: [&str; 3] = ["TENV_", "TOFUENV_", "TFENV_"];
+        let first =
+            |name: &str| PREFIXES.iter().find_map(|prefix| text(&format!("{prefix}{name}")));
+        let force = ["TENV_FORCE_REMOTE", "TOFUENV_FORCE_REMOTE", "TFENV_FORCE_REMOTE"];
+        let token = text("TENV_GITHUB_TOKEN").or_else(|| text("TOFUENV_GITHUB_TOKEN"));
+        Self {
+            root: first("ROOT").map(PathBuf::from),
+            arch: first("ARCH"),
+            force_remote: force.into_iter().find_map(|name| Some((name, text(name)?))),
+            remote_conf: text("TENV_REMOTE_CONF").map(PathBuf::from),
+            validation: text("TENV_VALIDATION"),
+            github_token: token.map(|token| token.trim().to_owned().into()),
+            github_app: GitHubApp::read(),
+            terraform: MirrorVariables::read("TFENV_", Some("TFENV_HASHICORP_PGP_KEY")),
+            tofu: MirrorVariables::read("TOFUENV_", Some("TOFUENV_OPENTOFU_PGP_KEY")),
+            terragrunt: MirrorVariables::read("TG_", None),
+        }
+    }
+
+    /// The same, to add to it.
+    pub fn mirror_mut(&mut self, tool: ToolName) -> &mut MirrorVariables {
+        match tool {
+            ToolName::Terraform => &mut self.terraform,
+            ToolName::Tofu => &mut self.tofu,
+            ToolName::Terragrunt => &mut self.terragrunt,
+        }
+    }
+
+    /// What they say of the mirror of one tool.
+    pub fn mirror(&self, tool: ToolName) -> &MirrorVariables {
+        match tool {
+            ToolName::Terraform => &self.terraform,
+            ToolName::Tofu => &self.tofu,
+            ToolName::Terragrunt => &self.terragrunt,
+        }
+    }
+}
+
+impl MirrorVariables {
+    fn read(prefix: &'static str, key: Option<&str>) -> Self {
+        let of_tool = |name: &str| text(&format!("{prefix}{name}"));
+        Self {
+            prefix,
+            remote: of_tool("REMOTE").map(Into::into),
+            list_url: of_tool("LIST_URL").map(Into::into),
+            list_mode: of_tool("LIST_MODE"),
+            install_mode: of_tool("INSTALL_MODE"),
+            url_template: of_tool("URL_TEMPLATE").map(Into::into),
+            user: of_tool("REMOTE_USER"),
+            password: of_tool("REMOTE_PASSWORD").map(Into::into),
+            key: key.and_then(text),
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether a variable is there, and empty.
+pub(super) fn is_set_to_nothing(name: &std::ffi::OsStr) -> bool {
+    env::var_os(name).is_some_and(|value| value.is_empty())
+}

@@ -1,0 +1,110 @@
+//! The command that applies what a job plans, as a person would type it.
+
+use std::fmt;
+
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use crate::order::job::RunArgs;
+use crate::source::checkout::Source;
+
+/// Where the plan of a job goes, and the command that applies it from there.
+#[derive(Clone, Debug)]
+pub(crate) struct ApplyCommand {
+    /// The words, without the plan.
+    words: Vec<String>,
+    /// Whether the command finds the plan by itself: the layer's annotations name it.
+    finds_plan: bool,
+}
+
+impl ApplyCommand {
+    pub(super) fn new(args: &RunArgs, source: &Source, burrito: bool) -> Self {
+        let program: &[&str] = if burrito { &["burrito", "runner"] } else { &["runner"] };
+        let mut words = program.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        words.push("apply".to_owned());
+        match source {
+            Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
+                words.push(dir.display().to_string());
+            }
+            // As git takes it: the password that it may have held is not shown.
+            Source::Git(git) => words.push(git.url().to_owned()),
+            Source::Directory(_) | Source::Bundle(_) => {}
+        }
+        let text = |value: &dyn fmt::Display| value.to_string();
+        let path = |path: &std::path::PathBuf| path.display().to_string();
+        for (flag, value) in [
+            ("--path", args.path.as_ref().map(path)),
+            ("--work-dir", args.work_dir.as_ref().map(path)),
+            ("--bin-dir", args.tools.bin_dir.as_ref().map(path)),
+            ("--layer", args.layer.as_ref().map(path)),
+            ("--namespace", args.namespace.as_ref().map(|name| text(name))),
+            ("--name", args.name.as_ref().map(|name| text(name))),
+            ("--plan-file", args.plan_file.as_ref().map(path)),
+            (
+                "--datastore",
+                args.datastore.datastore.as_ref().and_then(|url| shown(url.expose_secret())),
+            ),
+            ("--token-file", args.datastore.token_file.as_ref().map(path)),
+            ("--ca-file", args.tools.ca_file.as_ref().map(path)),
+        ] {
+            words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+        }
+        Self { words, finds_plan: args.layer.is_some() || args.plan_file.is_some() }
+    }
+
+    /// The line for this plan, `RUN/ATTEMPT`.
+    pub(crate) fn line(&self, plan: &str) -> String {
+        let plan = (!self.finds_plan).then_some(["--plan", plan]);
+        let words = self.words.iter().map(String::as_str).chain(plan.into_iter().flatten());
+        words.map(quoted).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A URL without what may be a credential.
+fn shown(url: &str) -> Option<String> {
+    let mut url = Url::parse(url).ok()?;
+    url.set_query(None);
+    url.set_fragment(None);
+    Some(url.to_string())
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        for (word, expected) in [
+            ("live/dev/vpc", "live/dev/vpc"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$(x)", "'$(x)'"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+
+    #[test]
+    fn only_without_an_annotation_the_plan_is_named() {
+        let words = vec!["runner".to_owned(), "apply".to_owned()];
+        let command = ApplyCommand { words, finds_plan: false };
+        assert_eq!(command.line("p/0"), "runner apply --plan p/0");
+        assert_eq!(ApplyCommand { finds_plan: true, ..command }.line("p/0"), "runner apply");
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_query() {
+        assert_eq!(shown("http://h:1/x?token=secret#y").as_deref(), Some("http://h:1/x"));
+    }
+}

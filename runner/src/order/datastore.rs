@@ -1,0 +1,126 @@
+//! Which datastore the flags name, and how its URL is checked.
+
+use std::path::Path;
+
+use datastore_api::Client;
+use datastore_api::client::{Notify, Settings, Token};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use crate::cli::{DatastoreArgs, Environment};
+use crate::order::job::JobError;
+
+/// The flag and the variable that name the datastore.
+pub(super) const FLAG: &str = "--datastore (PLANCHA_DATASTORE_URL)";
+
+/// The datastore that the flags name.
+pub(crate) fn datastore(
+    args: &DatastoreArgs,
+    ca_file: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<Client>, JobError> {
+    let Some(text) = &args.datastore else { return Ok(None) };
+    let url = parse_url(text.expose_secret(), FLAG).map_err(JobError::Usage)?;
+    let mut settings = settings(url, args);
+    settings.ca_files.extend(ca_file.map(Path::to_owned));
+    settings.token = match (&args.token_file, &environment.token) {
+        (Some(file), _) => Token::File(file.clone()),
+        (None, Some(token)) => Token::Text(token.clone()),
+        (None, None) => Token::None,
+    };
+    let client = Client::new(settings);
+    client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
+}
+
+/// How a datastore is waited for: no longer than was allowed, and never without a word.
+pub(super) fn settings(url: Url, args: &DatastoreArgs) -> Settings {
+    let notify: Notify = |notice| tracing::warn!("{notice}");
+    Settings { timeout: args.datastore_timeout, notify: Some(notify), ..Settings::new(url) }
+}
+
+/// The URL of a datastore. `place` is where the text comes from. Messages never show what may be a password or
+/// a token.
+pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
+    const EXPECTED: &str = "expected http://HOST[:PORT] or https://HOST[:PORT]";
+    if let Some(address) = without_scheme(text) {
+        return Err(format!(
+            "{place}: {address} has no scheme: write http://{address} or https://{address}"
+        ));
+    }
+    let url = Url::parse(text).map_err(|error| format!("{place}: {error}: {EXPECTED}"))?;
+    let refused = |reason: &str| Err(format!("{place}: {reason}: {EXPECTED}"));
+    if !url.username().is_empty() || url.password().is_some() {
+        return refused(
+            "the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN",
+        );
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        // What was meant as user and password would stand behind the scheme.
+        let shown = if text.contains('@') { String::new() } else { format!(" `{url}`") };
+        return refused(&format!("the URL{shown} has another scheme than http or https"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return refused(
+            "the URL has a query or a fragment; a token goes into --token-file or PLANCHA_TOKEN",
+        );
+    }
+    // `http:///x` is read as `http://x`.
+    if text.split_once("://").is_none_or(|(_, rest)| rest.starts_with('/')) {
+        return refused("the URL has no host");
+    }
+    if url.path().starts_with("//") {
+        return refused("the URL has two schemes, or nothing between two slashes");
+    }
+    let mut segments = url.path_segments().into_iter().flatten();
+    if segments.any(|segment| matches!(segment, "api" | "healthz" | "readyz")) {
+        return refused(&format!(
+            "the URL ends with {}, but the runner appends the route itself",
+            url.path()
+        ));
+    }
+    Ok(url)
+}
+
+/// A text that is a host, a port and perhaps a path, and nothing that may be secret.
+fn without_scheme(text: &str) -> Option<&str> {
+    let host = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    let is_host = !name.is_empty() && name.chars().all(is_name);
+    let is_port = port.chars().all(|c| c.is_ascii_digit());
+    let is_plain = !text.contains(['@', '?', '#']) && !text.contains("//");
+    (is_plain && is_host && is_port).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_names_more_than_a_datastore_is_refused_without_its_secrets() {
+        for (text, reason) in [
+            ("http://user:hunter2@host", "a user or password"),
+            ("http://host?token=hunter2", "a query or a fragment"),
+            ("http://host/#hunter2", "a query or a fragment"),
+            ("http:///host", "no host"),
+            ("http:host", "no host"),
+            ("ftp://host", "`ftp://host/` has another scheme"),
+            ("http://host/api", "ends with /api,"),
+            ("http://host/plancha/api/plans/", "ends with /plancha/api/plans/,"),
+            ("http://http://host", "two schemes"),
+            ("http://", "empty host"),
+            ("http://host:99999", "invalid port"),
+        ] {
+            let refused = parse_url(text, "--datastore").unwrap_err();
+            assert!(refused.starts_with("--datastore: "), "{refused}");
+            assert!(refused.contains(reason), "{text}: {refused}");
+            assert!(refused.ends_with("expected http://HOST[:PORT] or https://HOST[:PORT]"));
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
+        for text in
+            ["http://host", "https://host:9700/", "http://[::1]:9700", "http://host/behind/a/proxy"]
+        {
+            parse_url(text, "--datastore").unwrap();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The place of a job's code, and the layer's name where nobody gives one.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::Name;
+
+use crate::basis::place::{self, PlanPlace};
+use crate::cli::Environment;
+use crate::order::job::JobError;
+use crate::source::checkout::{Source, WorkTree, work_tree};
+
+/// Where a job's code belongs.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) place: PlanPlace,
+    /// The parts of a default name: of the repository its last segment, and the path inside it.
+    repository: String,
+    path: String,
+}
+
+/// The place of the code: what git, the environment and the data directory say before anything runs.
+pub(super) async fn identify(
+    source: &Source,
+    path: &Path,
+    work_dir: Option<&Path>,
+    environment: &Environment,
+) -> Identity {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    match source {
+        Source::Directory(dir) => {
+            let dir = dir.join(path);
+            let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
+            let workspace = Some(workspace(environment, Some(&dir)));
+            let name = |dir: &Path| {
+                dir.file_name().map_or_else(|| "root".to_owned(), |n| text(n.as_ref()))
+            };
+            let tree = if dir.is_dir() { work_tree(&dir).await } else { None };
+            let Some(WorkTree { top, origin }) = tree else {
+                let place = PlanPlace { workspace, ..PlanPlace::default() };
+                return Identity { place, repository: name(&dir), path: String::new() };
+            };
+            let repository = origin.as_deref().and_then(place::repository);
+            let path = text(dir.strip_prefix(&top).unwrap_or(Path::new("")));
+            let last = repository.as_deref().map_or_else(|| name(&top), last_segment);
+            let place = PlanPlace { repository, path: Some(path.clone()), workspace };
+            Identity { place, repository: last, path }
+        }
+        Source::Git(git) => {
+            let dir = work_dir.map(|dir| dir.join(path));
+            let place = PlanPlace {
+                repository: place::repository(git.url()),
+                path: Some(text(path)),
+                workspace: Some(workspace(environment, dir.as_deref())),
+            };
+            Identity { place, repository: git.name().to_owned(), path: text(path) }
+        }
+        Source::Bundle(bundle) => {
+            let place = PlanPlace {
+                repository: None,
+                path: Some(text(path)),
+                workspace: Some(workspace(environment, None)),
+            };
+            Identity { place, repository: bundle.name.to_string(), path: text(path) }
+        }
+    }
+}
+
+impl Identity {
+    /// `<repository>.<path>[.<workspace>]`.
+    pub(super) fn default_name(&self) -> Result<Name, JobError> {
+        let workspace = self.place.workspace.as_deref();
+        let name = place::default_name(&self.repository, &self.path, workspace);
+        name.parse().map_err(|error| {
+            JobError::Usage(format!(
+                "the directory's name cannot be the layer's: {error}; --name gives one"
+            ))
+        })
+    }
+}
+
+fn last_segment(repository: &str) -> String {
+    repository.rsplit('/').next().unwrap_or(repository).to_owned()
+}
+
+/// The workspace of the module in `dir`; without a directory only the environment can name one.
+pub(super) fn workspace(environment: &Environment, dir: Option<&Path>) -> String {
+    let data_dir = environment.tf_data_dir.clone().unwrap_or_else(|| PathBuf::from(".terraform"));
+    let data_dir = match dir {
+        Some(dir) => Some(dir.join(data_dir)),
+        None => data_dir.is_absolute().then_some(data_dir),
+    };
+    place::workspace(environment.tf_workspace.as_deref(), data_dir.as_deref())
+}

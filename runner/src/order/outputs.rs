@@ -1,0 +1,100 @@
+//! The files that a run writes beside the code.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+
+use crate::basis::plan_file;
+use crate::cli::{Environment, RunArgs};
+use crate::order::job::{Action, Apply, JobError};
+use crate::order::layer::LayerFile;
+use crate::source::scratch::reason;
+
+/// What the run writes, and git must not take for the user's changes.
+pub(super) fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
+    let record = args.plan_file.as_deref().map(plan_file::record_path);
+    let files = [&args.layer, &args.result, &args.plan_file, &record, &environment.tf_data_dir];
+    let absolute = |path: &PathBuf| {
+        let path = std::path::absolute(path).ok()?;
+        // Git tells of places without links.
+        let parent = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
+        Some(parent?.join(path.file_name()?))
+    };
+    files.into_iter().flatten().filter_map(absolute).collect()
+}
+
+/// What cannot be written is better known before hours of work than after; and what cannot be read, too.
+pub(super) fn check_outputs(
+    args: &RunArgs,
+    action: &Action,
+    layer: Option<&LayerFile>,
+) -> Result<(), JobError> {
+    if let Some(layer) = layer {
+        layer.check_writable()?;
+    }
+    if let Some(path) = &args.result {
+        check_output("--result", path, true)?;
+    }
+    match (&args.plan_file, action) {
+        (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
+        (Some(path), _) => check_output("--plan-file", path, false),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether a file can be made or replaced at `path`. A device or a pipe can only be written into, if at all.
+fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobError> {
+    let refused = |reason: String| Err(JobError::Config(format!("{flag} {reason}")));
+    let shown = path.display();
+    let existing = std::fs::metadata(path).ok();
+    if existing.as_ref().is_some_and(std::fs::Metadata::is_dir) || path.ends_with("..") {
+        let example = path.join("FILE");
+        return refused(format!(
+            "{shown} is a directory: name a file in it, {}",
+            example.display()
+        ));
+    }
+    if existing.is_some_and(|existing| !existing.is_file()) {
+        if !may_be_device {
+            return refused(format!(
+                "{shown} is a device or a pipe: name a file, which can be replaced"
+            ));
+        }
+        return access(path, AccessFlags::W_OK)
+            .or_else(|error| refused(format!("{shown} cannot be written: {}", error.desc())));
+    }
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return refused(format!("{shown}: its directory does not exist: create it first"));
+    }
+    match tempfile::Builder::new().prefix(".plancha-").tempfile_in(parent) {
+        Ok(_) => Ok(()),
+        Err(error) => refused(format!(
+            "{shown}: no file can be made in {}: {}: name a file in a directory that you may write",
+            parent.display(),
+            reason(&error)
+        )),
+    }
+}
+
+fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
+    let refused = |reason: &str| {
+        Err(JobError::Config(format!(
+            "{flag} {} {reason}: name a file that `runner plan --plan-file` wrote",
+            path.display()
+        )))
+    };
+    if path.is_dir() {
+        return refused("is a directory");
+    }
+    // A pipe may be read once only.
+    match access(path, AccessFlags::R_OK) {
+        Ok(()) => Ok(()),
+        Err(Errno::ENOENT) => refused("does not exist"),
+        Err(error) => refused(&format!("cannot be read: {}", error.desc())),
+    }
+}

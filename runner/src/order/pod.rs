@@ -1,0 +1,203 @@
+//! An order of Burrito's: the environment of its pod, and three objects in the cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use datastore_api::client::Token;
+use datastore_api::{BundleKey, Client, Name, RunKey};
+use secrecy::ExposeSecret as _;
+
+use crate::basis::place::{self, PlanPlace};
+use crate::cli::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
+use crate::order::datastore::{FLAG, parse_url, settings};
+use crate::order::identity::workspace;
+use crate::order::job::{Action, Apply, Job, JobError, Named, Place, Refused, inside};
+use crate::order::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository};
+use crate::source::checkout::Source;
+use crate::tool::argv::PlanOptions;
+use crate::version::ToolName;
+
+/// Where upstream's pods find the datastore when nothing names it.
+const DATASTORE: &str = "burrito-datastore.burrito-system.svc.cluster.local";
+/// What the controllers mount: the token of audience `burrito`, and the datastore's own certificate.
+const TOKEN: &str = "/var/run/secrets/token/burrito";
+const CA: &str = "/etc/ssl/certs/burrito-datastore-ca.crt";
+/// Kubernetes kills 30 s after the SIGTERM; what is left goes to the uploads.
+const GRACE: Duration = Duration::from_secs(20);
+const BIN_DIR: &str = "/runner/bin";
+
+impl Job {
+    /// What the pod was started for.
+    pub(crate) async fn start(args: StartArgs, environment: &Environment) -> Result<Self, Refused> {
+        let pod = &environment.pod;
+        let missing = |variable: &str| JobError::Config(format!("{variable} is not set"));
+        let named = |value: &Option<String>, variable: &str| {
+            let text = value.as_deref().ok_or_else(|| missing(variable))?;
+            text.parse::<Name>().map_err(|error| JobError::Config(format!("{variable}: {error}")))
+        };
+        let layer = named(&pod.layer, "BURRITO_RUNNER_LAYER_NAME")?;
+        let namespace = named(&pod.namespace, "BURRITO_RUNNER_LAYER_NAMESPACE")?;
+        let run = named(&pod.run, "BURRITO_RUNNER_RUN")?;
+        let action = pod.action.as_deref().ok_or_else(|| missing("BURRITO_RUNNER_ACTION"))?;
+        if !matches!(action, "plan" | "apply") {
+            return Err(JobError::Config(format!(
+                "unrecognized runner action `{action}` in BURRITO_RUNNER_ACTION: plan or apply"
+            ))
+            .into());
+        }
+        let datastore = datastore(pod, &args.datastore, args.tools.ca_file.as_deref())?;
+        let cluster = Cluster::connect().await.map_err(JobError::from)?;
+        let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());
+        let order = order.await.map_err(JobError::from)?;
+        let place = Place {
+            datastore,
+            run: RunKey { namespace, layer, run },
+            attempt: order.attempt.lowest(),
+        };
+        // From here on it is known where the reason of a failure goes.
+        let repository = cluster.repository(&order.layer, &place.run.namespace).await;
+        let job = match repository {
+            Ok(repository) => {
+                let place = place.clone();
+                Self::of_order(args, environment, cluster, order, &repository, place, action)
+            }
+            Err(error) => Err(error.into()),
+        };
+        job.map_err(|error| Refused { error, place: Some(Box::new(place)) })
+    }
+
+    fn of_order(
+        args: StartArgs,
+        environment: &Environment,
+        cluster: Cluster,
+        order: Order,
+        repository: &Repository,
+        place: Place,
+        action: &str,
+    ) -> Result<Self, JobError> {
+        let Place { datastore, run, attempt: lowest_attempt } = place;
+        let attempt = match order.attempt {
+            OrderedAttempt::Recorded(attempt) => Some(attempt),
+            OrderedAttempt::AtLeast(_) => None,
+        };
+        let merged = Merged::new(&order.layer.spec, &repository.spec);
+        let tool = merged.tool.ok_or_else(|| {
+            JobError::Config(
+                "Please enable either Terraform or OpenTofu in the layer or its repository"
+                    .to_owned(),
+            )
+        })?;
+        let place = match tool {
+            ToolName::Terraform => "spec.terraform.version",
+            ToolName::Tofu | ToolName::Terragrunt => "spec.opentofu.version",
+        };
+        let action = match action {
+            "apply" if merged.apply_without_plan => {
+                // One that cannot be named is none: nothing of it is applied.
+                Action::Apply(Apply::Unplanned(artifact(&order).ok()))
+            }
+            "apply" => Action::Apply(Apply::Run(artifact(&order)?)),
+            _ => Action::Plan { detailed_exitcode: false },
+        };
+        let mut tools = args.tools;
+        tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
+        let path = order.layer.spec.path.as_deref().unwrap_or_default();
+        let path = inside(Path::new(path), "the layer's spec.path")?;
+        Ok(Self {
+            action,
+            attempt,
+            lowest_attempt,
+            source: Source::Bundle(bundle(&order, &run.namespace)?),
+            place: PlanPlace {
+                repository: repository.spec.url().and_then(place::repository),
+                path: Some(path.to_string_lossy().into_owned()),
+                workspace: Some(workspace(environment, None)),
+            },
+            named: Named::default(),
+            apply_command: None,
+            path,
+            work_dir: Some(args.repository_path.join("content")),
+            submodules: !args.no_submodules,
+            tool: Some(tool),
+            request: merged.version.map(|version| (version, place)),
+            terragrunt: merged.terragrunt.map(|version| (version, "spec.terragrunt.version")),
+            datastore: Some(datastore),
+            tools,
+            options: PlanOptions::default(),
+            again: false,
+            allow_mocks: args.allow_mocks,
+            plan_file: None,
+            grace: GRACE,
+            ours: Vec::new(),
+            burrito: true,
+            pod: true,
+            provider_mirror: environment.pod.hermitcrab.clone(),
+            layer: Some(Origin::Cluster {
+                cluster,
+                namespace: run.namespace.clone(),
+                name: run.layer.clone(),
+                layer: Box::new(order.layer),
+            }),
+            run,
+        })
+    }
+}
+
+/// The plan that the controller ordered to be applied; an empty attempt is the latest.
+fn artifact(order: &Order) -> Result<PlanName, JobError> {
+    let artifact = &order.run.spec.artifact;
+    let of_run = |error| JobError::Config(format!("the run's spec.artifact: {error}"));
+    let attempt = match artifact.attempt.as_str() {
+        "" => None,
+        attempt => Some(attempt.parse().map_err(of_run)?),
+    };
+    Ok(PlanName { run: artifact.run.parse().map_err(of_run)?, attempt })
+}
+
+fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {
+    let spec = &order.layer.spec;
+    let of_layer = |field: &'static str| {
+        move |error| JobError::Config(format!("the layer's {field}: {error}"))
+    };
+    // The cluster has answered for it, so the layer names one.
+    let repository = spec.repository.as_ref();
+    let name = repository.and_then(|repository| repository.name.as_deref()).unwrap_or_default();
+    let owner = repository.and_then(|repository| repository.namespace.as_deref());
+    let revision = &order.run.spec.layer.revision;
+    Ok(BundleKey {
+        namespace: owner
+            .unwrap_or(namespace.as_ref())
+            .parse()
+            .map_err(of_layer("spec.repository.namespace"))?,
+        name: name.parse().map_err(of_layer("spec.repository.name"))?,
+        git_ref: spec
+            .branch
+            .as_deref()
+            .unwrap_or_default()
+            .parse()
+            .map_err(of_layer("spec.branch"))?,
+        revision: revision
+            .parse()
+            .map_err(|error| JobError::Config(format!("the run's spec.layer.revision: {error}")))?,
+    })
+}
+
+fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<Client, JobError> {
+    let scheme = if pod.datastore_tls { "https" } else { "http" };
+    let host = pod.datastore.as_deref().unwrap_or(DATASTORE);
+    let url = match &args.datastore {
+        Some(url) => url.expose_secret().to_owned(),
+        None => format!("{scheme}://{host}"),
+    };
+    let place = match &args.datastore {
+        Some(_) => FLAG,
+        None => "BURRITO_DATASTORE_HOSTNAME",
+    };
+    let url = parse_url(&url, place).map_err(JobError::Config)?;
+    let mut settings = settings(url, args);
+    settings.token = Token::File(args.token_file.clone().unwrap_or_else(|| TOKEN.into()));
+    settings.ca_files.extend(ca_file.map(Path::to_owned));
+    // Whatever SSL_CERT_FILE says, the datastore's own certificate is trusted where it is mounted.
+    settings.ca_files.extend(Path::new(CA).exists().then(|| PathBuf::from(CA)));
+    Client::new(settings).map_err(|error| JobError::Config(error.to_string()))
+}

@@ -1,0 +1,117 @@
+use std::time::{Duration, Instant};
+
+use support::{MirrorFault, ReleaseMirror};
+
+use crate::release::download::http::*;
+
+const PATH: &str = "/file";
+
+/// A mirror with one file, and a client that has no patience.
+fn impatient(fault: MirrorFault) -> (ReleaseMirror, Http, String) {
+    let mirror = ReleaseMirror::start();
+    mirror.put(PATH, vec![b'x'; 300 << 10]);
+    mirror.fault(PATH, fault);
+    let limits = Limits {
+        connect: Duration::from_millis(200),
+        silence: Duration::from_millis(200),
+        small: Duration::from_millis(500),
+        archive: Duration::from_millis(500),
+    };
+    let http = Http { limits, ..Http::new(None, Vec::new(), None) };
+    let url = format!("{}{PATH}", mirror.address());
+    (mirror, http, url)
+}
+
+#[tokio::test]
+async fn silence_ends_after_a_while_and_is_asked_again() {
+    let (mirror, http, url) = impatient(MirrorFault::Silent);
+    let started = Instant::now();
+    let error = http.get(&url, 1 << 20).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("/file has fallen silent (timeout)"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(mirror.requests(PATH), 4);
+}
+
+#[tokio::test]
+async fn what_comes_too_slowly_to_ever_end_is_given_up() {
+    let (mirror, http, url) = impatient(MirrorFault::Slow(Duration::from_millis(150)));
+    let file = tempfile::tempfile().unwrap();
+    let error = http.download(&url, 1 << 20, &file).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TooSlow { .. }), "{error}");
+    assert!(error.is_outage() && !error.is_unreachable());
+    assert_eq!(mirror.requests(PATH), 1, "it would not be faster the next time");
+}
+
+#[tokio::test]
+async fn an_endless_answer_ends_at_its_limit() {
+    let (_mirror, http, url) = impatient(MirrorFault::Endless);
+    let error = http.get(&url, 1 << 20).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TooLarge { .. }), "{error}");
+    let file = tempfile::tempfile().unwrap();
+    let error = http.download(&url, 1 << 20, &file).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TooLarge { .. }), "{error}");
+    assert!(file.metadata().unwrap().len() <= 1 << 20);
+}
+
+#[tokio::test]
+async fn a_server_may_say_when_to_come_again() {
+    const LATER: [(&str, &str); 1] = [("retry-after", "1")];
+    let (mirror, http, url) = impatient(MirrorFault::Answer(503, &LATER));
+    let started = Instant::now();
+    let error = http.get(&url, 1 << 20).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Busy { status: 503, .. }), "{error}");
+    assert!(started.elapsed() > Duration::from_secs(3), "{:?}", started.elapsed());
+    assert_eq!(mirror.requests(PATH), 4);
+}
+
+#[tokio::test]
+async fn nobody_who_listens_is_no_connection() {
+    let http = Http::new(None, Vec::new(), None);
+    let error = http.get("http://127.0.0.1:1/x", 1).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_is_read_from_the_disk() {
+    let http = Http::new(None, Vec::new(), None);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a b"), "content").unwrap();
+    let url = |name: &str| Url::from_file_path(dir.path().join(name)).unwrap().to_string();
+    assert_eq!(http.get(&url("a b"), 7).await.unwrap(), b"content");
+    let error = http.get(&url("a b"), 6).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::TooLarge { .. }), "{error}");
+    for missing in [url("c"), url("a b/c")] {
+        let error = http.get(&missing, 7).await.unwrap_err();
+        assert!(matches!(error, ReleaseError::NotFound(_)), "{error}");
+    }
+    let mut file = tempfile::tempfile().unwrap();
+    assert_eq!(http.download(&url("a b"), 7, &file).await.unwrap(), Sha256::of(b"content"));
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "content");
+    let error = http.get("file://host/x", 7).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Scheme(_)), "{error}");
+}
+
+#[test]
+fn what_may_be_a_secret_in_a_url_is_not_shown() {
+    for (url, told) in [
+        ("https://me:hunter2@host/x", "https://***@host/x"),
+        ("https://hunter2@host/x", "https://***@host/x"),
+        ("https://hunter2:x-oauth-basic@host/x", "https://***@host/x"),
+        ("https://:hunter2@host/x", "https://***@host/x"),
+        ("https://host/x.zip?sig=hunter2", "https://host/x.zip"),
+        ("https://me:hunter2@host:nonsense/x?sig=hunter2", "host:nonsense/x"),
+        ("https://host/x", "https://host/x"),
+        ("file:///srv/mirror", "file:///srv/mirror"),
+    ] {
+        assert_eq!(shown(url), told);
+    }
+    assert_eq!(
+        last_page("<https://a?page=2>; rel=\"next\", <https://a?page=9>; rel=\"last\"").unwrap(),
+        "https://a?page=9"
+    );
+    assert_eq!(last_page("<https://a?page=2>; rel=\"next\""), None);
+}

@@ -1,0 +1,117 @@
+//! What a failed request means: who did not answer, and how.
+
+use std::error::Error as _;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::Response;
+use reqwest::header::RETRY_AFTER;
+
+use crate::release::download::http::{RETRIES, shown};
+use crate::release::error::ReleaseError;
+
+/// No answer, or one that broke off.
+pub(in crate::release) fn failed(url: &str, error: reqwest::Error) -> ReleaseError {
+    let proxy = proxy(url);
+    let url = shown(url);
+    // It would show the URL again, and perhaps a password in it.
+    let source = error.without_url();
+    if source.is_redirect() {
+        ReleaseError::Redirect { url, source }
+    } else if source.is_connect() && is_no_connection(&source) {
+        let by = proxy.map_or_else(String::new, |proxy| format!(" by the proxy {proxy}"));
+        ReleaseError::Unreachable { url, by, source }
+    } else if source.is_timeout() {
+        ReleaseError::Timeout { url, source }
+    } else if let Some(proxy) = proxy.filter(|_| says(&source, "tunnel error")) {
+        if says(&source, "authorization required") {
+            return ReleaseError::ProxyRefused { url, proxy };
+        }
+        ReleaseError::Proxy { url, proxy, source }
+    } else if url.starts_with("https:") && is_misunderstanding(&source) {
+        ReleaseError::Tls { url, source }
+    } else {
+        ReleaseError::Transfer { url, source }
+    }
+}
+
+/// An answer that is not what was asked for.
+pub(in crate::release) fn refused(url: &str, response: &Response) -> ReleaseError {
+    let status = response.status().as_u16();
+    let proxy = proxy(url);
+    let url = shown(url);
+    let number =
+        |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+    let after = number(RETRY_AFTER.as_str()).map(Duration::from_secs);
+    match status {
+        404 | 410 => ReleaseError::NotFound(url),
+        403 | 429 if number("x-ratelimit-remaining") == Some(0) => {
+            let reset = number("x-ratelimit-reset").and_then(|reset| i64::try_from(reset).ok());
+            let until = reset.and_then(|reset| jiff::Timestamp::from_second(reset).ok());
+            let until = until.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
+            ReleaseError::RateLimit { url, until }
+        }
+        407 => ReleaseError::ProxyRefused { url, proxy: proxy.unwrap_or_default() },
+        408 | 429 | 500..=599 => ReleaseError::Busy { url, status, tries: RETRIES + 1, after },
+        status => ReleaseError::Refused { url, status },
+    }
+}
+
+/// The proxy that the environment names for this address, without its password.
+fn proxy(url: &str) -> Option<String> {
+    let proxy = Matcher::from_env().intercept(&url.parse().ok()?)?;
+    Some(shown(&proxy.uri().to_string()))
+}
+
+fn says(error: &reqwest::Error, word: &str) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.to_string().contains(word) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn io_kind(error: &reqwest::Error) -> Option<ErrorKind> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Whether not even the other side's name or port could be had. A server or proxy that answers in a
+/// way that is not understood does not count.
+fn is_no_connection(error: &reqwest::Error) -> bool {
+    let unreachable = |kind| {
+        matches!(
+            kind,
+            ErrorKind::ConnectionRefused
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkDown
+                | ErrorKind::AddrNotAvailable
+                | ErrorKind::TimedOut
+        )
+    };
+    error.is_dns() || error.is_timeout() || io_kind(error).is_some_and(unreachable)
+}
+
+/// Whether the other side does not speak TLS at all: `http` on the port that was asked for `https`.
+pub(in crate::release) fn is_plain(error: &reqwest::Error) -> bool {
+    says(error, "InvalidContentType")
+}
+
+/// Whether both sides never came to an understanding: no TLS at all, for one. The same will happen
+/// again.
+pub(in crate::release) fn is_misunderstanding(error: &reqwest::Error) -> bool {
+    let broken =
+        [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::UnexpectedEof];
+    error.is_connect() && !io_kind(error).is_some_and(|kind| broken.contains(&kind))
+}

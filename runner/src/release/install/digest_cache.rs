@@ -1,0 +1,164 @@
+//! What is known of binaries from before: their version and digest, as long as the file is the same.
+//!
+//! One small file in the user's cache. It saves a run the hashing of 90 MB and a start of the tool,
+//! and it notices when an installed binary is no longer what was installed. That it is missing,
+//! broken or unwritable costs time, never an error.
+
+use std::collections::BTreeMap;
+use std::fs::TryLockError;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
+use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use serde::{Deserialize, Serialize};
+
+use crate::version::Version;
+
+/// A file of this size knows thousands of binaries.
+const MAX_FILE: u64 = 4 << 20;
+
+/// The file, or that there is none.
+#[derive(Clone, Debug)]
+pub(in crate::release) struct Memory {
+    dir: Option<PathBuf>,
+}
+
+/// What is known of one binary.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::release) struct Known {
+    #[serde(flatten)]
+    stamp: Stamp,
+    pub(in crate::release) version: Version,
+    pub(in crate::release) sha256: Sha256,
+}
+
+/// What changes when a file does. The change time cannot be set back, as the modification time can.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::release) struct Stamp {
+    size: u64,
+    inode: u64,
+    modified: String,
+    changed: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Contents {
+    #[serde(default)]
+    binaries: BTreeMap<String, Known>,
+}
+
+impl Stamp {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            size: metadata.len(),
+            inode: metadata.ino(),
+            modified: format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
+            changed: format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+/// What is remembered of a binary.
+pub(in crate::release) enum Recollection {
+    /// The file is the same as then.
+    Same(Known),
+    /// The file was touched since then.
+    Touched(Known),
+    /// Nothing.
+    Unknown,
+}
+
+impl Memory {
+    /// `dir` is Plancha's directory in the user's cache.
+    pub(in crate::release) fn new(dir: Option<PathBuf>) -> Self {
+        Self { dir }
+    }
+
+    fn contents(&self) -> Contents {
+        let read = || {
+            let mut text = Vec::new();
+            let file = fs::File::open(self.dir.as_ref()?.join("binaries.json")).ok()?;
+            file.take(MAX_FILE).read_to_end(&mut text).ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        read().unwrap_or_default()
+    }
+
+    pub(in crate::release) fn recall(&self, path: &Path) -> std::io::Result<Recollection> {
+        let stamp = Stamp::of(path)?;
+        let known = path.to_str().and_then(|path| self.contents().binaries.remove(path));
+        Ok(match known {
+            Some(known) if known.stamp == stamp => Recollection::Same(known),
+            Some(known) => Recollection::Touched(known),
+            None => Recollection::Unknown,
+        })
+    }
+
+    /// Remembers a binary as it lies there now, and forgets those that are gone.
+    pub(in crate::release) fn remember(&self, path: &Path, version: &Version, sha256: Sha256) {
+        let Some(dir) = &self.dir else { return };
+        let write = || {
+            private_dir(dir)?;
+            let lock = private_file().open(dir.join("binaries.lock"))?;
+            lock_soon(lock.file())?;
+            let mut contents = self.contents();
+            contents.binaries.retain(|path, _| Path::new(path).exists());
+            let known = Known { stamp: Stamp::of(path)?, version: version.clone(), sha256 };
+            contents.binaries.extend(path.to_str().map(|path| (path.to_owned(), known)));
+            replace(&dir.join("binaries.json"), &serde_json::to_vec_pretty(&contents)?)
+        };
+        if let Err(error) = write() {
+            tracing::debug!("not remembering {}: {error}", path.display());
+        }
+    }
+}
+
+/// Locks a file that others hold for a moment only. Not longer: a runner that waits here hears no signal.
+fn lock_soon(file: &std::fs::File) -> std::io::Result<()> {
+    for _ in 0..100 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(std::io::ErrorKind::ResourceBusy.into())
+}
+
+/// The digest of a file. Blocks.
+pub(in crate::release) fn digest(path: &Path) -> std::io::Result<Sha256> {
+    let mut file = fs::File::open(path)?;
+    let (mut hasher, mut piece) = (Hasher::default(), vec![0; 1 << 18]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.update(&piece[..count]),
+        }
+    }
+}
+
+/// Makes a directory that is the user's alone, and its parents.
+pub(in crate::release) fn private_dir(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+fn private_file() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options
+}
+
+/// Replaces a small file at once, or not at all. Its directory is there.
+pub(in crate::release) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".").tempfile_in(dir)?;
+    file.write_all(contents)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! Installing a version: download, digest, signature, unpack, rename.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datastore_api::Sha256;
+
+use crate::release::download::http::shown;
+use crate::release::error::ReleaseError;
+use crate::release::install::digest_cache::{self, Recollection};
+use crate::release::install::store::{Lock, Store};
+use crate::release::install::unpack::{UnpackError, copy, unpack};
+use crate::release::verify::keys::Signed;
+use crate::release::versions::site::{Archive, Files, Form};
+use crate::release::{Choice, Installed, Releases, Source, no_such_version, offline};
+use crate::version::{Request, ToolName, Version};
+
+const MAX_SUMS: u64 = 4 << 20;
+const MAX_ARCHIVE: u64 = 1 << 30;
+
+impl Releases {
+    /// Brings the chosen version to hand. Where no connection can be had, a program on `PATH` that
+    /// will do as well is taken.
+    pub(crate) async fn install(&self, choice: &Choice) -> Result<Installed, ReleaseError> {
+        if let Source::Path(path, _) = &choice.source {
+            return self.program(choice, path.clone()).await;
+        }
+        let store = self.store(choice.wanted.tool);
+        if store.has(&choice.version) {
+            return self.installed_before(choice, &store).await;
+        }
+        let outcome = if self.is_offline(choice.wanted.tool)? {
+            Err(offline(&choice.wanted))
+        } else {
+            let stands_in = !self.args.refresh && self.has_on_path(&choice.wanted).await?;
+            self.http.hurry(stands_in);
+            let outcome = Box::pin(self.install_now(choice, &store)).await;
+            self.http.hurry(false);
+            let what = format!("{} {}", choice.wanted.tool, choice.version);
+            outcome.map_err(|error| error.writing(&what, store.dir()))
+        };
+        match outcome {
+            Err(error) if error.is_unreachable() => {
+                let choice = self.path_or(&choice.wanted, error).await?;
+                match &choice.source {
+                    Source::Path(path, _) => self.program(&choice, path.clone()).await,
+                    _ => Err(offline(&choice.wanted)),
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Computes the digest of an installed binary of which nothing is remembered, so that
+    /// [`Self::install`] has it at hand. Whatever is wrong with the binary is left to that.
+    pub(crate) async fn hash_ahead(&self, tool: ToolName, version: &str) {
+        let Ok(Request::Exact(version)) = version.trim().parse::<Request>() else { return };
+        let store = self.store(tool);
+        let path = store.binary(&version);
+        if let Ok(Recollection::Unknown) = self.memory.recall(&path)
+            && let Ok(recorded) = store.recorded(&version)
+            && let Ok(sha256) = digest(path.clone()).await
+            && recorded.is_none_or(|recorded| recorded == sha256)
+        {
+            self.memory.remember(&path, &version, sha256);
+        }
+    }
+
+    /// An installed binary: it must still be what was installed, by the digest beside it, and by what
+    /// this user remembers of it. One without a record is accepted, and recorded where that may be
+    /// written.
+    async fn installed_before(
+        &self,
+        choice: &Choice,
+        store: &Store,
+    ) -> Result<Installed, ReleaseError> {
+        let protection = store.protect(&choice.version).map(Arc::new);
+        let path = store.binary(&choice.version);
+        let recorded = store.recorded(&choice.version)?;
+        let known = self.memory.recall(&path)?;
+        let (sha256, remembered) = match &known {
+            Recollection::Same(known) => (known.sha256, None),
+            Recollection::Touched(known) => (digest(path.clone()).await?, Some(known.sha256)),
+            Recollection::Unknown => (digest(path.clone()).await?, None),
+        };
+        let mut expected = [recorded, remembered].into_iter().flatten();
+        if let Some(recorded) = expected.find(|expected| *expected != sha256) {
+            return Err(ReleaseError::Changed { path, recorded, actual: sha256 });
+        }
+        if !matches!(known, Recollection::Same(_)) {
+            self.memory.remember(&path, &choice.version, sha256);
+        }
+        if recorded.is_none()
+            && let Err(error) = store.record(&choice.version, sha256)
+        {
+            tracing::debug!("the digest of {} is not recorded: {error}", path.display());
+        }
+        store.used(&choice.version);
+        let source = match &choice.source {
+            source @ Source::Installed(..) => source.to_string(),
+            // It was installed meanwhile.
+            _ => Source::Installed(store.dir().to_owned(), None).to_string(),
+        };
+        Ok(Installed { protection, ..Installed::new(choice, path, sha256, source) })
+    }
+
+    async fn install_now(&self, choice: &Choice, store: &Store) -> Result<Installed, ReleaseError> {
+        let Choice { wanted, version, .. } = choice;
+        if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
+            digest_cache::private_dir(cache)?;
+        }
+        let lock = store.lock(version).await?;
+        if store.has(version) {
+            return self.installed_before(choice, store).await;
+        }
+        let files = self.site(wanted.tool)?.files(version);
+        let archive = store.archive()?;
+        let Fetched { archive: Archive { url, form, .. }, .. } =
+            self.fetch(choice, &files, &archive).await?;
+        let url = shown(&url);
+        let (path, sha256) =
+            unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone()).await?;
+        self.memory.remember(&path, version, sha256);
+        store.used(version);
+        let protection = store.protect(version).map(Arc::new);
+        Ok(Installed { protection, ..Installed::new(choice, path, sha256, url) })
+    }
+
+    /// Downloads what holds the binary into `file`, and sees that it is what the maker has signed.
+    pub(in crate::release) async fn fetch(
+        &self,
+        choice: &Choice,
+        files: &Files,
+        file: &File,
+    ) -> Result<Fetched, ReleaseError> {
+        let Choice { wanted, version, .. } = choice;
+        if let Some(mode @ ("sha" | "none")) = self.tenv.validation.as_deref().map(str::trim) {
+            tracing::warn!("TENV_VALIDATION={mode} is passed over: everything is always verified");
+        }
+        if !self.site(wanted.tool)?.has_sums(version) {
+            return Err(ReleaseError::NoSums { tool: wanted.tool, version: version.clone() });
+        }
+        let downloads = async {
+            tokio::try_join!(self.archive(files, file), self.sums(wanted.tool, version, files),)
+        };
+        let (found, (sums, signed)) = match downloads.await {
+            Err(ReleaseError::NotFound(url)) => return Err(self.explain(choice, url).await),
+            other => other?,
+        };
+        let Some((archive, actual)) = found else {
+            return Err(self.missing(choice, files, &sums)?);
+        };
+        let expected = digest_in(&sums, &archive.name).ok_or_else(|| ReleaseError::NoDigest {
+            url: shown(&files.sums_url),
+            file: archive.name.clone(),
+        })?;
+        if actual != expected {
+            return Err(ReleaseError::WrongDigest { url: shown(&archive.url), expected, actual });
+        }
+        Ok(Fetched { archive, sums, signed })
+    }
+
+    /// The first of the archives that exists, and its digest.
+    async fn archive(
+        &self,
+        files: &Files,
+        file: &File,
+    ) -> Result<Option<(Archive, Sha256)>, ReleaseError> {
+        for archive in &files.archives {
+            tracing::info!("downloading {}", shown(&archive.url));
+            match self.http.download(&archive.url, MAX_ARCHIVE, file).await {
+                Ok(digest) => return Ok(Some((archive.clone(), digest))),
+                Err(ReleaseError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The sums of a version, signed as they have to be, and the signature if there is one.
+    async fn sums(
+        &self,
+        tool: ToolName,
+        version: &Version,
+        files: &Files,
+    ) -> Result<(Vec<u8>, Option<Signed>), ReleaseError> {
+        let (sums, signature) = tokio::join!(
+            self.http.get(&files.sums_url, MAX_SUMS),
+            self.http.get(&files.signature_urls[0], MAX_SUMS),
+        );
+        let sums = sums?;
+        let signature = self.check(tool, version, files, &sums, signature).await?;
+        Ok((sums, signature))
+    }
+
+    /// Why there is no archive, as the sums tell, which are there.
+    fn missing(
+        &self,
+        choice: &Choice,
+        files: &Files,
+        sums: &[u8],
+    ) -> Result<ReleaseError, ReleaseError> {
+        let (tool, version) = (choice.wanted.tool, choice.version.clone());
+        let named = files.archives.iter().find(|archive| digest_in(sums, &archive.name).is_some());
+        if let Some(archive) = named {
+            return Ok(ReleaseError::NoSuchFile { tool, version, url: shown(&archive.url) });
+        }
+        let built = platforms(sums, tool, &version);
+        if built.is_empty() {
+            let file = files.archives.first().map(|archive| archive.name.clone());
+            let (url, file) = (shown(&files.sums_url), file.unwrap_or_default());
+            return Ok(ReleaseError::NoDigest { url, file });
+        }
+        let (platform, version) = (self.site(tool)?.platform, version.to_string());
+        let sums_url = shown(&files.sums_url);
+        Ok(ReleaseError::NoBuild { tool, version, platform, built, sums_url })
+    }
+
+    /// A file that is not there: the version is not, or only this file of it.
+    async fn explain(&self, choice: &Choice, url: String) -> ReleaseError {
+        let Choice { wanted, version, .. } = choice;
+        match self.list(wanted.tool, true).await {
+            Ok(list) if list.old.is_none() && list.versions.contains(version) => {
+                ReleaseError::NoSuchFile { tool: wanted.tool, version: version.clone(), url }
+            }
+            Ok(list) if list.old.is_none() => no_such_version(wanted, &list),
+            _ => ReleaseError::NotFound(url),
+        }
+    }
+}
+
+/// A release whose archive lies in a file, and was checked.
+pub(in crate::release) struct Fetched {
+    pub(in crate::release) archive: Archive,
+    pub(in crate::release) sums: Vec<u8>,
+    pub(in crate::release) signed: Option<Signed>,
+}
+
+impl Installed {
+    pub(in crate::release) fn new(
+        choice: &Choice,
+        path: PathBuf,
+        sha256: Sha256,
+        source: String,
+    ) -> Self {
+        let (tool, version) = (choice.wanted.tool, choice.version.clone());
+        Self { tool, version, path, sha256, source, protection: None }
+    }
+}
+
+/// The digest that the sums have for a file: in the line of exactly that name.
+fn digest_in(sums: &[u8], file: &str) -> Option<Sha256> {
+    let mut lines = str::from_utf8(sums).ok()?.lines();
+    lines.find_map(|line| entry(line).filter(|(_, name)| *name == file)?.0.parse().ok())
+}
+
+/// A line of sums: the digest and the name, which `sha256sum --binary` marks with an asterisk.
+fn entry(line: &str) -> Option<(&str, &str)> {
+    let (digest, name) = line.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*'])?;
+    Some((digest, name.trim_end()))
+}
+
+/// The platforms whose files the sums name: `darwin_amd64, linux_amd64`.
+fn platforms(sums: &[u8], tool: ToolName, version: &Version) -> String {
+    let prefix = match tool {
+        ToolName::Terraform | ToolName::Tofu => format!("{tool}_{version}_"),
+        ToolName::Terragrunt => format!("{tool}_"),
+    };
+    let names = str::from_utf8(sums).unwrap_or_default().lines();
+    let platform = |line: &str| {
+        let name = entry(line)?.1.strip_prefix(&prefix)?.to_owned();
+        let name = name.strip_suffix(".zip").unwrap_or(&name).to_owned();
+        let is_platform = name.split('_').count() == 2 && !name.contains('.');
+        is_platform.then_some(name)
+    };
+    let platforms: std::collections::BTreeSet<_> = names.filter_map(platform).collect();
+    platforms.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// The binary under its name, and its digest. The archive was checked. The lock goes along: this goes
+/// on even when nobody waits for it any more.
+async fn unpacked(
+    lock: Lock,
+    store: Store,
+    archive: File,
+    tool: ToolName,
+    version: &Version,
+    form: Form,
+    url: String,
+) -> Result<(PathBuf, Sha256), ReleaseError> {
+    let version = version.clone();
+    blocking(move || {
+        let _lock = lock;
+        let mut binary = store.unfinished(&version)?;
+        let program = tool.program();
+        let unpacked = match form {
+            Form::Zip(entry) => unpack(&archive, &entry, binary.as_file_mut()),
+            Form::Bare => copy(&archive, binary.as_file_mut()),
+        };
+        let sha256 = match unpacked {
+            Ok(sha256) => sha256,
+            Err(UnpackError::Write(error)) => return Err(error.into()),
+            Err(UnpackError::Refused(reason)) => {
+                return Err(ReleaseError::Archive { url, program, reason });
+            }
+        };
+        Ok((store.finish(&version, binary, sha256)?, sha256))
+    })
+    .await
+}
+
+pub(in crate::release) async fn digest(path: PathBuf) -> Result<Sha256, ReleaseError> {
+    blocking(move || Ok(digest_cache::digest(&path)?)).await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReleaseError> + Send + 'static,
+) -> Result<T, ReleaseError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(std::io::Error::other(error).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_the_very_name() {
+        let name = "tofu_1.6.0_linux_amd64.zip";
+        let [a, b] = [Sha256::of(b"a"), Sha256::of(b"b")];
+        let sums = format!("{a}  x_tofu_1.6.0_linux_amd64.zip\n{b}  tofu_1.6.0_linux_amd64.zip\n");
+        assert_eq!(digest_in(sums.as_bytes(), name), Some(b));
+        let binary = format!("{a} *{name}.sbom\n{b} *{name}\r\n");
+        assert_eq!(digest_in(binary.as_bytes(), name), Some(b));
+        for sums in ["", "x  tofu_1.6.0_linux_amd64.zip", "tofu_1.6.0_linux_amd64.zip", "\u{ff}"] {
+            assert_eq!(digest_in(sums.as_bytes(), name), None);
+        }
+        assert_eq!(digest_in(format!("{a}  {name}.sbom").as_bytes(), name), None);
+    }
+
+    #[test]
+    fn the_sums_tell_what_a_version_is_built_for() {
+        let version: Version = "0.11.15".parse().unwrap();
+        let sums =
+            b"00  terraform_0.11.15_linux_amd64.zip\n00  terraform_0.11.15_darwin_amd64.zip\n\
+            00  terraform_0.11.15_linux_amd64.zip.sbom\n00  other_linux_amd64.zip\n";
+        let built = platforms(sums, ToolName::Terraform, &version);
+        assert_eq!(built, "darwin_amd64, linux_amd64");
+        let sums =
+            b"00 *terragrunt_linux_386\n00  terragrunt_linux_386.zip\n00  terragrunt_x.txt\n";
+        assert_eq!(platforms(sums, ToolName::Terragrunt, &version), "linux_386");
+    }
+}

@@ -1,0 +1,134 @@
+//! A program on `PATH`: the last resort, where no connection can be had.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::process::{self, Program};
+use crate::release::error::ReleaseError;
+use crate::release::install::digest_cache::Recollection;
+use crate::release::install::installer::digest;
+use crate::release::install::store::is_program;
+use crate::release::{Choice, Installed, Releases, Source};
+use crate::version::{Reason, ToolName, Version, Wanted};
+
+/// What `version -json` says; `OpenTofu` uses the same name.
+#[derive(serde::Deserialize)]
+struct Answer {
+    terraform_version: Version,
+}
+
+impl Releases {
+    /// Whether a program on `PATH` will do.
+    pub(in crate::release) async fn has_on_path(
+        &self,
+        wanted: &Wanted,
+    ) -> Result<bool, ReleaseError> {
+        let Some(path) = find(&self.path, wanted.tool) else { return Ok(false) };
+        let version = self.version_of(&path, wanted).await?;
+        Ok(version.is_some_and(|version| wanted.request.allows(&version)))
+    }
+
+    /// A program on `PATH` that will do, else the error that made us look for one.
+    pub(in crate::release) async fn path_or(
+        &self,
+        wanted: &Wanted,
+        error: ReleaseError,
+    ) -> Result<Choice, ReleaseError> {
+        let Some(path) = find(&self.path, wanted.tool) else { return Err(error) };
+        let Some(version) = self.version_of(&path, wanted).await? else {
+            tracing::warn!("{} does not tell its version", path.display());
+            return Err(error);
+        };
+        if !wanted.request.allows(&version) {
+            let (path, request) = (path.display(), &wanted.request);
+            tracing::info!("{path} is {version}, which does not match `{request}`");
+            return Err(error);
+        }
+        let reason = match &error {
+            ReleaseError::Offline { .. } => "the network is not to be touched".to_owned(),
+            error => error.to_string(),
+        };
+        let found = Reason::new(path.display(), format!("is {version}"));
+        Ok(Choice::new(wanted, version, Source::Path(path, reason), Some(found)))
+    }
+
+    /// The version that a program is, in the directory that asks. What only hands on to a program that
+    /// it chooses itself is asked every time.
+    async fn version_of(
+        &self,
+        path: &Path,
+        wanted: &Wanted,
+    ) -> Result<Option<Version>, ReleaseError> {
+        if hands_on(path, wanted.tool) {
+            let dir = fs::canonicalize(&wanted.dir).unwrap_or_else(|_| PathBuf::from("/"));
+            return Ok(probe(path, wanted.tool, dir).await);
+        }
+        if let Recollection::Same(known) = self.memory.recall(path)? {
+            return Ok(Some(known.version));
+        }
+        let version = probe(path, wanted.tool, PathBuf::from("/")).await;
+        if let Some(version) = &version {
+            self.memory.remember(path, version, digest(path.to_owned()).await?);
+        }
+        Ok(version)
+    }
+
+    /// The program that was chosen, with its digest as of now.
+    pub(in crate::release) async fn program(
+        &self,
+        choice: &Choice,
+        path: PathBuf,
+    ) -> Result<Installed, ReleaseError> {
+        let sha256 = match self.memory.recall(&path)? {
+            Recollection::Same(known) => known.sha256,
+            _ => digest(path.clone()).await?,
+        };
+        Ok(Installed::new(choice, path, sha256, choice.source.to_string()))
+    }
+}
+
+/// The first program of that name in the absolute directories of `PATH`.
+fn find(path: &OsStr, tool: ToolName) -> Option<PathBuf> {
+    let directories = std::env::split_paths(path).filter(|directory| directory.is_absolute());
+    directories.map(|directory| directory.join(tool.program())).find(|path| is_program(path))
+}
+
+/// Whether a program may be one of tenv, tfenv, asdf and their like, whose answer depends on the
+/// directory where it is asked: a script, a link to a program of another name, or a neighbour of tenv.
+fn hands_on(path: &Path, tool: ToolName) -> bool {
+    let mut magic = [0; 2];
+    let is_script = fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .map_or(true, |()| magic == *b"#!");
+    let Ok(real) = fs::canonicalize(path) else { return true };
+    let other_name = !real
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(tool.program().as_bytes()));
+    let beside_tenv = [path, &real].iter().any(|path| path.with_file_name("tenv").exists());
+    is_script || other_name || beside_tenv
+}
+
+/// The version that a program says it is, when started in `dir`.
+async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
+    let args: &[&str] = match tool {
+        ToolName::Terraform | ToolName::Tofu => &["version", "-json"],
+        ToolName::Terragrunt => &["--version"],
+    };
+    let program = Program {
+        path: path.to_owned(),
+        args: args.iter().map(Into::into).collect(),
+        dir,
+        env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
+        without: &[],
+    };
+    let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
+    if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {
+        return Some(answer.terraform_version);
+    }
+    // Terraform before 0.13 has no JSON: `Terraform v0.12.31`. Nor has `terragrunt version v0.98.0`.
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next()?.split_whitespace().find_map(|word| word.parse().ok())
+}

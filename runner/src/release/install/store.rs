@@ -1,0 +1,339 @@
+//! Where tools are installed: `<bin-dir>/Terraform/<version>/terraform`, as tenv has it.
+//!
+//! A version is installed when its binary is there. It gets there by a rename of a file that is whole
+//! and on the disk, under a lock of the kernel that goes away with its holder; whatever a killed
+//! installer leaves lies beside the versions, counts for nothing, and is swept by the next one.
+//! Beside the binary are its digest (`sha256`) and the day of its last use (`last-use.txt`). A run
+//! holds the same lock shared, so that no version is removed while it is used.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use datastore_api::Sha256;
+use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use tempfile::NamedTempFile;
+
+use crate::version::{ToolName, Version};
+
+/// How often a lock that another installer holds is tried again.
+const LOCK_POLL: Duration = Duration::from_millis(25);
+/// An installer that holds it longer than its own limits allow has stopped, not died.
+const LOCK_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// The installed versions of one tool.
+#[derive(Clone, Debug)]
+pub(in crate::release) struct Store {
+    tool: ToolName,
+    dir: PathBuf,
+}
+
+/// The right to install or remove one version, or its protection from being removed, until dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "held for its drop")] File);
+
+/// What is recorded beside a binary: its SHA-256 digest, as `sha256sum` prints it.
+const RECORD: &str = "sha256";
+/// The day of the last use, as tenv writes it.
+const LAST_USE: &str = "last-use.txt";
+/// A record or a day is one short line.
+const MAX_RECORD: u64 = 4096;
+
+impl Store {
+    pub(in crate::release) fn new(bin_dir: &Path, tool: ToolName) -> Self {
+        Self { tool, dir: bin_dir.join(tool.directory()) }
+    }
+
+    /// The directory that holds a directory for each version.
+    pub(in crate::release) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the binary of a version is, or would be.
+    pub(in crate::release) fn binary(&self, version: &Version) -> PathBuf {
+        self.dir.join(version.to_string()).join(self.tool.program())
+    }
+
+    /// Whether that version is installed.
+    pub(in crate::release) fn has(&self, version: &Version) -> bool {
+        is_program(&self.binary(version))
+    }
+
+    /// Every installed version, in no order.
+    pub(in crate::release) fn versions(&self) -> Vec<Version> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let versions = names.filter_map(|name| {
+            let version: Version = name.parse().ok()?;
+            (version.to_string() == name).then_some(version)
+        });
+        versions.filter(|version| self.has(version)).collect()
+    }
+
+    /// Waits until nobody else installs this version, here or in another process, then removes what
+    /// killed installers of it have left.
+    pub(in crate::release) async fn lock(&self, version: &Version) -> io::Result<Lock> {
+        create_dir(&self.dir)?;
+        let (file, path) = self.lock_file(version)?;
+        let waiting = format!("another process is installing {} {version}: waiting", self.tool);
+        wait_for(&file, &path, &waiting).await?;
+        self.sweep(version)?;
+        Ok(Lock(file))
+    }
+
+    /// Keeps this version from being removed while the process lives. `None` where that cannot be had:
+    /// in a directory that only others may write, and where nobody has locked the version before.
+    pub(in crate::release) fn protect(&self, version: &Version) -> Option<Lock> {
+        let file = self.lock_file(version).map(|(file, _)| file).ok()?;
+        file.try_lock_shared().ok()?;
+        Some(Lock(file))
+    }
+
+    /// The right to remove this version; `None` while a run uses it or another process installs it.
+    pub(in crate::release) fn try_lock(&self, version: &Version) -> io::Result<Option<Lock>> {
+        let (file, _) = self.lock_file(version)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn lock_file(&self, version: &Version) -> io::Result<(File, PathBuf)> {
+        let path = self.dir.join(format!(".{version}.lock"));
+        let mut options = fs::OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o644);
+        let file = match options.open(&path) {
+            // In a directory that several share it may be another's: to lock it, reading will do.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                fs::File::open(&path).map_err(|_| error)?
+            }
+            file => file?,
+        };
+        let file = file.into_file();
+        // Else a umask would keep those out who come after a killed installer. It may be another's.
+        drop(file.set_permissions(std::fs::Permissions::from_mode(0o644)));
+        Ok((file, path))
+    }
+
+    /// The digest that is recorded beside a binary; `None` if there is no record.
+    pub(in crate::release) fn recorded(&self, version: &Version) -> io::Result<Option<Sha256>> {
+        let path = self.beside(version, RECORD);
+        let text = match line_of(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let digest = text.split_whitespace().next().unwrap_or_default().parse();
+        digest.map(Some).map_err(|_| {
+            let text = format!("{} holds no SHA-256 digest", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })
+    }
+
+    /// Records the digest beside the binary.
+    pub(in crate::release) fn record(&self, version: &Version, digest: Sha256) -> io::Result<()> {
+        let line = format!("{digest}  {}\n", self.tool.program());
+        self.write_beside(version, RECORD, &line)
+    }
+
+    /// Records that the version is used today, where that may be written.
+    pub(in crate::release) fn used(&self, version: &Version) {
+        let today = day(SystemTime::now());
+        if line_of(&self.beside(version, LAST_USE)).is_ok_and(|day| day.trim() == today) {
+            return;
+        }
+        if let Err(error) = self.write_beside(version, LAST_USE, &today) {
+            tracing::debug!("the use of {} {version} is not recorded: {error}", self.tool);
+        }
+    }
+
+    /// When the version was used last, as far as that is known: as it was recorded, and as the file
+    /// system knows when its binary was read or written.
+    pub(in crate::release) fn last_use(&self, version: &Version) -> io::Result<SystemTime> {
+        let recorded = line_of(&self.beside(version, LAST_USE)).ok();
+        let recorded = recorded.and_then(|day| day.trim().parse::<jiff::civil::Date>().ok());
+        let recorded = recorded.and_then(|day| day.to_zoned(jiff::tz::TimeZone::UTC).ok());
+        let recorded = recorded.map(|day| SystemTime::from(day.timestamp()));
+        let metadata = fs::metadata(self.binary(version))?;
+        let times = [recorded, metadata.accessed().ok(), metadata.modified().ok()];
+        Ok(times.into_iter().flatten().max().unwrap_or(SystemTime::UNIX_EPOCH))
+    }
+
+    /// Removes a version. Call with its lock.
+    pub(in crate::release) fn remove(&self, version: &Version) -> io::Result<()> {
+        // Without its binary it no longer counts as installed.
+        match fs::remove_file(self.binary(version)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => outcome?,
+        }
+        fs::remove_dir_all(self.dir.join(version.to_string()))
+    }
+
+    /// The versions of which a killed install has left something.
+    pub(in crate::release) fn left_over(&self) -> Vec<Version> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut versions = Vec::new();
+        for name in names {
+            let unfinished = name.strip_prefix('.').and_then(|name| name.split_once('='));
+            let text = unfinished.map_or(name.as_str(), |(version, _)| version);
+            let Ok(version) = text.parse::<Version>() else { continue };
+            let left = unfinished.is_some() || (version.to_string() == name && !self.has(&version));
+            if left && !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+        versions
+    }
+
+    /// Removes what a killed install of this version has left. Call with its lock.
+    pub(in crate::release) fn remove_left_over(&self, version: &Version) -> io::Result<()> {
+        self.sweep(version)?;
+        if !self.has(version) && self.dir.join(version.to_string()).is_dir() {
+            self.remove(version)?;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, version: &Version, name: &str) -> PathBuf {
+        self.dir.join(version.to_string()).join(name)
+    }
+
+    /// Replaces a small file beside a binary, at once and for all to read.
+    fn write_beside(&self, version: &Version, name: &str, text: &str) -> io::Result<()> {
+        let path = self.beside(version, name);
+        let mut file =
+            tempfile::Builder::new().prefix(&Self::prefix(version)).tempfile_in(&self.dir)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// A version has no `=` in it, so no other version's leftovers begin like this.
+    fn prefix(version: &Version) -> String {
+        format!(".{version}=")
+    }
+
+    fn sweep(&self, version: &Version) -> io::Result<()> {
+        let prefix = Self::prefix(version);
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())
+                && let Err(error) = fs::remove_file(entry.path())
+            {
+                // It counts for nothing, and may be another's.
+                tracing::debug!("leftovers stay: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// A file for the archive, which has no name and goes away with its handle.
+    pub(in crate::release) fn archive(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.dir).map_err(|error| {
+            io::Error::new(error.kind(), format!("a file in {}: {error}", self.dir.display()))
+        })
+    }
+
+    /// A file for the binary. Call with the lock.
+    pub(in crate::release) fn unfinished(&self, version: &Version) -> io::Result<NamedTempFile> {
+        tempfile::Builder::new().prefix(&Self::prefix(version)).tempfile_in(&self.dir)
+    }
+
+    /// Makes the file the installed binary: executable, on the disk, its digest recorded, then under
+    /// its name.
+    pub(in crate::release) fn finish(
+        &self,
+        version: &Version,
+        file: NamedTempFile,
+        digest: Sha256,
+    ) -> io::Result<PathBuf> {
+        let path = self.binary(version);
+        let dir = self.dir.join(version.to_string());
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
+        file.as_file().sync_all()?;
+        create_dir(&dir)?;
+        self.record(version, digest)?;
+        file.persist(&path).map_err(|error| error.error)?;
+        for dir in [&dir, &self.dir] {
+            fs::File::open(dir)?.sync_all()?;
+        }
+        Ok(path)
+    }
+}
+
+/// The first bytes of a small text file.
+fn line_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(MAX_RECORD).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// `YYYY-MM-DD`
+pub(in crate::release) fn day(time: SystemTime) -> String {
+    let time = jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
+}
+
+/// Waits until nobody else has locked the file, and says so where somebody has.
+pub(in crate::release) async fn wait_for(
+    file: &File,
+    path: &Path,
+    waiting: &str,
+) -> io::Result<()> {
+    let mut told = false;
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if started.elapsed() > LOCK_TIMEOUT => {
+                let text = format!("{} is held by another process", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(TryLockError::WouldBlock) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!("{waiting}");
+                }
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Makes a directory and its parents. What is new may be entered by everybody, as the binaries may be
+/// started by everybody: a umask that keeps out others would make a shared directory useless to them.
+pub(in crate::release) fn create_dir(dir: &Path) -> io::Result<()> {
+    const OPEN: u32 = 0o755;
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for dir in missing {
+        let mode = fs::metadata(dir)?.permissions().mode();
+        if mode & OPEN != OPEN {
+            match fs::set_permissions(dir, std::fs::Permissions::from_mode(mode | OPEN)) {
+                // Another user has made it at the same time.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                outcome => outcome?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file that is not empty and that somebody may execute.
+pub(in crate::release) fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| {
+        metadata.is_file() && metadata.len() > 0 && metadata.permissions().mode() & 0o111 != 0
+    })
+}

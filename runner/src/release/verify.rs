@@ -1,0 +1,4 @@
+//! Signatures and the keys that are trusted.
+
+pub(crate) mod keys;
+pub(crate) mod signature;

@@ -1,0 +1,226 @@
+//! Whose signature counts for which tool, and where the keys come from.
+//!
+//! `HashiCorp`'s key is part of the program. `OpenTofu`'s and Gruntwork's are known by their
+//! fingerprints, fetched once and kept: from the mirror if it has them, else from their makers.
+//! Keyrings of the user count for every tool.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::release::Releases;
+use crate::release::download::http::shown;
+use crate::release::error::ReleaseError;
+use crate::release::install::digest_cache::{private_dir, replace};
+use crate::release::verify::signature::{
+    GRUNTWORK_FINGERPRINT, HASHICORP, HASHICORP_FINGERPRINT, Keys, OPENTOFU_FINGERPRINT,
+    SignatureError,
+};
+use crate::release::versions::site::{Files, is_signed};
+use crate::version::{ToolName, Version};
+
+/// A key that is known by its fingerprint only.
+#[derive(Clone, Copy)]
+pub(in crate::release) struct Pin {
+    pub(in crate::release) fingerprint: &'static str,
+    /// The maker's own address of it.
+    url: &'static str,
+}
+
+const MAX_SIGNATURE: u64 = 1 << 20;
+
+/// A signature that is good.
+pub(in crate::release) struct Signed {
+    pub(in crate::release) url: String,
+    pub(in crate::release) signature: Vec<u8>,
+    /// The fingerprint of the key that has made it.
+    pub(in crate::release) by: String,
+}
+
+/// The pinned key of a tool's maker; `None` where it is part of the program.
+pub(in crate::release) fn pin(tool: ToolName) -> Option<Pin> {
+    match tool {
+        ToolName::Terraform => None,
+        ToolName::Tofu => Some(Pin {
+            fingerprint: OPENTOFU_FINGERPRINT,
+            url: "https://get.opentofu.org/opentofu.asc",
+        }),
+        ToolName::Terragrunt => Some(Pin {
+            fingerprint: GRUNTWORK_FINGERPRINT,
+            url: "https://gruntwork.io/.well-known/pgp-key.txt",
+        }),
+    }
+}
+
+/// Reads the user's keyrings: one that is missing or holds no key is an error before it is needed.
+pub(in crate::release) fn check_keyrings(paths: &[PathBuf]) -> Result<(), ReleaseError> {
+    paths.iter().try_for_each(|path| read_keyring(path).map(drop))
+}
+
+fn read_keyring(path: &Path) -> Result<Keys, ReleaseError> {
+    let bytes = fs::read(path).map_err(ReleaseError::Unreadable)?;
+    Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path: path.to_owned(), source })
+}
+
+impl Releases {
+    /// The signature of the sums, if there is one and it is good; an error if there must be one. The
+    /// first was asked for already; the first that is good will do, else what is wrong with the first
+    /// is told.
+    pub(in crate::release) async fn check(
+        &self,
+        tool: ToolName,
+        version: &Version,
+        files: &Files,
+        sums: &[u8],
+        first: Result<Vec<u8>, ReleaseError>,
+    ) -> Result<Option<Signed>, ReleaseError> {
+        let mut first = Some(first);
+        let mut refusal = None;
+        for url in &files.signature_urls {
+            let signature = match first.take() {
+                Some(signature) => signature,
+                None => self.http.get(url, MAX_SIGNATURE).await,
+            };
+            let error = match signature {
+                Ok(signature) => match self.verify(tool, url, sums, &signature).await {
+                    Ok(by) => return Ok(Some(Signed { url: url.clone(), signature, by })),
+                    Err(error @ ReleaseError::Signature { .. }) => error,
+                    Err(error) => return Err(error),
+                },
+                Err(ReleaseError::NotFound(url)) => ReleaseError::NoSignature(url, tool),
+                Err(error) => return Err(error),
+            };
+            refusal.get_or_insert(error);
+        }
+        match refusal {
+            Some(ReleaseError::NoSignature(url, _))
+                if !is_signed(tool, version) && !self.args.require_signature =>
+            {
+                tracing::warn!(
+                    "{tool} {version} was never signed; only its digest is checked: no {url}"
+                );
+                Ok(None)
+            }
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
+    }
+
+    async fn verify(
+        &self,
+        tool: ToolName,
+        url: &str,
+        sums: &[u8],
+        signature: &[u8],
+    ) -> Result<String, ReleaseError> {
+        let refused = |source| ReleaseError::Signature { url: shown(url), tool, source };
+        let mut keys = self.keyring(tool).await?;
+        let mut fetchable = None;
+        match pin(tool) {
+            None => keys.add(Keys::parse(HASHICORP).map_err(refused)?.only(HASHICORP_FINGERPRINT)),
+            Some(pin) => match self.kept_key(pin) {
+                Some((kept, _)) => keys.add(kept),
+                None => fetchable = Some(pin).filter(|pin| !keys.has(pin.fingerprint)),
+            },
+        }
+        let mut outcome = keys.verify(sums, signature);
+        if let Err(SignatureError::UnknownKey(_)) = outcome
+            && let Some(pin) = fetchable
+        {
+            keys.add(self.fetch_key(tool, pin, url).await?.0);
+            outcome = keys.verify(sums, signature);
+        }
+        let fingerprint = outcome.map_err(refused)?;
+        tracing::debug!("{} is signed by {fingerprint}", shown(url));
+        Ok(fingerprint)
+    }
+
+    /// The user's own keys.
+    async fn keyring(&self, tool: ToolName) -> Result<Keys, ReleaseError> {
+        let mut keys = Keys::default();
+        let named = self.tenv.mirror(tool).key.as_deref();
+        let (urls, paths): (Vec<_>, Vec<_>) = named
+            .into_iter()
+            .partition(|key| key.starts_with("http://") || key.starts_with("https://"));
+        for path in self.args.keyring.iter().cloned().chain(paths.into_iter().map(PathBuf::from)) {
+            keys.add(read_keyring(&path)?);
+        }
+        for url in urls {
+            let bytes = self.http.get(url, MAX_SIGNATURE).await?;
+            let path = PathBuf::from(url);
+            keys.add(Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path, source })?);
+        }
+        Ok(keys)
+    }
+
+    fn key_file(&self, pin: Pin) -> Option<PathBuf> {
+        Some(self.cache.as_ref()?.join("keys").join(format!("{}.asc", pin.fingerprint)))
+    }
+
+    /// Checked as if it had just been fetched.
+    fn kept_key(&self, pin: Pin) -> Option<(Keys, Vec<u8>)> {
+        let bytes = fs::read(self.key_file(pin)?).ok()?;
+        Some((pinned(&bytes, pin)?, bytes))
+    }
+
+    /// The file of a pinned key.
+    pub(in crate::release) async fn key_bytes(
+        &self,
+        tool: ToolName,
+        pin: Pin,
+        signature: &str,
+    ) -> Result<Vec<u8>, ReleaseError> {
+        match self.kept_key(pin) {
+            Some((_, bytes)) => Ok(bytes),
+            None => Ok(self.fetch_key(tool, pin, signature).await?.1),
+        }
+    }
+
+    /// A pinned key, and the bytes that it was read from. They may come from anywhere: nobody else can
+    /// make a key of that fingerprint.
+    async fn fetch_key(
+        &self,
+        tool: ToolName,
+        pin: Pin,
+        signature: &str,
+    ) -> Result<(Keys, Vec<u8>), ReleaseError> {
+        let mirrored = match self.site(tool)?.key_url(pin.fingerprint) {
+            Some(url) => self.http.get(&url, MAX_SIGNATURE).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let (keys, bytes) = match pinned(&mirrored, pin) {
+            Some(keys) => (keys, mirrored),
+            None => self.makers_key(pin).await.map_err(|error| match error {
+                error @ ReleaseError::WrongKey { .. } => error,
+                source => ReleaseError::NoKey {
+                    signature: shown(signature),
+                    fingerprint: pin.fingerprint,
+                    source: Box::new(source),
+                },
+            })?,
+        };
+        if let Some(file) = self.key_file(pin)
+            && let Some(dir) = file.parent()
+            && let Err(error) = private_dir(dir).and_then(|()| replace(&file, &bytes))
+        {
+            tracing::debug!("not keeping {}: {error}", file.display());
+        }
+        Ok((keys, bytes))
+    }
+
+    async fn makers_key(&self, pin: Pin) -> Result<(Keys, Vec<u8>), ReleaseError> {
+        let Pin { fingerprint, url } = pin;
+        if self.args.offline {
+            return Err(ReleaseError::NotFound(url.to_owned()));
+        }
+        let bytes = self.http.get(url, MAX_SIGNATURE).await?;
+        let wrong = || ReleaseError::WrongKey { url: url.to_owned(), fingerprint };
+        Ok((pinned(&bytes, pin).ok_or_else(wrong)?, bytes))
+    }
+}
+
+/// The pinned key among these bytes, whatever else is there.
+fn pinned(bytes: &[u8], pin: Pin) -> Option<Keys> {
+    let keys = Keys::parse(bytes).ok()?.only(pin.fingerprint);
+    keys.has(pin.fingerprint).then_some(keys)
+}

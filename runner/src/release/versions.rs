@@ -1,0 +1,6 @@
+//! Which versions exist: the release sites and their lists.
+
+pub(crate) mod fetch;
+pub(crate) mod formats;
+pub(crate) mod site;
+pub(crate) mod unreachable;

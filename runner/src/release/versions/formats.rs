@@ -1,0 +1,183 @@
+//! Lists of versions as the makers and their mirrors publish them: what is asked, and how the answer
+//! reads.
+
+use std::collections::HashMap;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::release::download::http::{Http, shown};
+use crate::release::error::ReleaseError;
+use crate::release::versions::site::{ListAt, ListFormat};
+use crate::version::Version;
+
+/// A page of a hundred releases of `OpenTofu` is half of it.
+const MAX_LIST: u64 = 32 << 20;
+/// Of a list in pages: the most that a page holds, pages at all, and pages at once.
+const PER_PAGE: usize = 100;
+const MAX_PAGES: usize = 50;
+const PAGES_AT_ONCE: usize = 4;
+
+/// What was answered.
+pub(in crate::release) struct Asked {
+    /// Texts: not all of them need be versions.
+    pub(in crate::release) versions: Vec<String>,
+    pub(in crate::release) etag: Option<String>,
+}
+
+/// releases.hashicorp.com's index.json
+#[derive(Deserialize)]
+#[expect(clippy::zero_sized_map_values, reason = "serde reads no keys without values")]
+struct Index {
+    versions: HashMap<String, IgnoredAny>,
+}
+
+/// get.opentofu.org's api.json
+#[derive(Deserialize)]
+struct Api {
+    versions: Vec<ApiVersion>,
+}
+
+#[derive(Deserialize)]
+struct ApiVersion {
+    id: String,
+}
+
+/// One release in GitHub's list.
+#[derive(Deserialize)]
+struct Release {
+    tag_name: String,
+    #[serde(default)]
+    draft: bool,
+    /// A release is sometimes there hours before its files.
+    #[serde(default)]
+    assets: Option<Vec<IgnoredAny>>,
+}
+
+/// Asks for a list; `None` if it still has the `etag`.
+pub(in crate::release) async fn ask(
+    http: &Http,
+    at: &ListAt,
+    etag: Option<&str>,
+) -> Result<Option<Asked>, ReleaseError> {
+    let url = match at.format {
+        ListFormat::GitHub => page_url(&at.url, 1),
+        ListFormat::Index | ListFormat::Api | ListFormat::Html | ListFormat::HtmlText => {
+            at.url.clone()
+        }
+    };
+    if at.format == ListFormat::GitHub {
+        http.prove(&at.url).await?;
+    }
+    let Some(first) = http.get_changed(&url, MAX_LIST, etag).await? else { return Ok(None) };
+    let parsed = |body: &[u8]| {
+        parse(at.format, body)
+            .map_err(|reason| ReleaseError::NotAList { url: shown(&at.url), reason })
+    };
+    let Page { mut versions, entries } = parsed(&first.body)?;
+    if at.format == ListFormat::GitHub && entries >= PER_PAGE {
+        let last = first.last_page.as_deref().and_then(page_number).unwrap_or(MAX_PAGES);
+        let page = async |number| -> Result<Page, ReleaseError> {
+            parsed(&http.get(&page_url(&at.url, number), MAX_LIST).await?)
+        };
+        // Without knowing the end, one after another, until one is not full.
+        let at_once = if first.last_page.is_some() { PAGES_AT_ONCE } else { 1 };
+        let pages = futures::stream::iter(2..=last.min(MAX_PAGES)).map(page).buffered(at_once);
+        let mut pages = std::pin::pin!(pages);
+        while let Some(page) = pages.try_next().await? {
+            versions.extend(page.versions);
+            if page.entries < PER_PAGE {
+                break;
+            }
+        }
+    }
+    Ok(Some(Asked { versions, etag: first.etag }))
+}
+
+fn page_url(url: &str, page: usize) -> String {
+    let mark = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{mark}per_page={PER_PAGE}&page={page}")
+}
+
+/// The number of the page in an address.
+fn page_number(url: &str) -> Option<usize> {
+    let url = url::Url::parse(url).ok()?;
+    url.query_pairs().find(|(name, _)| name == "page")?.1.parse().ok()
+}
+
+/// The versions on one page, and how many entries the page has at all.
+#[derive(Debug)]
+pub(in crate::release) struct Page {
+    pub(in crate::release) versions: Vec<String>,
+    entries: usize,
+}
+
+/// Reads a list; the error says what is wrong with it.
+pub(in crate::release) fn parse(format: ListFormat, body: &[u8]) -> Result<Page, String> {
+    let told = |error: serde_json::Error| error.to_string();
+    let page = |versions: Vec<String>| Page { entries: versions.len(), versions };
+    Ok(match format {
+        ListFormat::Index => {
+            let index: Index = serde_json::from_slice(body).map_err(told)?;
+            page(index.versions.into_keys().collect())
+        }
+        ListFormat::Api => {
+            let api: Api = serde_json::from_slice(body).map_err(told)?;
+            page(api.versions.into_iter().map(|version| version.id).collect())
+        }
+        ListFormat::GitHub => {
+            let releases: Vec<Release> = serde_json::from_slice(body).map_err(told)?;
+            let entries = releases.len();
+            let is_complete = |release: &Release| {
+                !release.draft && release.assets.as_ref().is_none_or(|assets| !assets.is_empty())
+            };
+            let tags = releases.into_iter().filter(is_complete).map(|release| release.tag_name);
+            Page { versions: tags.map(|tag| without_v(&tag).to_owned()).collect(), entries }
+        }
+        ListFormat::Html | ListFormat::HtmlText => {
+            let found = if format == ListFormat::Html { links(body) } else { texts(body) };
+            if found.is_empty() {
+                return Err("it has no links to versions".to_owned());
+            }
+            page(found)
+        }
+    })
+}
+
+fn without_v(tag: &str) -> &str {
+    tag.strip_prefix('v').unwrap_or(tag)
+}
+
+/// The versions among the last parts of the addresses that a page links to.
+fn links(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(body);
+    let mut found = Vec::new();
+    for link in text.split("href=").skip(1) {
+        let quoted = |quote: char| link.strip_prefix(quote)?.split(quote).next();
+        let Some(address) = quoted('"').or_else(|| quoted('\'')) else { continue };
+        let path = address.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+        let name = without_v(path.rsplit('/').next().unwrap_or_default());
+        if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+/// The versions that links bear as their text.
+fn texts(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(body);
+    let mut found = Vec::new();
+    for link in text.split("</a>") {
+        let Some((_, bears)) = link.rsplit_once('>') else { continue };
+        let name = without_v(bears.trim().trim_end_matches('/'));
+        if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

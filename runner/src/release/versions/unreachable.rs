@@ -1,0 +1,109 @@
+//! Which release sites could not be reached a short time ago.
+//!
+//! One small file in the user's cache. Where something at hand will do, a site that is in it is not
+//! asked again. That it is missing, broken or unwritable costs time, never an error.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use fs_err as fs;
+use url::Url;
+
+use crate::release::install::digest_cache::{private_dir, replace};
+
+/// How long a failure counts.
+const REMEMBERED_SECONDS: u64 = 600;
+
+/// The file, or that there is none.
+#[derive(Clone, Debug)]
+pub(in crate::release) struct Sites {
+    dir: Option<PathBuf>,
+}
+
+/// When each site could not be reached, in seconds since 1970.
+type Failures = BTreeMap<String, u64>;
+
+impl Sites {
+    /// `dir` is Plancha's directory in the user's cache.
+    pub(in crate::release) fn new(dir: Option<PathBuf>) -> Self {
+        Self { dir }
+    }
+
+    /// The site of an address, and for how many seconds it has not been asked, if it could not be
+    /// reached then.
+    pub(in crate::release) fn failed(&self, url: &str) -> Option<(String, u64)> {
+        let site = site(url)?;
+        let at = self.failures().get(&site).copied()?;
+        let seconds = now().checked_sub(at).filter(|seconds| *seconds < REMEMBERED_SECONDS)?;
+        Some((site, seconds))
+    }
+
+    /// Remembers that a site could not be reached, or forgets it.
+    pub(in crate::release) fn remember(&self, url: &str, failed: bool) {
+        let (Some(dir), Some(site)) = (&self.dir, site(url)) else { return };
+        let mut failures = self.failures();
+        if !failed && !failures.contains_key(&site) {
+            return;
+        }
+        let now = now();
+        failures.retain(|_, at| now.checked_sub(*at).is_some_and(|age| age < REMEMBERED_SECONDS));
+        failures.remove(&site);
+        failures.extend(failed.then_some((site, now)));
+        let write = || {
+            private_dir(dir)?;
+            replace(&dir.join("sites.json"), &serde_json::to_vec_pretty(&failures)?)
+        };
+        if let Err(error) = write() {
+            tracing::debug!("not remembering which sites can be reached: {error}");
+        }
+    }
+
+    fn failures(&self) -> Failures {
+        let read = || {
+            let text = fs::read(self.dir.as_ref()?.join("sites.json")).ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        read().unwrap_or_default()
+    }
+}
+
+/// Scheme, host and port.
+fn site(url: &str) -> Option<String> {
+    let origin = Url::parse(url).ok()?.origin();
+    origin.is_tuple().then(|| origin.ascii_serialization())
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_counts_for_its_site_and_for_ten_minutes() {
+        let dir = tempfile::tempdir().unwrap();
+        let sites = Sites::new(Some(dir.path().join("cache")));
+        assert_eq!(sites.failed("https://a/x"), None);
+        sites.remember("https://user:secret@a/x?token=1", true);
+        let (site, seconds) = sites.failed("https://a/y").unwrap();
+        assert!(site == "https://a" && seconds < 60, "{site} {seconds}");
+        assert_eq!(sites.failed("https://a:444/y"), None);
+        let file = dir.path().join("cache/sites.json");
+        assert!(!std::fs::read_to_string(&file).unwrap().contains("secret"));
+        sites.remember("https://a/z", false);
+        assert_eq!(sites.failed("https://a/y"), None);
+
+        for (age, counts) in [(599, true), (601, false)] {
+            std::fs::write(&file, format!("{{\"https://a\": {}}}", now() - age)).unwrap();
+            assert_eq!(sites.failed("https://a/x").is_some(), counts, "{age}");
+        }
+        for text in ["{\"https://a\": 99999999999}", "{", "[]"] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(sites.failed("https://a/x"), None);
+        }
+        Sites::new(None).remember("https://a", true);
+    }
+}

@@ -1,0 +1,10 @@
+//! One run from its job to its outcome.
+
+pub(crate) mod action;
+pub(crate) mod applied;
+pub(crate) mod apply_record;
+pub(crate) mod artifacts;
+pub(crate) mod failed;
+pub(crate) mod plan_summary;
+pub(crate) mod stored_plan;
+pub(crate) mod unsent;

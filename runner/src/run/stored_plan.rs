@@ -1,0 +1,217 @@
+//! The plan that an apply is given: found, fetched into a private file, and checked to be the very one
+//! that was made. The tool sees it only after that.
+
+use std::path::Path;
+
+use datastore_api::client::Upload;
+use datastore_api::{ClientError, RunKey, Sha256};
+use fs_err as fs;
+
+use crate::basis::plan_file;
+use crate::basis::{Basis, BasisError};
+use crate::cli::PlanName;
+use crate::order::job::{Apply, Job};
+use crate::order::layer::Origin;
+use crate::process::private_file;
+use crate::report::PlanReport;
+use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
+
+/// There is no plan that may be applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlannedError {
+    #[error("the datastore has no {} of {layer}", if *.named { "such plan" } else { "plan" })]
+    Missing { named: bool, layer: String },
+    #[error(
+        "the datastore has plans of {layer}, but none of this place ({ours}): {plan} is of {theirs}"
+    )]
+    NoneHere { layer: String, plan: String, theirs: String, ours: String },
+    #[error(transparent)]
+    Basis(#[from] BasisError),
+    #[error("the plan cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    #[error(
+        "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
+    )]
+    Other { plan: String, place: String, expected: String, actual: String },
+    #[error(
+        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
+    )]
+    Unchecked(String),
+    #[error("the run that made the plan {0} did not come to its end")]
+    Unfinished(String),
+    #[error("the stored plan {plan} is damaged{}", .expected.map(|sha256| format!(" (its run.json says sha256 {sha256})")).unwrap_or_default())]
+    Damaged {
+        plan: String,
+        expected: Option<Sha256>,
+        #[source]
+        cause: Box<ClientError>,
+    },
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// The plan to apply, and what it was made of, as far as it can be known and compared before the code is
+/// there. `None`: the tool is to plan and apply in one, and gets none.
+pub(crate) async fn choose(
+    job: &Job,
+    from: &Apply,
+    artifacts: Option<&Artifacts>,
+) -> Result<Option<Choice>, PlannedError> {
+    let stored = match (from, artifacts) {
+        (Apply::Unplanned(_), _) => return Ok(None),
+        (Apply::File(_), _) => None,
+        (Apply::Run(PlanName { run, attempt }), Some(artifacts)) => {
+            let plan = artifacts.plan_of(run, *attempt).await?;
+            Some(plan.ok_or_else(|| missing(job, true))?)
+        }
+        (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&job.place).await? {
+            NewestPlan::Found(plan) => Some(*plan),
+            NewestPlan::Missing => return Err(missing(job, false)),
+            NewestPlan::Elsewhere { plan, place } => {
+                let (theirs, ours) = (place.to_string(), job.place.to_string());
+                let layer = layer(job);
+                return Err(PlannedError::NoneHere { layer, plan, theirs, ours });
+            }
+        },
+        // Without a datastore no job names one of its plans.
+        (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, true)),
+    };
+    if let Some(plan) = &stored
+        && plan.record.as_ref().is_some_and(|record| !record.is_finished())
+    {
+        return Err(PlannedError::Unfinished(plan.to_string()));
+    }
+    let (name, record) = match (from, &stored) {
+        (Apply::File(path), _) => (path.display().to_string(), plan_file::record(path)),
+        (_, Some(plan)) => (plan.to_string(), plan.record.clone()),
+        (_, None) => (String::new(), None),
+    };
+    let basis = Basis::new(job, from, name, record)?;
+    Ok(Some(Choice { stored, basis }))
+}
+
+/// The plan to apply.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    /// None for a plan in a file.
+    stored: Option<StoredPlan>,
+    pub(crate) basis: Basis,
+}
+
+/// Puts the plan into the private file `to`, and checks that it is the very one that was made. `None`:
+/// there is none.
+pub(crate) async fn fetch(
+    job: &Job,
+    from: &Apply,
+    choice: Option<&Choice>,
+    artifacts: Option<&Artifacts>,
+    to: &Path,
+) -> Result<Option<PlanReport>, PlannedError> {
+    match (from, choice.and_then(|choice| choice.stored.as_ref()), artifacts) {
+        (Apply::File(path), _, _) => {
+            let record = choice.and_then(|choice| choice.basis.recorded_plan());
+            from_file(job, path, record, to).await.map(Some)
+        }
+        (_, Some(plan), Some(artifacts)) => {
+            from_datastore(job, plan, artifacts, to).await.map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The sha256 of the plan that Burrito's controllers named for an apply that made its own: they compare
+/// it with the layer's `plan-sum`, and order another apply where it differs. `None`: there is none.
+pub(crate) async fn sum_of_the_ordered(
+    from: &Apply,
+    artifacts: Option<&Artifacts>,
+    to: &Path,
+) -> Result<Option<Sha256>, PlannedError> {
+    let (Apply::Unplanned(Some(name)) | Apply::Run(name), Some(artifacts)) = (from, artifacts)
+    else {
+        return Ok(None);
+    };
+    let plan = artifacts.plan_of(&name.run, name.attempt).await?;
+    let Some(plan) = plan else { return Ok(None) };
+    let sum = artifacts.fetch_plan(&plan, to).await?;
+    if sum.is_some() {
+        fs::remove_file(to)?;
+    }
+    Ok(sum)
+}
+
+async fn from_file(
+    job: &Job,
+    path: &Path,
+    record: Option<&PlanReport>,
+    to: &Path,
+) -> Result<PlanReport, PlannedError> {
+    let mut source = fs::File::open(path).map_err(PlannedError::Unreadable)?;
+    std::io::copy(&mut source, &mut private_file(to)?)?;
+    let sha256 = Upload::file(to).await?.sha256();
+    let name = path.display().to_string();
+    is_annotated(job, &name, sha256)?;
+    if let Some(record) = record {
+        let place = plan_file::record_path(path).display().to_string();
+        check(&name, &place, &record.sha256.to_string(), &sha256.to_string())?;
+    }
+    let counts = record.and_then(|record| record.counts);
+    Ok(PlanReport { sha256, run: None, attempt: None, counts })
+}
+
+async fn from_datastore(
+    job: &Job,
+    plan: &StoredPlan,
+    artifacts: &Artifacts,
+    to: &Path,
+) -> Result<PlanReport, PlannedError> {
+    let name = plan.to_string();
+    let own = plan.record.as_ref().and_then(|record| record.plan.as_ref());
+    let sha256 = artifacts.fetch_plan(plan, to).await.map_err(|cause| match cause {
+        cause @ (ClientError::Damaged { .. } | ClientError::Digest { .. }) => {
+            let expected = own.map(|own| own.sha256);
+            PlannedError::Damaged { plan: name.clone(), expected, cause: Box::new(cause) }
+        }
+        cause => cause.into(),
+    })?;
+    let sha256 = sha256.ok_or_else(|| missing(job, true))?;
+    if !is_annotated(job, &name, sha256)? {
+        let expected = own.map(|plan| plan.sha256.to_string());
+        let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
+        check(&name, "its run.json", &expected, &sha256.to_string())?;
+    }
+    let run = Some(plan.run.to_string());
+    Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })
+}
+
+/// Whether the layer has a `plan-sum`; an error if it is another plan's.
+fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedError> {
+    let layer = job.layer.as_ref().map(Origin::layer);
+    let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
+        return Ok(false);
+    };
+    check(plan, "the annotation plan-sum", expected, &sha256.to_base64())?;
+    Ok(true)
+}
+
+fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), PlannedError> {
+    if expected == actual {
+        return Ok(());
+    }
+    Err(PlannedError::Other {
+        plan: plan.to_owned(),
+        place: place.to_owned(),
+        expected: expected.to_owned(),
+        actual: actual.to_owned(),
+    })
+}
+
+fn missing(job: &Job, named: bool) -> PlannedError {
+    PlannedError::Missing { named, layer: layer(job) }
+}
+
+fn layer(job: &Job) -> String {
+    let RunKey { namespace, layer, .. } = &job.run;
+    format!("{namespace}/{layer}")
+}

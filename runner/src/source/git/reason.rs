@@ -1,0 +1,130 @@
+//! What git's own messages mean; they are stable in the C locale.
+
+use crate::source::checkout::CheckoutError;
+use crate::source::git::GitSource;
+
+/// Why git failed, by what it printed on standard error.
+pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
+    let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
+    let url = source.url.clone();
+    let reason = reason(stderr);
+    if says(&["couldn't find remote ref", "not our ref"]) {
+        no_such_revision(source)
+    } else if says(&[
+        "Authentication failed",
+        "could not read Username",
+        "could not read Password",
+        "Permission denied (",
+        "Host key verification failed",
+        "error: 401",
+        "error: 403",
+    ]) {
+        CheckoutError::Credentials { url, reason }
+    } else if says(&[
+        "not found",
+        "does not appear to be a git repository",
+        "dubious ownership",
+        "error: 404",
+    ]) {
+        CheckoutError::NoSuchRepository { url, reason }
+    } else if says(&[
+        "Could not resolve",
+        "Failed to connect",
+        "Connection refused",
+        "Connection reset",
+        "timed out",
+        "unable to access",
+        "early EOF",
+        "hung up unexpectedly",
+        "Could not read from remote",
+    ]) {
+        CheckoutError::Network { url, reason }
+    } else {
+        CheckoutError::Git { reason }
+    }
+}
+
+pub(super) fn no_such_revision(source: &GitSource) -> CheckoutError {
+    let revision = source.revision.clone().unwrap_or_else(|| "HEAD".to_owned());
+    CheckoutError::NoSuchRevision { url: source.url.clone(), revision }
+}
+
+/// The line that names the cause: of git itself, or of the ssh that git has run.
+pub(super) fn reason(stderr: &str) -> String {
+    let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = |prefix: &str| lines().find(|line| line.starts_with(prefix));
+    let line = first("fatal:").or_else(|| first("error:")).or_else(|| lines().next());
+    let line = match line {
+        Some(line) if line.starts_with("fatal: Could not read from remote repository") => {
+            let before = lines().take_while(|before| *before != line);
+            // Advice of ssh about keys comes before the line that says what it did.
+            before.last().unwrap_or(line)
+        }
+        line => line.unwrap_or("it printed nothing"),
+    };
+    let line = ["fatal: ", "error: ", "ssh: ", "ERROR: "]
+        .iter()
+        .fold(line, |line, prefix| line.strip_prefix(prefix).unwrap_or(line));
+    without_password(without_url(line))
+}
+
+/// Git names the URL before the cause, and so does every message of ours.
+fn without_url(line: &str) -> &str {
+    let cause = line.strip_prefix("unable to access '").and_then(|rest| rest.split_once("': "));
+    cause.map_or(line, |(_, cause)| cause)
+}
+
+/// Git shows the URLs of submodules as they are written.
+fn without_password(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some((before, url)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        let end =
+            url.find(|c: char| c == '/' || c.is_whitespace() || c == '\'').unwrap_or(url.len());
+        let host = url[..end].rfind('@').map_or(0, |at| at + 1);
+        rest = &url[host..];
+    }
+    shown + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_cause_without_a_password() {
+        for (printed, shown) in [
+            (
+                "fatal: clone of 'https://u:p@x.example/a@b' into 'm' failed; see git://y/z",
+                "clone of 'https://x.example/a@b' into 'm' failed; see git://y/z",
+            ),
+            (
+                "ssh: connect to host h port 22: Connection refused\r\n\
+                 fatal: Could not read from remote repository.\n\nPlease make sure",
+                "connect to host h port 22: Connection refused",
+            ),
+            (
+                "@@@@@\nIT IS POSSIBLE\nHost key verification failed.\r\n\
+                 fatal: Could not read from remote repository.\n",
+                "Host key verification failed.",
+            ),
+            (
+                "fatal: Could not read from remote repository.\n",
+                "Could not read from remote repository.",
+            ),
+            (
+                "fatal: unable to access 'https://u:p@h/x/': Could not resolve host: h",
+                "Could not resolve host: h",
+            ),
+            (
+                "ERROR: Repository not found.\nfatal: Could not read from remote repository.",
+                "Repository not found.",
+            ),
+            ("", "it printed nothing"),
+        ] {
+            assert_eq!(reason(printed), shown);
+        }
+    }
+}

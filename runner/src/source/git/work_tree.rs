@@ -1,0 +1,187 @@
+//! What git says of a work tree that is used in place: its top, its commit, and whether code differs from that.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use fs_err as fs;
+use memchr::memmem;
+
+use crate::process;
+use crate::source::git::{program, reason};
+
+/// The work tree that holds a directory.
+#[derive(Debug)]
+pub(crate) struct WorkTree {
+    /// Its top, without links.
+    pub(crate) top: PathBuf,
+    /// The URL of `origin`, as configured: what `insteadOf` makes of it is this machine's business.
+    pub(crate) origin: Option<String>,
+}
+
+/// The work tree that holds `dir`; `None` where there is no git.
+pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
+    if !may_have_git(dir) {
+        return None;
+    }
+    let (top, origin) = tokio::join!(
+        question(dir, &["rev-parse", "--show-toplevel"]),
+        question(dir, &["config", "--get-all", "remote.origin.url"]),
+    );
+    let top = top.ok()?;
+    let top = OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top));
+    // Without a URL git ends with 1 and says nothing.
+    let origin = origin.ok().map(|urls| String::from_utf8_lossy(&urls).into_owned());
+    let origin = origin.and_then(|urls| urls.lines().next().map(str::to_owned));
+    Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
+}
+
+/// Whether a work tree may hold the directory: `.git` is in it or in one above, as git looks for it. Only then git
+/// is worth a process.
+fn may_have_git(dir: &Path) -> bool {
+    let Ok(dir) = fs::canonicalize(dir) else { return true };
+    dir.ancestors().any(|dir| match std::fs::symlink_metadata(dir.join(".git")) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    })
+}
+
+/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
+pub(in crate::source) async fn question(
+    dir: &Path,
+    args: &[impl AsRef<OsStr>],
+) -> Result<Vec<u8>, String> {
+    let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
+    let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+    match process::output(&program(dir, args, env)).await {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
+/// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
+pub(in crate::source) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
+    if !may_have_git(dir) {
+        return None;
+    }
+    let names = question(dir, &["rev-parse", "--show-toplevel", "HEAD"]);
+    let (names, status) = tokio::join!(names, question(dir, STATUS));
+    let names = match names {
+        Ok(names) => String::from_utf8_lossy(&names).into_owned(),
+        Err(why) if why.contains("not a git repository") => return None,
+        Err(why) => {
+            tracing::warn!("the code's commit is not known: {why}");
+            return None;
+        }
+    };
+    let Some((top, head)) = names.trim_end().rsplit_once('\n') else {
+        tracing::warn!("the code's commit is not known: git names no work tree");
+        return None;
+    };
+    match status {
+        Ok(status) => {
+            let top = Path::new(top);
+            let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
+            Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
+        }
+        // The commit is known all the same; a large work tree on a slow disk takes its time.
+        Err(why) => {
+            tracing::warn!("whether the code differs from commit {head} is not known: {why}");
+            Some(head.to_owned())
+        }
+    }
+}
+
+const STATUS: &[&str] =
+    &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
+
+/// Whether code differs from the commit; so it does where git does not answer.
+pub(in crate::source) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
+    let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
+    let (Some(WorkTree { top, .. }), Ok(status)) = (tree, status) else { return true };
+    let mut changes = status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ours));
+    changes.any(is_code)
+}
+
+/// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
+/// a tool reads by itself.
+fn is_code(entry: &[u8]) -> bool {
+    const READ: [&[u8]; 8] = [
+        b".tf",
+        b".tf.json",
+        b".tofu",
+        b".tofu.json",
+        b".tfvars",
+        b".tfvars.json",
+        b".hcl",
+        b".hcl.json",
+    ];
+    let ends_with = |ending: &[u8]| entry.ends_with(ending);
+    !ends_with(b".terraform.lock.hcl")
+        && (!entry.starts_with(b"?? ") || READ.iter().any(|ending| ends_with(ending)))
+}
+
+/// Whether an entry of git's status, `XY path`, is a change of the user's.
+fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
+    let Some((status, path)) = entry.split_at_checked(3) else { return false };
+    let (path, untracked) = (Path::new(OsStr::from_bytes(path)), status == b"?? ");
+    let file = top.join(path);
+    let ours = ours.iter().any(|own| file.starts_with(own));
+    let of_tool = is_own(path, untracked) || (untracked && is_generated(&file));
+    !ours && !of_tool
+}
+
+/// Whether the tool writes this file itself. A lock file that is tracked is code.
+fn is_own(path: &Path, untracked: bool) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_data = |part: Component<'_>| {
+        let part = part.as_os_str();
+        part == ".terraform" || part == ".terragrunt-cache"
+    };
+    name.ends_with(".tfstate")
+        || name.ends_with(".tfstate.backup")
+        || name.ends_with(".tfstate.lock.info")
+        || (untracked && name == ".terraform.lock.hcl")
+        || (untracked && path.components().any(is_data))
+}
+
+/// Whether terragrunt's `generate` wrote this file: it signs the first line.
+fn is_generated(file: &Path) -> bool {
+    const SIGNATURE: &[u8] = b"Generated by Terragrunt. Sig: nIlQXj57tbuaRZEa";
+    let mut head = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.is_ok() && memmem::find(&head, SIGNATURE).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untracked_files_are_code_only_where_a_tool_reads_them() {
+        for entry in [" M README.md", "A  a b.txt", " D main.tf", "?? a/new.tf", "?? x.auto.tfvars"]
+        {
+            assert!(is_code(entry.as_bytes()), "{entry}");
+        }
+        for entry in [" M a/.terraform.lock.hcl", "?? result.json", "?? notes.txt"] {
+            assert!(!is_code(entry.as_bytes()), "{entry}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_tool_do_not_make_a_tree_dirty() {
+        for path in
+            ["terraform.tfstate", "a/terraform.tfstate.backup", ".terraform.tfstate.lock.info"]
+        {
+            assert!(is_own(Path::new(path), false) && is_own(Path::new(path), true), "{path}");
+        }
+        for path in [".terraform.lock.hcl", "a/.terraform/providers/x"] {
+            assert!(is_own(Path::new(path), true) && !is_own(Path::new(path), false), "{path}");
+        }
+        assert!(is_own(Path::new("a/.terragrunt-cache/x/y/main.tf"), true));
+        assert!(!is_own(Path::new("main.tf"), true));
+    }
+}

@@ -1,0 +1,213 @@
+//! What terraform, tofu and terragrunt are told: their steps as argument vectors.
+//!
+//! Nothing here starts a program; [`crate::process`] does. `-input=false` and `TF_IN_AUTOMATION`
+//! everywhere, and never `-upgrade`: the lock file in the code decides which providers run.
+
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::process::Program;
+use crate::release::Installed;
+use crate::version::Version;
+
+/// An installed tool in the directory where it works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tool<'a> {
+    /// What plans and applies.
+    pub(crate) installed: &'a Installed,
+    /// What has it do so, if anything.
+    pub(crate) terragrunt: Option<&'a Installed>,
+    pub(crate) dir: &'a Path,
+    /// Whether its output may have escape codes: our stdout is a terminal.
+    pub(crate) color: bool,
+    /// Variables on top of the runner's own.
+    pub(crate) env: &'a [(String, OsString)],
+}
+
+/// What the caller hands to the tool's plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlanOptions {
+    pub(crate) var_files: Vec<PathBuf>,
+    pub(crate) vars: Vec<String>,
+    pub(crate) targets: Vec<String>,
+    pub(crate) replaces: Vec<String>,
+    pub(crate) args: Vec<String>,
+}
+
+impl PlanOptions {
+    /// Whether nothing was handed.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn append_to(&self, args: &mut Vec<OsString>) {
+        args.extend(self.var_files.iter().map(|file| joined("-var-file=", file.as_ref())));
+        args.extend(self.vars.iter().map(|var| joined("-var=", var.as_ref())));
+        args.extend(self.targets.iter().map(|target| joined("-target=", target.as_ref())));
+        args.extend(self.replaces.iter().map(|address| joined("-replace=", address.as_ref())));
+        args.extend(self.args.iter().map(OsString::from));
+    }
+}
+
+/// A file's name is bytes, not text: it is never formatted.
+fn joined(option: &str, value: &OsStr) -> OsString {
+    let mut arg = OsString::from(option);
+    arg.push(value);
+    arg
+}
+
+impl Tool<'_> {
+    pub(crate) fn init(&self) -> Program {
+        self.program("init", self.color, &["-input=false"])
+    }
+
+    /// Writes the plan to `out`, which should be a file of mode 0600: the tool keeps the mode.
+    pub(crate) fn plan(&self, out: &Path, options: &PlanOptions) -> Program {
+        let mut program = self.program("plan", self.color, &["-input=false"]);
+        program.args.push(joined("-out=", out.as_os_str()));
+        options.append_to(&mut program.args);
+        program
+    }
+
+    pub(crate) fn show_json(&self, plan: &Path) -> Program {
+        let mut program = self.program("show", false, &["-json"]);
+        program.args.push(plan.into());
+        program
+    }
+
+    pub(crate) fn show(&self, plan: &Path) -> Program {
+        let mut program = self.program("show", false, &[]);
+        program.args.push(plan.into());
+        program
+    }
+
+    pub(crate) fn apply(&self, plan: &Path) -> Program {
+        let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
+        program.args.push(plan.into());
+        program
+    }
+
+    /// Plans and applies in one.
+    pub(crate) fn apply_unplanned(&self, options: &PlanOptions) -> Program {
+        let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
+        options.append_to(&mut program.args);
+        program
+    }
+
+    fn program(&self, step: &str, color: bool, options: &[&str]) -> Program {
+        let mut args = vec![OsString::from(step)];
+        let path = match self.terragrunt {
+            None => &self.installed.path,
+            Some(terragrunt) => {
+                args.extend(self.terragrunt_options(&terragrunt.version));
+                &terragrunt.path
+            }
+        };
+        args.extend((!color).then(|| "-no-color".into()));
+        args.extend(options.iter().map(OsString::from));
+        let mut env = vec![("TF_IN_AUTOMATION".to_owned(), OsString::from("1"))];
+        if let Some(terragrunt) = self.terragrunt {
+            env.extend(plain_output(&terragrunt.version, color));
+        }
+        env.extend_from_slice(self.env);
+        Program { path: path.clone(), args, dir: self.dir.to_owned(), env, without: &[] }
+    }
+
+    /// Which binary it has plan, and where: the flags lost their prefix with 0.73.0.
+    fn terragrunt_options(&self, version: &Version) -> [OsString; 5] {
+        let (tool, dir, quiet) = if is_prefixed(version) {
+            ("--terragrunt-tfpath", "--terragrunt-working-dir", "--terragrunt-non-interactive")
+        } else {
+            ("--tf-path", "--working-dir", "--non-interactive")
+        };
+        let (path, work) = (self.installed.path.clone(), self.dir);
+        [tool.into(), path.into(), dir.into(), work.into(), quiet.into()]
+    }
+}
+
+/// Whether a terragrunt is of the time when its flags and variables had its name before them.
+fn is_prefixed(version: &Version) -> bool {
+    let renamed = "0.73.0".parse::<Version>().map(|renamed| version.compare(&renamed));
+    matches!(renamed, Ok(Ordering::Less))
+}
+
+/// Has terragrunt hand on the tool's output as it is. By itself it puts time, `STDOUT` and colours before
+/// every line, of a shown plan too. Older versions, which do not, do not know the variables either.
+fn plain_output(version: &Version, color: bool) -> impl Iterator<Item = (String, OsString)> {
+    let [forward, plain] = if is_prefixed(version) {
+        ["TERRAGRUNT_FORWARD_TF_STDOUT", "TERRAGRUNT_NO_COLOR"]
+    } else {
+        ["TG_TF_FORWARD_STDOUT", "TG_NO_COLOR"]
+    };
+    let names = [Some(forward), (!color).then_some(plain)];
+    names.into_iter().flatten().map(|name| (name.to_owned(), OsString::from("true")))
+}
+
+#[cfg(test)]
+mod tests {
+    use datastore_api::Sha256;
+
+    use super::*;
+    use crate::version::ToolName;
+
+    fn installed(tool: ToolName, version: &str) -> Installed {
+        let (path, sha256) = (PathBuf::from(format!("/bin/{tool}")), Sha256::of(b""));
+        let version = version.parse().unwrap();
+        Installed { tool, version, path, sha256, source: String::new(), protection: None }
+    }
+
+    fn lines(terragrunt: Option<&str>) -> String {
+        let terraform = installed(ToolName::Terraform, "1.9.8");
+        let terragrunt = terragrunt.map(|version| installed(ToolName::Terragrunt, version));
+        let (terragrunt, dir) = (terragrunt.as_ref(), Path::new("/w"));
+        let tool = Tool { installed: &terraform, terragrunt, dir, color: false, env: &[] };
+        let plan = Path::new("/p");
+        let programs = [
+            tool.init(),
+            tool.plan(plan, &PlanOptions::default()),
+            tool.show_json(plan),
+            tool.show(plan),
+            tool.apply(plan),
+            tool.apply_unplanned(&PlanOptions::default()),
+        ];
+        let line = |program: Program| {
+            let words = std::iter::once(program.path.into_os_string()).chain(program.args);
+            words.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        programs.map(line).join("\n")
+    }
+
+    /// RN02: upstream's subcommands in upstream's order; no `-upgrade`, `-input=false`.
+    #[test]
+    fn terraform_is_told_what_upstream_tells_it() {
+        insta::assert_snapshot!(lines(None), @r"
+        /bin/terraform init -no-color -input=false
+        /bin/terraform plan -no-color -input=false -out=/p
+        /bin/terraform show -no-color -json /p
+        /bin/terraform show -no-color /p
+        /bin/terraform apply -no-color -input=false -auto-approve /p
+        /bin/terraform apply -no-color -input=false -auto-approve
+        ");
+    }
+
+    /// RN03: the flags change with 0.73.0, and its release candidates are below it.
+    #[test]
+    fn terragrunt_is_told_in_the_words_of_its_version() {
+        for old in ["0.72.9", "0.73.0-rc1"] {
+            insta::allow_duplicates! { insta::assert_snapshot!(lines(Some(old)), @r"
+            /bin/terragrunt init --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -input=false
+            /bin/terragrunt plan --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -input=false -out=/p
+            /bin/terragrunt show --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -json /p
+            /bin/terragrunt show --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color /p
+            /bin/terragrunt apply --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -input=false -auto-approve /p
+            /bin/terragrunt apply --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -input=false -auto-approve
+            "); }
+        }
+        for new in ["0.73.0", "1.0.0"] {
+            let lines = lines(Some(new));
+            let first = lines.lines().next().unwrap();
+            insta::allow_duplicates! { insta::assert_snapshot!(first, @"/bin/terragrunt init --tf-path /bin/terraform --working-dir /w --non-interactive -no-color -input=false"); }
+        }
+    }
+}

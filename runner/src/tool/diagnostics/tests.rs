@@ -1,0 +1,272 @@
+//! Outputs of terraform 1.11.4, tofu 1.9.4 and terragrunt 0.72.5 and 1.0.0 as they were recorded, and of
+//! older terraforms in their documented form.
+
+use crate::tool::diagnostics::*;
+
+fn lines(output: &str) -> String {
+    let read = Diagnostics::read(output.as_bytes()).unwrap();
+    read.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_headline_that_says_nothing_comes_last_and_an_error_counts_once() {
+    insta::assert_snapshot!(lines("Initializing the backend...
+
+Error: Terraform encountered problems during initialisation, including problems
+with the configuration, described below.
+
+The Terraform configuration must be valid before initialization so that
+Terraform can determine which modules and providers need to be installed.
+
+
+Error: Invalid type specification
+
+  on main.tf line 2, in variable \"a\":
+   2:   type = strin
+
+The keyword \"strin\" is not a valid type specification.
+
+Error: Invalid type specification
+
+  on main.tf line 2, in variable \"a\":
+   2:   type = strin
+
+The keyword \"strin\" is not a valid type specification.
+
+Error: Duplicate resource \"terraform_data\" configuration
+
+  on main.tf line 8:
+   8: resource \"terraform_data\" \"y\" {
+
+A terraform_data resource named \"y\" was already declared at main.tf:4,1-30.
+Resource names must be unique per type in each module.
+"), @r#"
+Invalid type specification (main.tf:2, in variable "a"): The keyword "strin" is not a valid type specification.
+Duplicate resource "terraform_data" configuration (main.tf:8): A terraform_data resource named "y" was already declared at main.tf:4,1-30. Resource names must be unique per type in each module.
+Terraform encountered problems during initialisation, including problems with the configuration, described below: The Terraform configuration must be valid before initialization so that Terraform can determine which modules and providers need to be installed.
+"#);
+}
+
+#[test]
+fn a_block_has_its_place_its_address_and_its_text_on_one_line() {
+    insta::assert_snapshot!(lines("
+Planning failed. Terraform encountered an error while generating this plan.
+
+
+Warning: Check block assertion failed
+
+  on main.tf line 13, in check \"c\":
+  13:     condition = var.v == \"y\"
+    ├────────────────
+    │ var.v is \"x\"
+
+warned
+
+Error: Resource precondition failed
+
+  with module.a.terraform_data.y[\"a, b\"],
+  on a/main.tf line 6, in resource \"terraform_data\" \"y\":
+   6:       condition = var.v == \"y\"
+    ├────────────────
+    │ var.v is \"secret\"
+
+This is a rather long error message which goes on and on so that the word
+wrapping of terraform at seventy eight columns has something to do, and then:
+https://example.com/a/very/long/url/that/cannot/be/wrapped/at/all/because/it/has/no/spaces/in/it/whatsoever.
+"), @r#"
+Resource precondition failed (a/main.tf:6, in module.a.terraform_data.y["a, b"]): This is a rather long error message which goes on and on so that the word wrapping of terraform at seventy eight columns has something to do, and then: https://example.com/a/very/long/url/that/cannot/be/wrapped/at/all/because/it/has/no/spaces/in/it/whatsoever.
+"#);
+}
+
+#[test]
+fn a_box_with_any_line_inside() {
+    insta::assert_snapshot!(lines("text right before
+╷
+│ Error: Failed to query available provider packages
+│ 
+│ Could not retrieve the list of available versions for provider
+│ nowhere.invalid/foo/foo: provider nowhere.invalid/foo/foo was not found in
+│ any of the search locations
+│ 
+│   - /opt/tf-plugins
+╵
+╷
+│ Error: local-exec provisioner error
+│ 
+│   with terraform_data.y,
+│   on main.tf line 2, in resource \"terraform_data\" \"y\":
+│    2:   provisioner \"local-exec\" { command = \"exit 3\" }
+│ 
+│ Error running command 'exit 3': exit status 3. Output: boo
+│ 
+│ Error: not a headline
+╵
+all is over
+"), @r#"
+Failed to query available provider packages: Could not retrieve the list of available versions for provider nowhere.invalid/foo/foo: provider nowhere.invalid/foo/foo was not found in any of the search locations
+local-exec provisioner error (main.tf:2, in terraform_data.y): Error running command 'exit 3': exit status 3. Output: boo
+"#);
+}
+
+#[test]
+fn the_output_of_a_command_is_no_error() {
+    let output = "terraform_data.y (local-exec): boo
+terraform_data.y (local-exec): Error: fake
+Error: fake as well
+
+Error: local-exec provisioner error
+
+  with terraform_data.y,
+  on main.tf line 2, in resource \"terraform_data\" \"y\":
+   2:   provisioner \"local-exec\" { command = \"echo boo\" }
+
+Error running command 'echo boo': exit status 3.
+Output: boo
+Error: fake
+
+
+Apply incomplete
+";
+    insta::assert_snapshot!(lines(output), @r#"
+local-exec provisioner error (main.tf:2, in terraform_data.y): Error running command 'echo boo': exit status 3.
+"#);
+    let detail = Diagnostics::read(output.as_bytes()).unwrap().0[0].detail.clone();
+    assert_eq!(detail.lines().last(), Some("Error: fake"));
+}
+
+#[test]
+fn terraform_0_11_lists_what_failed() {
+    insta::assert_snapshot!(lines("
+Error: Error applying plan:
+
+2 error(s) occurred:
+
+* aws_instance.web: 1 error(s) occurred:
+
+* aws_instance.web: Error launching source instance: InvalidAMIID.NotFound
+* aws_vpc.main: creating: limit
+
+Terraform does not automatically rollback in the face of errors.
+Instead, your Terraform state file has been partially
+updated with any resources that successfully completed.
+"), @r#"
+Error launching source instance: InvalidAMIID.NotFound (aws_instance.web)
+creating: limit (aws_vpc.main)
+"#);
+    insta::assert_snapshot!(lines("Failed to load root config module: Error parsing main.tf: At 1:2: x\n"), @r#"
+Failed to load root config module: Error parsing main.tf: At 1:2: x
+"#);
+}
+
+#[test]
+fn terragrunt_repeats_what_the_tool_has_said() {
+    for before in
+        ["12:30:45.123 ERROR  tofu invocation failed in .\n", "12:30:45.123 INFO   TIP (x): y\n"]
+    {
+        insta::allow_duplicates! { insta::assert_snapshot!(lines(&format!("
+Initializing the backend...
+OpenTofu encountered problems during initialization, including problems
+with the configuration, described below.
+
+Error: No value for required variable
+
+  on main.tf line 1:
+   1: variable \"region\" {{}}
+
+The root module input variable \"region\" is not set, and has no default value.
+Use a -var or -var-file command line argument to provide a value for this
+variable.
+{before}12:30:45.123 ERROR  error occurred:
+
+* Failed to execute \"tofu plan -no-color\" in .
+  
+  Error: No value for required variable
+  
+    on main.tf line 1:
+     1: variable \"region\" {{}}
+  
+  The root module input variable \"region\" is not set, and has no default value.
+  Use a -var or -var-file command line argument to provide a value for this
+  variable.
+  
+  exit status 1
+
+")), @r#"
+No value for required variable (main.tf:1): The root module input variable "region" is not set, and has no default value. Use a -var or -var-file command line argument to provide a value for this variable.
+"#); }
+    }
+}
+
+#[test]
+fn terragrunts_own_errors() {
+    insta::assert_snapshot!(lines("12:30:45.123 ERROR  Error: Attempt to get attribute from null value
+
+
+12:30:45.123 ERROR    on ./terragrunt.hcl line 1:
+
+12:30:45.123 ERROR     1: inputs = { x = local.nope }
+
+12:30:45.123 ERROR  
+
+12:30:45.123 ERROR  This value is null, so it does not have any attributes.
+
+
+12:30:45.123 ERROR  ./terragrunt.hcl:1,21-26: Attempt to get attribute from null value; This value is null, so it does not have any attributes.
+12:30:45.123 ERROR  Unable to determine underlying exit code, so Terragrunt will exit with error code 1
+"), @r#"
+Attempt to get attribute from null value (./terragrunt.hcl:1): This value is null, so it does not have any attributes.
+"#);
+    insta::assert_snapshot!(lines("12:30:45.123 ERROR  Error: Unknown variable
+12:30:45.123 ERROR    on /x/app/terragrunt.hcl line 6:
+12:30:45.123 ERROR     6: inputs = { said = dependency.dep.outputs.id }
+12:30:45.123 ERROR  There is no variable named \"dependency\".
+12:30:45.123 INFO   TIP (debugging-docs): For help, visit https://docs.terragrunt.com
+12:30:45.123 ERROR  2 errors occurred:
+
+* /x/dep/terragrunt.hcl is a dependency of /x/app/terragrunt.hcl but detected no outputs.
+  
+  For more info, see:
+  https://docs.terragrunt.com/features/stacks/
+  
+
+* /x/app/terragrunt.hcl:6,19-29: Unknown variable; There is no variable named \"dependency\".
+
+"), @r#"
+/x/dep/terragrunt.hcl is a dependency of /x/app/terragrunt.hcl but detected no outputs
+Unknown variable (/x/app/terragrunt.hcl:6): There is no variable named "dependency".
+"#);
+}
+
+#[test]
+fn units_side_by_side_have_their_own_lines() {
+    insta::assert_snapshot!(lines("time=12:30:45 level=stderr prefix=[a] tf-path=tofu msg=╷
+time=12:30:45 level=stderr prefix=[b] tf-path=tofu msg=╷
+time=12:30:45 level=stderr prefix=[a] tf-path=tofu msg=│ Error: of a
+time=12:30:45 level=stderr prefix=[b] tf-path=tofu msg=│ Error: of b
+time=12:30:45 level=stderr prefix=[a] tf-path=tofu msg=│ 
+time=12:30:45 level=stderr prefix=[a] tf-path=tofu msg=│   on main.tf line 3, in resource \"x\" \"y\":
+time=12:30:45 level=stderr prefix=[b] tf-path=tofu msg=│ 
+time=12:30:45 level=stderr prefix=[b] tf-path=tofu msg=│ detail of b
+"), @r#"
+[a] of a (main.tf:3, in resource "x" "y")
+[b] of b: detail of b
+"#);
+}
+
+#[test]
+fn memory_is_bounded_whatever_comes() {
+    let mut output = format!("\nError: {}\n\n", "x".repeat(1 << 20));
+    output.extend((0..20_000).map(|n| format!("detail {n}\n")));
+    output.extend((0..1000).map(|n| format!("\n\n\nError: number {n}\n\n")));
+    let read = Diagnostics::read(output.as_bytes()).unwrap();
+    assert_eq!(read.iter().count(), 100);
+    assert!(read.iter().all(|error| error.summary.len() + error.detail.len() <= 16 << 10));
+    assert_eq!(lines(""), "");
+    assert_eq!(lines("all is well\nNo changes."), "");
+}
+
+#[test]
+fn what_is_not_text_is_no_panic() {
+    let bytes = b"\xff\xfe\nError: \xe2\x94\n\n  on \x00 line 99999999999999, in \xff:\n\n\xff";
+    assert_eq!(Diagnostics::read(&bytes[..]).unwrap().iter().count(), 0);
+}

@@ -1,0 +1,125 @@
+//! The texts inside of an error: places, word-wrapped paragraphs, and the lists of terraform 0.11.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::tool::diagnostics::Diagnostic;
+
+/// The tools wrap at 78 columns, or at 76 in a box. A line ends early only where the next word would
+/// not have fitted, or where the message itself has a new line.
+const WIDTH: usize = 76;
+
+/// A line between the headline and the text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    Address(String),
+    File {
+        file: String,
+        line: Option<u32>,
+        block: Option<String>,
+    },
+    /// A line of the configuration, or a value in it.
+    Snippet,
+}
+
+static FILE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^ {1,4}on (.+?)(?: line (\d+))?(?:, in (.+?))?:?$"));
+
+static SNIPPET: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^ +(?:\d+:|├─|│|\(source code not available\))"));
+
+/// `./terragrunt.hcl:1,21-26: Unsupported attribute; This object does not ...`
+static SOURCE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^([^\s:][^:]*):(\d+),\d+(?:-\d+(?:,\d+)?)?: ([^;]+)(?:; (.*))?$"));
+
+/// `* aws_instance.web: the text`, of terraform 0.11.
+static OLD_ITEM: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^\* (?:([a-z][\w.\[\]-]*\.[\w.\[\]-]+): )?(.+)$"));
+
+/// How terraform 0.11 begins an error that is no block.
+static OLD_ERROR: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"^(?:Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|getting|asking)|Failed to (?:load|read|get)) ",
+    )
+});
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern of ours is well-formed")
+}
+
+/// What a line says about the place of an error, if anything.
+pub(super) fn location(line: &str) -> Option<Location> {
+    if !line.starts_with(' ') {
+        return None;
+    }
+    if SNIPPET.is_match(line) {
+        return Some(Location::Snippet);
+    }
+    // An index can contain commas.
+    if let Some(address) = line.strip_prefix("  with ") {
+        return Some(Location::Address(address.strip_suffix(',')?.to_owned()));
+    }
+    let found = FILE.captures(line)?;
+    let text = |group| found.get(group).map(|text| text.as_str().to_owned());
+    let line = found.get(2).and_then(|line| line.as_str().parse().ok());
+    Some(Location::File { file: text(1)?, line, block: text(3) })
+}
+
+/// An error of HCL's on one line.
+pub(super) fn source_location(text: &str) -> Option<Diagnostic> {
+    let found = SOURCE.captures(text)?;
+    Some(Diagnostic {
+        summary: found[3].to_owned(),
+        detail: found.get(4).map_or("", |detail| detail.as_str()).to_owned(),
+        file: Some(found[1].to_owned()),
+        line: found[2].parse().ok(),
+        ..Diagnostic::default()
+    })
+}
+
+/// Whether terraform 0.11 begins an error so.
+pub(super) fn is_old_error(line: &str) -> bool {
+    OLD_ERROR.is_match(line)
+}
+
+/// The errors in a list of terraform 0.11; an item that only announces others is none.
+pub(super) fn old_errors(detail: &[String]) -> Vec<Diagnostic> {
+    let paragraphs = detail.split(String::is_empty);
+    let items = paragraphs.flat_map(|lines| lines.chunk_by(|_, next| !next.starts_with("* ")));
+    let errors = items.filter_map(|lines| {
+        let text = unwrapped(lines).replace('\n', " ");
+        let found = OLD_ITEM.captures(&text)?;
+        let summary = found[2].to_owned();
+        let address = found.get(1).map(|address| address.as_str().to_owned());
+        Some(Diagnostic { summary, address, ..Diagnostic::default() })
+    });
+    errors.filter(|error| !error.summary.ends_with("occurred:")).collect()
+}
+
+/// Paragraphs, each on one line.
+pub(super) fn unwrapped(lines: &[String]) -> String {
+    let mut text = String::new();
+    // Columns of the line before, where its paragraph can go on.
+    let mut before = None;
+    for line in lines {
+        if line.is_empty() {
+            before = None;
+            continue;
+        }
+        let columns = line.chars().count();
+        let first_word = line.split(' ').next().unwrap_or_default().chars().count();
+        let is_wrapped = before.is_some_and(|before| before + 1 + first_word > WIDTH);
+        if !text.is_empty() {
+            text.push(if is_wrapped && !line.starts_with(' ') { ' ' } else { '\n' });
+        }
+        text.push_str(line.trim_end());
+        before = Some(columns);
+    }
+    text
+}
+
+/// At most so many bytes of the text.
+pub(super) fn clipped(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
