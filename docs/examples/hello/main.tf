@@ -1,12 +1,12 @@
-# The smallest module that shows all there is to see: a resource, an output, and a provisioner whose
-# words appear in the log. It needs no provider but the one that is built in.
+# A small module with a resource, an output, and a provisioner whose output appears in the log. It needs
+# only the built-in provider.
 
 terraform {
   required_version = ">= 1.4"
 }
 
 variable "name" {
-  description = "Who is greeted."
+  description = "The name in the greeting."
   type        = string
   default     = "world"
 }
@@ -24,6 +24,6 @@ resource "terraform_data" "greeting" {
 }
 
 output "greeting" {
-  description = "What was said."
+  description = "The greeting."
   value       = terraform_data.greeting.output
 }
