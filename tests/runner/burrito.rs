@@ -1,5 +1,5 @@
 //! `burrito runner start` against a Kubernetes API with Burrito's objects and rights, and a real datastore.
-//! The rows of the contract that a test shows stand in its name.
+//! The name of a test begins with the ids of `docs/contract/checks.md` that it covers.
 //!
 //! The API is a double, which applies Burrito's own resource definitions to every object where they are at
 //! hand. `scripts/e2e kubernetes` runs the same tests over a real API server, which it names in

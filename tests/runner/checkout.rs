@@ -161,7 +161,7 @@ fn commit_state(repository: &Path, text: Option<&str>) {
     git(repository, &["commit", "--quiet", "-m", "state"]);
 }
 
-/// Issue 10, point 10: states that the repository has, too.
+/// Also states that the repository has.
 #[test]
 fn a_state_in_a_kept_work_directory_is_never_replaced_or_removed() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != plan ] || cat main.tf");

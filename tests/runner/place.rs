@@ -1,4 +1,4 @@
-//! Issue 10, points 2 and 9: a plan is applied in its own place, on its own tree, with its own tool.
+//! A plan is applied in its own place, on its own tree, with its own tool.
 
 use std::path::Path;
 
@@ -395,7 +395,6 @@ async fn without_an_origin_the_directory_names_the_layer() {
     );
 }
 
-/// Issue 10, point 27.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_plan_one_line_says_where_it_is_and_what_applies_it() {
     let datastore = TestDatastore::memory().await;

@@ -262,7 +262,6 @@ async fn where_the_state_directory_cannot_be_written_the_scratch_directory_is_ke
     assert!(stored.log(0).await.contains("Apply complete!"));
 }
 
-/// Issue 10, point 7: of a run that failed, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_failed_run_could_not_store_is_sent_by_the_advised_command() {
     let datastore = TestDatastore::memory().await;

@@ -56,7 +56,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The exit code, of the one list in `design/product.md`.
+    /// The exit code; `docs/datastore.md` lists them.
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) => 8,

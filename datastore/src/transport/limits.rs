@@ -1,7 +1,7 @@
 //! How much of anything a caller may have, and for how long.
 //!
-//! The defaults are those of the contract (`contract/datastore.md`, 2.12). No transfer has a limit on
-//! its whole duration: whoever keeps moving may take as long as it takes.
+//! `docs/datastore.md` lists the defaults. No transfer has a limit on its whole duration: whoever keeps moving may
+//! take as long as it takes.
 
 use std::fmt;
 use std::time::Duration;
