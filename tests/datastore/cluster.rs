@@ -44,7 +44,7 @@ impl Cluster {
     fn named(mark: &str) -> Option<Self> {
         let kubeconfig = std::env::var_os("PLANCHA_TEST_KUBECONFIG")?;
         let kubeconfig = std::fs::read_to_string(kubeconfig).unwrap();
-        // `scripts/e2e-kubernetes` has it written with one setting per line.
+        // `scripts/e2e-kubernetes` has it written: a value ends at a brace, a comma or the end of its line.
         let after = |key: &str| {
             let (_, rest) = kubeconfig.split_once(key).unwrap();
             rest.split(['}', ',', '\n']).next().unwrap().trim().trim_matches('"').to_owned()
