@@ -1,6 +1,6 @@
 //! Runs Terraform and OpenTofu unattended: one process for one run.
 //!
-//! [`run`] is the whole program: an order comes in, an exit code goes out.
+//! [`run()`] is the whole program: an order comes in, an exit code goes out.
 
 mod basis;
 pub mod cli;
