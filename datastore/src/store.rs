@@ -23,10 +23,8 @@ mod key;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
-use std::fs::DirBuilder;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::ops::Deref;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +33,6 @@ use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
 use datastore_api::{AppliedKey, Attempt, BundleKey, File, RunKey};
 use futures::StreamExt as _;
 use object_store::list::PaginatedListStore;
-use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
@@ -51,7 +48,7 @@ pub(crate) use crate::store::backend::reason::reason;
 pub use crate::store::claims::{CLAIMS, Claim};
 pub use crate::store::error::StoreError;
 pub use crate::store::key::{INDEX, KnownRuns};
-pub use crate::store::read::get::{ByteStream, Meta};
+pub use crate::store::read::get::{ByteStream, Looked, Meta};
 pub use crate::store::write::put::Terms;
 
 use crate::transport::memory::Memory;
@@ -59,6 +56,7 @@ use crate::transport::memory::Memory;
 use crate::store::backend::abandoned::Abandoned;
 use crate::store::backend::cloud::Credentials;
 use crate::store::backend::disk::Disk;
+use crate::store::backend::local::Local;
 use crate::store::backend::metered::Metered;
 use crate::store::backend::probe::Health;
 use crate::store::encryption::object::Seal;
@@ -203,32 +201,34 @@ fn parse(text: &str) -> Result<Path, StoreError> {
 }
 
 impl Store {
-    /// Opens a backend; a missing directory is made.
+    /// Opens a backend, without a look at it: [`Store::start`] makes a missing directory.
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
         match storage {
             Storage::File(root) => {
-                if root.exists() && !root.is_dir() {
-                    return Err("it is not a directory".into());
-                }
-                DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-                let objects = LocalFileSystem::new_with_prefix(root)?
-                    .with_fsync(true)
-                    .with_automatic_cleanup(true);
-                let traits = Traits::file(root.clone());
-                Ok(Self(Arc::new(Inner::new(Arc::new(objects), traits))))
+                let calls = Calls::default();
+                let disk = Disk::new(root, calls.clone());
+                let objects = Arc::new(Local(disk.uncounted()));
+                let inner = Inner::new(objects, Traits::file(root.clone()), calls);
+                Ok(Self(Arc::new(Inner { disk: Some(disk), ..inner })))
             }
             Storage::Memory => {
-                Ok(Self(Arc::new(Inner::new(Arc::new(InMemory::new()), Traits::memory()))))
+                let objects = Arc::new(InMemory::new());
+                Ok(Self(Arc::new(Inner::new(objects, Traits::memory(), Calls::default()))))
             }
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
-                let inner = Inner::new(opened.objects, Traits::cloud(cloud));
+                let inner = Inner::new(opened.objects, Traits::cloud(cloud), Calls::default());
                 let pages = Metered { behind: opened.pages, calls: inner.calls.clone() };
                 let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
                 let (credentials, abandoned) = (opened.credentials, opened.abandoned);
                 Ok(Self(Arc::new(Inner { pages, credentials, abandoned, ..inner })))
             }
         }
+    }
+
+    /// Jobs in a directory's file system that nobody waits for any more.
+    pub(crate) fn jobs_left(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.jobs().left())
     }
 
     /// What our keys lie below in the bucket, for those who go there without our prefix.
@@ -317,12 +317,10 @@ impl Store {
 }
 
 impl Inner {
-    fn new(objects: Arc<dyn ObjectStore>, traits: Traits) -> Self {
-        let calls = Calls::default();
-        let disk = traits.root.as_deref().map(|root| Disk::new(root, calls.clone()));
+    fn new(objects: Arc<dyn ObjectStore>, traits: Traits, calls: Calls) -> Self {
         Self {
             objects: Arc::new(Metered { behind: objects, calls: calls.clone() }),
-            disk,
+            disk: None,
             pages: None,
             credentials: None,
             abandoned: None,

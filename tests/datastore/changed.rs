@@ -2,11 +2,13 @@
 
 use std::fs::{File, FileTimes};
 use std::io::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use datastore::store::{Storage, Store, Verdict};
 use futures::future::join_all;
 use reqwest::Method;
 use support::TestDatastore;
+use tokio_util::sync::CancellationToken;
 
 use crate::http::{RUN, etag, get, noise, put, request, stored};
 use crate::transfer::{FILE, KIB, MIB, URL, with};
@@ -146,6 +148,54 @@ async fn two_processes_over_one_directory_never_disagree_with_their_records() {
         let answer = get(&both[0], URL).await;
         assert_eq!((answer.status, answer.header("etag")), (200, Some(&*etag(&answer.body))));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_object_is_never_refused_while_two_processes_replace_touch_and_verify_it() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let both =
+        [TestDatastore::file(directory.path()).await, TestDatastore::file(directory.path()).await];
+    stored(&both[0], URL, noise(1000, 0)).await;
+    let is_over = CancellationToken::new();
+    let (file, ended) = (directory.path().join(FILE), is_over.clone());
+    let touching = tokio::task::spawn_blocking(move || {
+        let mut times = 0;
+        while !ended.is_cancelled() {
+            times += 1;
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_micros(times);
+            File::open(&file).unwrap().set_times(FileTimes::new().set_modified(modified)).unwrap();
+        }
+        times
+    });
+    let writing = async {
+        for round in 0..300_u64 {
+            let puts = (0..2_u64)
+                .map(|n| put(&both[usize::from(n == 1)], URL, noise(1000, 2 * round + n)));
+            assert!(join_all(puts).await.iter().all(|answer| answer.status == 200));
+        }
+        is_over.cancel();
+    };
+    let reading = async |datastore: &TestDatastore| {
+        let mut read = 0;
+        while !is_over.is_cancelled() {
+            let answer = get(datastore, URL).await;
+            assert_eq!((answer.status, answer.body.len()), (200, 1000), "{}", answer.text());
+            let part = with(datastore, Method::GET, &[("range", "bytes=0-9")], b"").await;
+            assert_eq!(part.status, 206, "{}", part.text());
+            read += 1;
+        }
+        read
+    };
+    let third = Store::open(&Storage::File(directory.path().to_owned())).unwrap();
+    let verifying = async {
+        while !is_over.is_cancelled() {
+            let verdict = third.verify(FILE).await.unwrap();
+            assert!(matches!(verdict, Verdict::Intact | Verdict::Healed), "{verdict:?}");
+        }
+    };
+    let ((), first, second, ()) =
+        tokio::join!(writing, reading(&both[0]), reading(&both[1]), verifying);
+    assert!(first > 0 && second > 0 && touching.await.unwrap() > 0);
 }
 
 #[tokio::test]

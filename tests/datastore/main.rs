@@ -19,6 +19,7 @@ mod endurance;
 mod faults;
 mod gc;
 mod http;
+mod hung;
 mod limits;
 mod logs;
 mod metrics;

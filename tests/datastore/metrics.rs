@@ -228,6 +228,7 @@ async fn the_page_is_as_prometheus_wants_it() {
     datastore_admission_refused_total counter
     datastore_storage_can gauge
     datastore_storage_failures gauge
+    datastore_storage_hung_jobs gauge
     datastore_storage_probe_age_seconds gauge
     datastore_storage_clock_skew_seconds gauge
     datastore_backend_calls_total counter

@@ -158,6 +158,7 @@ impl ApiError {
             Cause::Store(StoreError::Cursor) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+            Cause::Store(StoreError::Hung(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -177,7 +178,12 @@ impl ApiError {
                 format!("{text}: {}", reason(error))
             }
             (_, Some(text)) => text.to_owned(),
-            (Cause::Store(error @ (StoreError::Backend(_) | StoreError::Full(_))), None) => {
+            (
+                Cause::Store(
+                    error @ (StoreError::Backend(_) | StoreError::Full(_) | StoreError::Hung(_)),
+                ),
+                None,
+            ) => {
                 format!("{error}: {}", reason(error))
             }
             (Cause::Store(StoreError::Upload(error)), None) if error.is::<TooLarge>() => {
@@ -193,7 +199,8 @@ impl ApiError {
     /// Upstream adds the storage's own words where a plan is put, and they can name a path or URL of the server's:
     /// ours give the reason alone. A full storage says so everywhere.
     fn gives_reason(&self, error: &StoreError) -> bool {
-        matches!(error, StoreError::Full(_)) || self.route == Route::PutPlan && self.is_backend()
+        matches!(error, StoreError::Full(_) | StoreError::Hung(_))
+            || self.route == Route::PutPlan && self.is_backend()
     }
 
     fn is_backend(&self) -> bool {
@@ -261,6 +268,7 @@ impl Cause {
             Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => "size",
             Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => "too_slow",
             Self::Store(StoreError::Full(_)) => "storage_full",
+            Self::Store(StoreError::Hung(_)) => "storage_hangs",
             _ => return None,
         })
     }

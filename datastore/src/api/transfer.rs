@@ -51,7 +51,8 @@ impl Wanted {
             return Ok(whole(&meta, logged(bytes)));
         }
         for _ in 0..LOOKS {
-            let meta = store.stat(key).await?;
+            let looked = store.stat(key).await?;
+            let meta = looked.meta.clone();
             let tag = tag(&meta);
             if self.tags(&IF_MATCH).is_some_and(|tags| !names(&tags, &tag, Compare::Strong)) {
                 return Err(Cause::NoMatch);
@@ -69,7 +70,7 @@ impl Wanted {
                 }
                 return Ok(whole(&meta, logged(bytes)));
             };
-            match store.open_part(key, &meta, range.clone()).await {
+            match store.open_looked(key, looked, range.clone()).await {
                 Err(StoreError::Replaced) => {}
                 bytes => return Ok(part(&meta, &range, logged(bytes?))),
             }

@@ -279,6 +279,8 @@ impl Page {
         }
         let help = "Tries of the storage that failed since the last one that did not.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
+        let help = "Jobs in the file system of a directory that nobody waits for any more.";
+        self.one("datastore_storage_hung_jobs", "gauge", help, store.jobs_left() as u64);
         if let Some(age) = store.since_success() {
             let name = "datastore_storage_probe_age_seconds";
             self.family(name, "gauge", "Time since the storage was last tried with success.");

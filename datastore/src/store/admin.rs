@@ -3,4 +3,3 @@
 pub(crate) mod encrypt;
 pub(crate) mod objects;
 pub(crate) mod verify;
-pub(crate) mod walk;

@@ -6,6 +6,7 @@ use std::io;
 use datastore_api::Sha256;
 use object_store::path::Path;
 
+use crate::store::backend::jobs::Hung;
 use crate::store::{BoxError, MAX_KEY};
 
 /// The artifact could not be had or kept.
@@ -80,6 +81,9 @@ pub enum StoreError {
     /// The backend has no room left.
     #[error("no space is left in the storage")]
     Full(#[source] BoxError),
+    /// The backend's file system hangs, so it was not even asked.
+    #[error("the storage hangs")]
+    Hung(#[source] BoxError),
     /// The backend is at fault.
     #[error("the storage backend failed")]
     Backend(#[source] BoxError),
@@ -107,6 +111,9 @@ pub(super) fn backend(error: impl Into<BoxError>) -> StoreError {
             }
             Some(io::ErrorKind::IsADirectory) => return StoreError::Clash(error),
             _ => {}
+        }
+        if error_now.is::<Hung>() {
+            return StoreError::Hung(error);
         }
         cause = error_now.source();
     }

@@ -9,7 +9,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use crate::api::error::chain;
-use crate::store::admin::walk;
+use crate::store::backend::walk;
 use crate::store::read::get::{ByteStream, Meta};
 use crate::store::{APPLIED, RECORDS, Store, StoreError, backend, parse, record_path, timestamp};
 
@@ -36,8 +36,9 @@ impl Store {
         prefix: &str,
     ) -> Result<BoxStream<'static, Result<Object, StoreError>>, StoreError> {
         let prefix = parse(prefix.trim_end_matches('/'))?;
-        if let Some(root) = &self.traits.root {
-            return Ok(walk::objects(root.clone(), prefix.as_ref()));
+        if let Some(disk) = &self.disk {
+            let found = walk::objects(disk.clone(), prefix.as_ref());
+            return Ok(found.map_err(backend).boxed());
         }
         let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
         let found = self.objects.list(prefix).map_err(backend);

@@ -1,18 +1,54 @@
 //! Directories of a `file://` storage: made, locked and synced.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use crate::store::backend::io_threads;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+
+/// What is in the place of a file is none.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("in its place is {0}, and no file")]
+pub(in crate::store) struct Irregular(&'static str);
+
+/// Opens a file, and nothing else: a FIFO or a device could be waited for in vain. A directory counts as nothing.
+pub(in crate::store) fn open_file(
+    place: &FsPath,
+    options: &mut OpenOptions,
+) -> io::Result<(File, Metadata)> {
+    let file = match options.custom_flags(OFlag::O_NONBLOCK.bits()).open(place) {
+        // Nobody is at the other end.
+        Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
+            return Err(irregular(fs::metadata(place)?.file_type()));
+        }
+        file => file?,
+    };
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok((file, meta)) } else { Err(irregular(meta.file_type())) }
+}
+
+fn irregular(kind: FileType) -> io::Error {
+    if kind.is_dir() {
+        return ErrorKind::NotFound.into();
+    }
+    let kind = if kind.is_fifo() { "a FIFO" } else { "a socket or a device" };
+    io::Error::other(Irregular(kind))
+}
+
+/// Opens a directory, and nothing else.
+fn open_directory(place: &FsPath) -> io::Result<File> {
+    File::options().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(place)
+}
 
 /// The lock of the directory that holds an object, until it is dropped; none where there are no locks.
 pub(in crate::store) fn lock(place: &FsPath) -> io::Result<Option<File>> {
     let parent = parent(place)?;
     loop {
-        let directory = File::open(parent)?;
+        let directory = open_directory(parent)?;
         match directory.lock() {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return Ok(None),
@@ -43,7 +79,7 @@ pub(in crate::store) fn make_parents(root: &FsPath, place: &FsPath) -> io::Resul
 
 /// Syncs the directory that holds this place.
 pub(in crate::store) fn sync_parent(place: &FsPath) -> io::Result<()> {
-    File::open(parent(place)?)?.sync_all()
+    open_directory(parent(place)?)?.sync_all()
 }
 
 fn parent(place: &FsPath) -> io::Result<&FsPath> {

@@ -4,45 +4,50 @@
 //! `publish.rs`. Whatever changes an object or its record holds the lock of its directory (`flock`), which other
 //! processes over the same directory respect. Where the file system has no locks, only this process is kept in order.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path as FsPath, PathBuf};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::path::Path as FsPath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
-use tokio::sync::Semaphore;
 
-use crate::store::backend::dirs::{lock, make_parents, sync_parent};
-use crate::store::backend::io_threads;
+use crate::store::backend::dirs::{lock, open_file, sync_parent};
+use crate::store::backend::jobs::{Hung, Jobs, wanted};
 use crate::store::backend::metered::{Calls, SILENCE, patience};
 use crate::store::backend::publish::{publish, record_anew, record_of, record_place};
+use crate::store::backend::staged::Staged;
 use crate::store::backend::staging::is_staged;
 use crate::store::digest_record::{Record, Version, bare};
 use crate::store::{KIB, Key, MIB, Object};
 
-/// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
-/// threads than these.
-const JOBS: usize = 64;
 /// Of a large object this much is synced at a time while more of it comes, so that little is left to sync at its end.
 const SYNCED: usize = 32 * MIB;
 /// Objects up to here are read by the job that opens them.
 pub(in crate::store) const SMALL: usize = 64 * KIB;
 
 /// So often a directory is made again that others have removed, and an object opened again that was replaced.
-const TRIES: usize = 100;
+pub(in crate::store) const TRIES: usize = 100;
 
 /// A directory with objects. Clones share it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Disk {
     root: Arc<FsPath>,
     calls: Calls,
-    jobs: Arc<Semaphore>,
+    jobs: Arc<Jobs>,
+}
+
+/// Whether an object and its record are seen as the last writer left them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Locking {
+    /// Perhaps not: one of them may be replaced between two looks.
+    None,
+    /// They are, also where another process over the same directory is the writer.
+    Directory,
 }
 
 /// An object that was opened, and the record beside it.
@@ -62,25 +67,43 @@ pub(in crate::store) enum Content {
     Bytes(Bytes),
 }
 
-/// A file that is not published yet, and is removed unless it will be.
-#[derive(Debug)]
-pub(in crate::store) struct Staged {
-    pub(in crate::store) file: File,
-    path: PathBuf,
-    /// Published or removed: the name is no longer its own.
-    is_gone: AtomicBool,
-}
-
 impl Disk {
     pub(in crate::store) fn new(root: &FsPath, calls: Calls) -> Self {
-        Self { root: root.into(), calls, jobs: Arc::new(Semaphore::new(JOBS)) }
+        Self { root: root.into(), calls, jobs: Arc::new(Jobs::new()) }
+    }
+
+    /// The same directory, whose calls somebody else counts.
+    pub(in crate::store) fn uncounted(&self) -> Self {
+        Self { calls: Calls::default(), ..self.clone() }
+    }
+
+    /// Makes the directory of the storage, if it is missing, for its owner alone.
+    pub(in crate::store) async fn make_root(&self) -> io::Result<()> {
+        let root = Arc::clone(&self.root);
+        let make = move || {
+            if root.exists() && !root.is_dir() {
+                return Err(io::Error::other("it is not a directory"));
+            }
+            DirBuilder::new().recursive(true).mode(0o700).create(root)
+        };
+        self.jobs.run(make).await
+    }
+
+    /// The threads that are in its file system.
+    pub(in crate::store) fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     /// Opens an object together with its record, and reads it if that is wanted and it is small.
-    pub(in crate::store) async fn open(&self, path: &Path, reads: bool) -> Result<Opened> {
+    pub(in crate::store) async fn open(
+        &self,
+        path: &Path,
+        reads: bool,
+        locking: Locking,
+    ) -> Result<Opened> {
         let call = if reads { "get" } else { "head" };
         let location = path.clone();
-        self.job(call, SILENCE, path, move |root| open(root, &location, reads)).await
+        self.job(call, SILENCE, path, move |root| open(root, &location, reads, locking)).await
     }
 
     /// Reads a range of an object that is one piece.
@@ -161,10 +184,7 @@ impl Disk {
     /// Removes what was staged.
     pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
         let staged = Arc::clone(staged);
-        let discard = move |_: &FsPath| {
-            if staged.is_gone.swap(true, Ordering::AcqRel) { Ok(()) } else { remove(&staged.path) }
-        };
-        self.job("abort", SILENCE, &Path::default(), discard).await
+        self.job("abort", SILENCE, &Path::default(), move |_: &FsPath| staged.discard()).await
     }
 
     /// Stages and publishes a small object.
@@ -182,6 +202,35 @@ impl Disk {
             publish(root, &location, &mut staged, version, creates)
         };
         self.job("put", limit, path, put).await
+    }
+
+    /// Stores a small file of our own, which has no record.
+    pub(in crate::store) async fn put_own(
+        &self,
+        path: &Path,
+        bytes: PutPayload,
+        creates: bool,
+    ) -> Result<()> {
+        let (limit, location) = (patience(bytes.content_length()), path.clone());
+        let put = move |root: &FsPath| {
+            let place = root.join(location.as_ref());
+            let mut staged = Staged::create(root, &place)?;
+            staged.write(0, &bytes)?;
+            staged.file.sync_all()?;
+            staged.rename(&place, creates)?;
+            sync_parent(&place)
+        };
+        self.job("put", limit, path, put).await
+    }
+
+    /// Fails if a file is where a directory should be on the way to a prefix.
+    pub(in crate::store) async fn try_directory(&self, prefix: &Path) -> Result<()> {
+        let location = prefix.clone();
+        let look = move |root: &FsPath| match fs::metadata(root.join(location.as_ref())) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        self.job("list", SILENCE, prefix, look).await
     }
 
     /// Publishes a new version with its record. The tag of `version` is filled in.
@@ -205,8 +254,8 @@ impl Disk {
         let work = move |root: &FsPath| {
             let place = root.join(location.as_ref());
             let _lock = lock(&place)?;
-            let file = File::open(&place)?;
-            if bare(&etag(&file.metadata()?)) != bare(&version.etag) {
+            let (file, meta) = open_file(&place, File::options().read(true))?;
+            if bare(&etag(&meta)) != bare(&version.etag) {
                 return Ok(false);
             }
             record_anew(root, &location, &file, version)?;
@@ -228,101 +277,29 @@ impl Disk {
     }
 
     /// Does `work` on a thread of its own, and gives up on it after `limit`.
-    async fn job<T: Send + 'static>(
+    pub(in crate::store) async fn job<T: Send + 'static>(
         &self,
         call: &'static str,
         limit: Duration,
         path: &Path,
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (jobs, root, location) = (Arc::clone(&self.jobs), Arc::clone(&self.root), path.clone());
-        let done = async {
-            let place = jobs.acquire_owned().await.map_err(io::Error::other);
-            let done = match place {
-                Ok(place) => {
-                    io_threads::run(move || {
-                        let done = work(&root).map_err(|error| meaning(&root, &location, error));
-                        drop(place);
-                        done
-                    })
-                    .await
-                }
-                Err(error) => Err(error),
-            };
-            done.map_err(|error| failed(path, error))
-        };
+        let (root, location) = (Arc::clone(&self.root), path.clone());
+        let work = move || work(&root).map_err(|error| meaning(&root, &location, error));
+        let done = async { self.jobs.run(work).await.map_err(|error| failed(path, error)) };
         self.calls.within(limit, call, done).await
     }
 }
 
-impl Staged {
-    /// Makes the directories that are missing on the way.
-    pub(in crate::store) fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        let (mut number, mut tries, mut made) = (1_u32, 0, Vec::<PathBuf>::new());
-        loop {
-            let mut path = place.as_os_str().to_owned();
-            path.push(format!("#{number}"));
-            let path = PathBuf::from(path);
-            match options.open(&path) {
-                Ok(file) => {
-                    // Only now: a directory that is empty meanwhile may be removed by others.
-                    let staged = Self { file, path, is_gone: AtomicBool::new(false) };
-                    made.iter().try_for_each(|made| sync_parent(made))?;
-                    return Ok(staged);
-                }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
-                    tries += 1;
-                    match make_parents(root, place) {
-                        // Others have removed a directory that was empty.
-                        Err(error) if error.kind() == ErrorKind::NotFound => {}
-                        new => made.extend(new?),
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn write(&self, mut at: u64, bytes: &PutPayload) -> io::Result<()> {
-        for piece in bytes {
-            self.file.write_all_at(piece, at)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
-
-    pub(in crate::store) fn is_published(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
-    }
-
-    /// Gives it its name: instead of what has that, or only if nothing has.
-    pub(in crate::store) fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
-        if creates {
-            fs::hard_link(&self.path, place)?;
-            fs::remove_file(&self.path)?;
-        } else {
-            fs::rename(&self.path, place)?;
-        }
-        self.is_gone.store(true, Ordering::Release);
-        Ok(())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if self.is_gone.load(Ordering::Acquire) {
-            return;
-        }
-        // What cannot be removed now is hidden, and removed by the janitor.
-        let path = std::mem::take(&mut self.path);
-        io_threads::start(move || drop(fs::remove_file(path)));
-    }
-}
-
-fn open(root: &FsPath, location: &Path, reads: bool) -> io::Result<Opened> {
+fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Result<Opened> {
+    let _lock = match locking {
+        Locking::None => None,
+        Locking::Directory => match lock(&root.join(location.as_ref())) {
+            // There is no directory, so there is no object either.
+            Err(error) if is_absent(&error) => None,
+            lock => lock?,
+        },
+    };
     for _ in 0..TRIES {
         if let Some(opened) = open_once(root, location, reads)? {
             return Ok(opened);
@@ -337,14 +314,10 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
         return Err(ErrorKind::NotFound.into());
     }
     let place = root.join(location.as_ref());
-    let file = match File::open(&place) {
+    let (file, meta) = match open_file(&place, File::options().read(true)) {
         Err(error) if clashes(root, location, &error) => return Err(ErrorKind::NotFound.into()),
         file => file?,
     };
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(ErrorKind::NotFound.into());
-    }
     let e_tag = etag(&meta);
     let record = record_of(root, location, &file, &e_tag, meta.len())?;
     if record.is_none() && etag(&fs::metadata(&place)?) != e_tag {
@@ -373,6 +346,7 @@ fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result
         Err(error) if is_absent(&error) => return Ok(true),
         lock => lock?,
     };
+    wanted()?;
     match fs::metadata(&place) {
         Ok(meta) if listed.is_some_and(|listed| !is_listed(&meta, listed)) => return Ok(false),
         Ok(_) => remove(&place)?,
@@ -442,6 +416,13 @@ fn failed(path: &Path, source: io::Error) -> Error {
     match kind {
         ErrorKind::NotFound => Error::NotFound { path, source: source.into() },
         ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: source.into() },
-        _ => Error::Generic { store: "file", source: source.into() },
+        // What was made into an error of the file system is found by its own type.
+        _ => {
+            let source = match source.downcast::<Hung>() {
+                Ok(hung) => hung.into(),
+                Err(source) => source.into(),
+            };
+            Error::Generic { store: "file", source }
+        }
     }
 }

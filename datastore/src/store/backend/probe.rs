@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::error::chain;
 
+use crate::store::backend::io_threads;
+use crate::store::backend::jobs::Hung;
 use crate::store::backend::try_uploads::Uploads;
 use crate::store::{BoxError, Store, parse, random, reason, timestamp};
 
@@ -194,6 +195,10 @@ impl Store {
 
     /// Why it is of no use to start.
     async fn refusal(&self) -> Option<BoxError> {
+        if let Some(disk) = &self.disk {
+            // One that hangs is waited for.
+            return timeout(STEP, disk.make_root()).await.ok()?.err().map(Into::into);
+        }
         let provider = self.traits.provider?;
         if let Some(credentials) = &self.credentials {
             let had = timeout(PATIENCE, credentials()).await;
@@ -392,17 +397,22 @@ impl Store {
 
     /// Whether the directory is there, if it is one.
     async fn look_at_root(&self) -> Result<(), BoxError> {
-        let Some(root) = self.traits.root.clone() else { return Ok(()) };
+        let (Some(root), Some(disk)) = (self.traits.root.clone(), &self.disk) else {
+            return Ok(());
+        };
+        if disk.jobs().hang() {
+            return Err(Hung.into());
+        }
         let looking = Arc::clone(&self.health.looking);
         let looked = async {
             let turn = looking.lock_owned().await;
-            let looked = spawn_blocking(move || {
+            let looked = io_threads::run(move || {
                 let _turn = turn;
                 std::fs::metadata(root)
             });
             looked.await
         };
-        timeout(STEP, looked).await???;
+        timeout(STEP, looked).await??;
         Ok(())
     }
 }

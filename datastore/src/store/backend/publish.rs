@@ -28,16 +28,18 @@
 //! which therefore is not served until its bytes were compared; an encrypted object is not renamed before its record
 //! is on the disk.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path as FsPath, PathBuf};
 
 use object_store::path::Path;
 
 use crate::store::backend::attribute;
-use crate::store::backend::dirs::{both, lock, make_parents, sync_parent};
-use crate::store::backend::disk::{SMALL, Staged, etag, is_absent, remove};
+use crate::store::backend::dirs::{both, lock, make_parents, open_file, sync_parent};
+use crate::store::backend::disk::{SMALL, etag, is_absent, remove};
+use crate::store::backend::jobs::wanted;
+use crate::store::backend::staged::Staged;
 use crate::store::digest_record::{Record, Version};
 
 /// Gives a staged file its name, and its digest with it. The tag of `version` is filled in.
@@ -56,16 +58,17 @@ pub(in crate::store) fn publish(
         staged.file.sync_all()?;
     }
     let _lock = lock(&place)?;
+    wanted()?;
     let there = match fs::metadata(&place) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
         Ok(_) if creates => return Err(ErrorKind::AlreadyExists.into()),
-        Ok(meta) => Some((etag(&meta), meta.len())),
+        Ok(meta) => Some(meta),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
     let is_new = there.is_none();
-    let described = there.as_ref().and_then(|(etag, size)| {
-        attribute::read_at(&place).filter(|version| version.is(etag, *size))
+    let described = there.as_ref().filter(|meta| meta.is_file()).and_then(|meta| {
+        attribute::read_at(&place).filter(|version| version.is(&etag(meta), meta.len()))
     });
     let published = if has_attribute && (is_new || described.is_some()) {
         write_copy(root, &record, &Record { version, before: described })
@@ -73,7 +76,7 @@ pub(in crate::store) fn publish(
             .and_then(|()| sync_parent(&place))
     } else {
         let before = match there {
-            Some((etag, size)) => Some(before(read_record(&record)?, etag, size)),
+            Some(meta) => Some(before(read_record(&record)?, etag(&meta), meta.len())),
             None => None,
         };
         let record = (&*record, &Record { version, before });
@@ -155,8 +158,12 @@ pub(in crate::store) fn record_place(root: &FsPath, location: &Path) -> PathBuf 
 }
 
 fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
-    match fs::read(place) {
-        Ok(json) => Ok(Record::parse(&json)),
+    match open_file(place, File::options().read(true)) {
+        Ok((mut file, _)) => {
+            let mut json = Vec::new();
+            file.read_to_end(&mut json)?;
+            Ok(Record::parse(&json))
+        }
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -173,8 +180,8 @@ fn write_record(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()
 /// Overwrites a record that is only a copy, where it is: a rename over another file would write its bytes to the disk
 /// before it returns. Spaces replace what is left of a longer one, so that it can be read at every moment.
 fn write_copy(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
-    let open = || OpenOptions::new().write(true).create(true).truncate(false).open(place);
-    let file = match open() {
+    let open = || open_file(place, File::options().write(true).create(true).truncate(false));
+    let (file, meta) = match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             make_parents(root, place)?;
             open()?
@@ -182,7 +189,7 @@ fn write_copy(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> 
         file => file?,
     };
     let mut json = serde_json::to_vec(record)?;
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    let length = usize::try_from(meta.len()).unwrap_or_default();
     json.resize(json.len().max(length), b' ');
     file.write_all_at(&json, 0)
 }

@@ -5,12 +5,18 @@
 use std::error::Error;
 use std::io;
 
+use crate::store::backend::dirs::Irregular;
+use crate::store::backend::jobs::Hung;
 use crate::store::backend::probe::status;
 
 /// The reason without any name of the server's: where it is unknown, where to look.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(now) = cause {
+        let within = now.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(irregular) = within.and_then(|error| error.downcast_ref::<Irregular>()) {
+            return irregular.to_string();
+        }
         if let Some(error) = now.downcast_ref::<io::Error>()
             && error.kind() != io::ErrorKind::Other
         {
@@ -20,6 +26,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
             && let Some(reason) = kind_reason(error)
         {
             return reason.to_owned();
+        }
+        if let Some(hung) = now.downcast_ref::<Hung>() {
+            return hung.to_string();
         }
         if now.is::<tokio::time::error::Elapsed>()
             || now.is::<crate::store::backend::metered::Silent>()

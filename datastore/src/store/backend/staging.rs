@@ -17,6 +17,8 @@ use crate::store::{BoxError, Store};
 /// One that nobody has written to for so long belongs to nobody.
 const AGE: Duration = Duration::from_hours(24);
 const EVERY: Duration = Duration::from_hours(1);
+/// So long one look through a directory may take.
+const SWEEP: Duration = Duration::from_hours(1);
 
 impl Store {
     /// Removes what uploads have left behind, now and every hour, until `shutdown`: staged files of a directory,
@@ -47,8 +49,9 @@ impl Store {
             let Some(abandoned) = &self.abandoned else { return Ok(leases) };
             return Ok(leases + abandoned.sweep(self.below(), now).await?);
         }
-        let Some(root) = self.traits.root.clone() else { return Ok(0) };
-        Ok(tokio::task::spawn_blocking(move || sweep(&root, now.into())).await??)
+        let Some(disk) = &self.disk else { return Ok(0) };
+        let work = move |root: &Path| sweep(root, now.into());
+        Ok(disk.job("sweep", SWEEP, &object_store::path::Path::default(), work).await?)
     }
 }
 

@@ -9,6 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
+use crate::store::backend::disk::Locking;
 use crate::store::digest_record::{Known, get_version};
 use crate::store::encryption::{
     AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, is_recognised,
@@ -124,7 +125,7 @@ impl Store {
     async fn bytes_of(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, StoreError> {
         let etag = meta.e_tag.as_deref().unwrap_or_default();
         if let Some(disk) = &self.disk {
-            let opened = disk.open(&meta.location, true).await?;
+            let opened = disk.open(&meta.location, true, Locking::None).await?;
             if opened.meta.e_tag.as_deref() != Some(etag) {
                 return Err(StoreError::Replaced);
             }

@@ -14,7 +14,7 @@ use object_store::{Attributes, GetOptions, GetResult, GetResultPayload, ObjectMe
 
 use crate::store::encryption::Form;
 
-use crate::store::backend::disk::Content;
+use crate::store::backend::disk::{Content, Locking};
 use crate::store::digest_record::{Known, get_version};
 use crate::store::encryption::object::blocks;
 use crate::store::read::ranged::{InBucket, OpenFile, Source};
@@ -47,6 +47,13 @@ impl Meta {
     }
 }
 
+/// An object that was looked at, of which a part can be read.
+pub struct Looked {
+    /// What is known of it.
+    pub meta: Meta,
+    found: Found,
+}
+
 /// An object as the backend opened it.
 pub(in crate::store) struct Found {
     pub(in crate::store) meta: ObjectMeta,
@@ -67,9 +74,25 @@ const LOOKS: usize = 3;
 
 impl Store {
     /// What is known of an object.
-    pub async fn stat(&self, key: &Key) -> Result<Meta, StoreError> {
-        let (meta, _) = self.look(&key.path()?, true).await?;
-        Ok(meta)
+    pub async fn stat(&self, key: &Key) -> Result<Looked, StoreError> {
+        let (meta, found) = self.look(&key.path()?, true).await?;
+        Ok(Looked { meta, found })
+    }
+
+    /// Opens a part of an object that was looked at: in a directory of that very file, whatever has replaced or touched
+    /// it since; in a bucket [`StoreError::Replaced`] if it is another by now.
+    pub async fn open_looked(
+        &self,
+        key: &Key,
+        looked: Looked,
+        range: Range<u64>,
+    ) -> Result<ByteStream, StoreError> {
+        let Looked { meta, found } = looked;
+        if self.disk.is_none() {
+            return self.open_part(key, &meta, range).await;
+        }
+        let stored = stored_range(&meta, &range);
+        self.stream(&meta, Found { range: stored, ..found }, range)
     }
 
     /// Opens an object. Its last bytes come only if all of it has the digest it was stored with. A small one is
@@ -104,13 +127,10 @@ impl Store {
         meta: &Meta,
         range: Range<u64>,
     ) -> Result<ByteStream, StoreError> {
-        let stored = match meta.form {
-            Form::Plain => range.clone(),
-            Form::Cbc(..) => blocks(&range),
-        };
+        let stored = stored_range(meta, &range);
         let path = key.path()?;
         let found = if let Some(disk) = &self.disk {
-            let opened = disk.open(&path, false).await?;
+            let opened = disk.open(&path, false, Locking::None).await?;
             if opened.meta.e_tag.as_deref() != Some(&meta.etag) {
                 return Err(StoreError::Replaced);
             }
@@ -127,7 +147,7 @@ impl Store {
         path: &Path,
         head: bool,
     ) -> Result<(Meta, Found), StoreError> {
-        let (meta, found, known) = self.look_still(path, head).await?;
+        let (meta, found, known) = self.look_still(path, head, Locking::None).await?;
         let is_settled = match known {
             Known::Digest(..) => true,
             // In a directory the record comes first.
@@ -137,35 +157,52 @@ impl Store {
         if is_settled {
             return Ok((meta?, found));
         }
-        // Its record may be about to be written: that is over once the turn is ours.
+        // It or its record may just be replaced: that is over once the turn is ours, and for other processes over the
+        // same directory once its lock is.
         let _turn = self.turn(path).await;
         if let Known::Nothing(_) = known
             && let Known::Nothing(_) = self.digest(&found.meta, &Attributes::new()).await?
         {
             return Ok((meta?, found));
         }
-        let (meta, found, _) = self.look_still(path, head).await?;
+        let (meta, found, _) = self.look_still(path, head, Locking::Directory).await?;
         Ok((meta?, found))
     }
 
     /// Looks until it has seen one version, in which the object was not replaced by another.
-    async fn look_still(&self, path: &Path, head: bool) -> Result<Look, StoreError> {
+    async fn look_still(
+        &self,
+        path: &Path,
+        head: bool,
+        locking: Locking,
+    ) -> Result<Look, StoreError> {
         for _ in 0..LOOKS {
-            match self.look_once(path, head).await {
+            match self.look_with(path, head, locking).await {
                 Err(StoreError::Replaced) | Ok((Err(StoreError::Replaced), ..)) => {}
                 looked => return looked,
             }
         }
-        self.look_once(path, head).await
+        self.look_with(path, head, locking).await
     }
 
+    /// What is there now, for callers whose turn it is: of other processes over the same directory nothing is seen
+    /// half done.
     pub(in crate::store) async fn look_once(
         &self,
         path: &Path,
         head: bool,
     ) -> Result<Look, StoreError> {
+        self.look_with(path, head, Locking::Directory).await
+    }
+
+    async fn look_with(
+        &self,
+        path: &Path,
+        head: bool,
+        locking: Locking,
+    ) -> Result<Look, StoreError> {
         let (found, known) = if let Some(disk) = &self.disk {
-            let opened = disk.open(path, !head).await?;
+            let opened = disk.open(path, !head, locking).await?;
             let size = opened.meta.size;
             let etag = opened.meta.e_tag.as_deref().unwrap_or_default();
             let record = opened.record.map(|record| record.known(etag, size, None)).transpose()?;
@@ -269,6 +306,14 @@ impl Store {
                 tracing::warn!(%path, error, "the bytes match the recorded digest, but the record cannot be renewed");
             }
         }
+    }
+}
+
+/// The stored bytes that a part is made of.
+fn stored_range(meta: &Meta, part: &Range<u64>) -> Range<u64> {
+    match meta.form {
+        Form::Plain => part.clone(),
+        Form::Cbc(..) => blocks(part),
     }
 }
 

@@ -16,6 +16,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 
+use crate::store::backend::metered::SILENCE;
 use crate::store::backend::staging::is_staged;
 use crate::store::run_index::entry::parse_entry;
 use crate::store::{Store, StoreError, backend, index_prefix, parse};
@@ -144,15 +145,15 @@ impl Store {
 
     /// The names of all entries of a layer, in no order.
     async fn entries(&self, prefix: &Path) -> Result<Vec<String>, StoreError> {
-        let Some(root) = &self.traits.root else {
+        let Some(disk) = &self.disk else {
             let found = self.objects.list(Some(prefix)).map_err(backend);
             let names = found.map_ok(|meta| meta.location.filename().map(str::to_owned));
             return names.try_filter_map(async |name| Ok(name)).try_collect().await;
         };
         // `object_store` asks for the size and the time of each, at ten times the price.
-        let directory = root.join(prefix.as_ref());
-        let names = tokio::task::spawn_blocking(move || names(&directory)).await;
-        names.map_err(backend)?.map_err(backend)
+        let location = prefix.clone();
+        let list = move |root: &std::path::Path| names(&root.join(location.as_ref()));
+        disk.job("list", SILENCE, prefix, list).await.map_err(backend)
     }
 
     async fn run_info(&self, prefix: &Path, entry: &str) -> Result<Option<RunInfo>, StoreError> {

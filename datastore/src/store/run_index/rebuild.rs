@@ -7,6 +7,8 @@ use datastore_api::{Attempt, Name};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 
+use crate::store::backend::dirs::open_file;
+use crate::store::backend::metered::COMPLETION;
 use crate::store::run_index::entry::{entry, parse_entry};
 use crate::store::{Object, Store, StoreError, backend, index_prefix, parse, random};
 
@@ -74,10 +76,12 @@ impl Store {
         if entries.is_empty() {
             return Ok(());
         }
-        if let Some(root) = &self.traits.root {
-            let directory = root.join(prefix.as_ref());
-            let written = tokio::task::spawn_blocking(move || write_entries(&directory, &entries));
-            return written.await.map_err(backend)?.map_err(backend);
+        if let Some(disk) = &self.disk {
+            let location = prefix.clone();
+            let write = move |root: &std::path::Path| {
+                write_entries(&root.join(location.as_ref()), &entries)
+            };
+            return disk.job("put", COMPLETION, prefix, write).await.map_err(backend);
         }
         let puts = stream::iter(entries).map(async |(name, content)| {
             self.put_own(&parse(&format!("{prefix}/{name}"))?, content.into_bytes().into()).await
@@ -124,7 +128,7 @@ fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> i
     for (name, content) in entries {
         let path = directory.join(name);
         if content.is_empty() {
-            std::fs::File::create(path)?;
+            open_file(&path, std::fs::File::options().write(true).create(true).truncate(true))?;
             continue;
         }
         let staged = directory.join(format!("{name}#{}", random()));

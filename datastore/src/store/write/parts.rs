@@ -8,7 +8,8 @@ use bytes::Bytes;
 use object_store::{MultipartUpload, PutPayload};
 use tokio::task::JoinSet;
 
-use crate::store::backend::disk::{Disk, Staged};
+use crate::store::backend::disk::Disk;
+use crate::store::backend::staged::Staged;
 use crate::store::{BoxError, KIB, StoreError, backend};
 use crate::transport::memory::Memory;
 

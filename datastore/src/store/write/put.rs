@@ -344,7 +344,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::store::{Inner, Traits};
+    use crate::store::{Calls, Inner, Traits};
 
     /// Refuses some puts.
     struct Refusing<F> {
@@ -425,7 +425,8 @@ mod tests {
             let azure = Arc::new(Refusing { behind: InMemory::new(), refuses });
             let provider = Some(Provider::Azure);
             let traits = Traits { provider, ..Traits::memory() };
-            let store = Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits)));
+            let store =
+                Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits, Calls::default())));
             let path = Path::parse("layers/a/b/c/0/plan.bin").unwrap();
             let key = Key::at(path.as_ref()).unwrap();
 

@@ -4,21 +4,24 @@
 //! layer, or a person who reads a listing, needs the order of the keys.
 
 use std::io;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
+use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
-use tokio::task::spawn_blocking;
+use object_store::path::Path;
 
+use crate::store::Object;
+use crate::store::backend::disk::Disk;
 use crate::store::backend::staging::is_staged;
-use crate::store::{Object, StoreError, backend};
 
 /// Objects handed over at once; more would only be memory.
 const BATCH: usize = 1000;
+/// So long that may take: a directory can have very many entries.
+const LISTING: Duration = Duration::from_mins(2);
 
 /// The listing under way: what is still to be visited, the next one last.
 struct Walk {
-    root: PathBuf,
     pending: Vec<Entry>,
 }
 
@@ -32,32 +35,32 @@ struct Entry {
 /// Every object below `prefix` (empty, or a path without a final `/`), in the order of the keys. It
 /// holds the names of the directories on the way in memory, and [`BATCH`] objects.
 pub(in crate::store) fn objects(
-    root: PathBuf,
+    disk: Disk,
     prefix: &str,
-) -> BoxStream<'static, Result<Object, StoreError>> {
+) -> BoxStream<'static, object_store::Result<Object>> {
     let key = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    let walk = Walk { root, pending: vec![Entry { key, is_directory: true }] };
-    let batches = stream::try_unfold(walk, async |mut walk| {
-        let listed = spawn_blocking(move || walk.batch().map(|objects| (objects, walk))).await;
-        let (objects, walk): (Vec<_>, Walk) = listed.map_err(backend)?.map_err(backend)?;
-        let next = (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), walk));
-        Ok::<_, StoreError>(next)
+    let walk = Walk { pending: vec![Entry { key, is_directory: true }] };
+    let batches = stream::try_unfold((disk, walk), async |(disk, mut walk)| {
+        let list = move |root: &FilePath| walk.batch(root).map(|objects| (objects, walk));
+        let (objects, walk) = disk.job("list", LISTING, &Path::default(), list).await?;
+        let next = (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), (disk, walk)));
+        Ok::<_, object_store::Error>(next)
     });
     batches.try_flatten().boxed()
 }
 
 impl Walk {
     /// The next objects; none at the end.
-    fn batch(&mut self) -> io::Result<Vec<Object>> {
+    fn batch(&mut self, root: &FilePath) -> io::Result<Vec<Object>> {
         let mut objects = Vec::new();
         while objects.len() < BATCH
             && let Some(Entry { key, is_directory }) = self.pending.pop()
         {
             if is_directory {
-                let mut entries = entries(&self.root.join(&key), &key)?;
+                let mut entries = entries(&root.join(&key), &key)?;
                 entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
                 self.pending.append(&mut entries);
-            } else if let Some(object) = object(&self.root.join(&key), key)? {
+            } else if let Some(object) = object(&root.join(&key), key)? {
                 objects.push(object);
             }
         }
@@ -107,9 +110,10 @@ fn is_absent(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Calls;
 
     async fn keys(root: &FilePath, prefix: &str) -> Vec<String> {
-        let objects = objects(root.to_owned(), prefix);
+        let objects = objects(Disk::new(root, Calls::default()), prefix);
         objects.map_ok(|object| object.key).try_collect().await.unwrap()
     }
 

@@ -1,0 +1,208 @@
+//! The threads that may be in a file system at once, and what becomes of callers while all of them hang.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
+
+use crate::store::backend::io_threads;
+
+/// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
+/// threads than these.
+const JOBS: usize = 64;
+/// If all of them are taken and none began or ended for so long, they hang.
+const HANGS: Duration = Duration::from_secs(10);
+
+/// The jobs of one directory.
+#[derive(Debug)]
+pub(in crate::store) struct Jobs {
+    places: Arc<Semaphore>,
+    /// When a job last began or ended.
+    moved: Mutex<Instant>,
+    /// Jobs under way that nobody waits for any more.
+    left: AtomicUsize,
+}
+
+/// No thread is free, and none has become free for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the file system does not answer: all {JOBS} threads for it are taken, and none came free for {HANGS:?}"
+)]
+pub(in crate::store) struct Hung;
+
+/// One job, as it and its caller see it.
+struct Job {
+    jobs: Arc<Jobs>,
+    state: AtomicU8,
+}
+
+const RUNNING: u8 = 0;
+const ENDED: u8 = 1;
+const LEFT: u8 = 2;
+
+thread_local! {
+    /// The job that this thread does.
+    static CURRENT: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
+}
+
+/// Fails if nobody waits any more for what this thread does: its caller was answered that it failed, so it must not
+/// be done later, over what others have done since.
+pub(in crate::store) fn wanted() -> io::Result<()> {
+    let is_left = |job: &Arc<Job>| job.state.load(Ordering::Relaxed) == LEFT;
+    if CURRENT.with_borrow(|job| job.as_ref().is_some_and(is_left)) {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "its caller has given up"));
+    }
+    Ok(())
+}
+
+/// The caller of a job; dropped when it waits no longer.
+struct Waiting(Arc<Job>);
+
+/// A job under way, and its place; dropped when it has ended, also by a panic, or cannot begin.
+struct Running {
+    job: Arc<Job>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Jobs {
+    pub(in crate::store) fn new() -> Self {
+        let (places, moved) = (Arc::new(Semaphore::new(JOBS)), Mutex::new(Instant::now()));
+        Self { places, moved, left: AtomicUsize::new(0) }
+    }
+
+    /// Does `work` on a thread of its own.
+    pub(in crate::store) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let place = self.place().await?;
+        let job = Arc::new(Job { jobs: Arc::clone(self), state: AtomicU8::new(RUNNING) });
+        let _waiting = Waiting(Arc::clone(&job));
+        let running = Running { job, _place: place };
+        let done = io_threads::run(move || {
+            CURRENT.set(Some(Arc::clone(&running.job)));
+            let done = work();
+            drop(running);
+            done
+        });
+        done.await
+    }
+
+    /// How many are under way that nobody waits for any more: their callers gave up.
+    pub(in crate::store) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Whether all threads hang.
+    pub(in crate::store) fn hang(&self) -> bool {
+        self.places.available_permits() == 0 && self.moved().elapsed() >= HANGS
+    }
+
+    async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
+        let hung = async {
+            while self.moved().elapsed() < HANGS {
+                sleep_until(self.moved() + HANGS).await;
+            }
+        };
+        let place = tokio::select! {
+            biased;
+            place = Arc::clone(&self.places).acquire_owned() => place.map_err(io::Error::other)?,
+            () = hung => return Err(io::Error::other(Hung)),
+        };
+        self.move_on();
+        Ok(place)
+    }
+
+    fn moved(&self) -> Instant {
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn move_on(&self) {
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+        let Job { jobs, state } = &*self.job;
+        jobs.move_on();
+        if state.swap(ENDED, Ordering::Relaxed) == LEFT {
+            jobs.left.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Self(job) = self;
+        if job.state.load(Ordering::Relaxed) == ENDED {
+            return;
+        }
+        // Counted before the job can see that it was left.
+        job.jobs.left.fetch_add(1, Ordering::Relaxed);
+        if job.state.compare_exchange(RUNNING, LEFT, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            job.jobs.left.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_that_panics_has_ended() {
+        let jobs = Arc::new(Jobs::new());
+        jobs.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
+        assert_eq!((jobs.left(), jobs.places.available_permits()), (0, JOBS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_all_threads_hang_others_are_refused_and_then_served_again() {
+        let jobs = Arc::new(Jobs::new());
+        let (ends, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let hanging = (0..JOBS).map(|_| {
+            let (jobs, waits) = (Arc::clone(&jobs), Arc::clone(&waits));
+            let work = move || waits.lock().unwrap().recv().map_err(io::Error::other);
+            tokio::spawn(async move {
+                tokio::time::timeout(Duration::from_secs(1), jobs.run(work)).await
+            })
+        });
+        let hanging = hanging.collect::<Vec<_>>();
+        while jobs.places.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!jobs.hang(), "they have only begun");
+        let another = Arc::clone(&jobs);
+        let refused = tokio::spawn(async move { another.run(|| Ok(())).await });
+        tokio::task::yield_now().await;
+        // Paused time does not go on by itself while threads work.
+        tokio::time::advance(HANGS).await;
+        let refused = refused.await.unwrap().unwrap_err();
+        assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&Hung));
+        assert!(jobs.hang());
+        for caller in hanging {
+            caller.await.unwrap().unwrap_err();
+        }
+        assert_eq!(jobs.left(), JOBS);
+        ends.send(()).unwrap();
+        // Until that one has come free, others are still refused.
+        while jobs.run(|| Ok(())).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!jobs.hang());
+        drop(ends);
+        while jobs.left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
