@@ -9,6 +9,8 @@ pub(crate) mod logs;
 pub(crate) mod openapi;
 pub(crate) mod params;
 pub(crate) mod plans;
+pub(crate) mod query;
+pub(crate) mod route;
 pub(crate) mod router;
 pub(crate) mod runs;
 pub(crate) mod transfer;

@@ -28,6 +28,7 @@ use crate::cli::args::{Cat, Flags, Gc, Ls, VERSION, Verify, Word};
 use crate::cli::gc::select::Rules;
 use crate::config::settings::{Outside, Settings, parse};
 use crate::config::values::{Listen, Memory, Of, Time};
+use crate::observe::log::LogFormat;
 use crate::store::Storage;
 use crate::store::encryption::AtRest;
 use crate::transport::limits::{self, Limits};
@@ -138,15 +139,6 @@ pub struct Drain {
     pub delay: Duration,
     /// So long, after that, what runs may take to finish.
     pub timeout: Duration,
-}
-
-/// How the log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 const USAGE: u8 = 64;

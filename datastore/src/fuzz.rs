@@ -4,6 +4,7 @@
 use datastore_api::{RunKey, Sha256};
 
 use crate::api::params::{FromParams, Params};
+use crate::api::query::RawQuery;
 use crate::api::{applied, artifacts, bundles, plans, runs, transfer};
 use crate::auth::Access;
 use crate::store::Key;
@@ -15,7 +16,8 @@ use crate::store::Key;
 ///
 /// If it does not.
 pub fn query(text: &str) {
-    let params = Params::parse(text);
+    let query = RawQuery::parse(text);
+    let params = Params::of(&query);
     drop(plans::Get::from_params(&params));
     drop(plans::Put::from_params(&params));
     drop(artifacts::Get::from_params(&params));
@@ -27,7 +29,7 @@ pub fn query(text: &str) {
     if let Ok(get) = bundles::Get::from_params(&params) {
         place(&Key::Bundle(get.0.clone()), get.access());
     }
-    drop(runs::TakeAttempt::from_params(&params));
+    drop(runs::ClaimAttempt::from_params(&params));
     if let Ok(put) = applied::Put::from_params(&params) {
         let path = Key::Applied(put.0.clone()).place().unwrap_or_default();
         assert_eq!(path.split('/').nth(2), Some(put.access().namespace.as_ref()));
@@ -56,7 +58,7 @@ pub fn headers(text: &str, size: u64) {
         assert!(range.start <= range.end && range.end <= size, "{range:?} of {size}");
     }
     let tags = line();
-    let named = transfer::names(tags, "\"sha256-00\"", transfer::Compare::Weak);
+    let named = transfer::etag_matches(tags, "\"sha256-00\"", transfer::Compare::Weak);
     assert!(!named || tags.contains('*') || tags.contains("\"sha256-00\""), "{tags}");
     if let Ok(Some(sha256)) = Sha256::from_repr_digest(line()) {
         assert_eq!(Sha256::from_repr_digest(&sha256.to_repr_digest()), Ok(Some(sha256)));

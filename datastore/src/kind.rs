@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use datastore_api::{File, PlanFormat};
 
-use crate::store::Key;
-
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -45,16 +43,6 @@ impl Kind {
     }
 }
 
-impl From<&Key> for Kind {
-    fn from(key: &Key) -> Self {
-        match key {
-            Key::File(_, _, file) => file.into(),
-            Key::Bundle(_) => Self::Bundle,
-            Key::Applied(_) => Self::Artifact,
-        }
-    }
-}
-
 impl From<&File> for Kind {
     fn from(file: &File) -> Self {
         match file {
@@ -80,7 +68,10 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
         known.ok_or_else(|| {
-            format!("`{text}` is no kind: use {}", Self::ALL.map(Self::as_str).join(", "))
+            format!(
+                "invalid kind `{text}`: expected one of {}",
+                Self::ALL.map(Self::as_str).join(", ")
+            )
         })
     }
 }

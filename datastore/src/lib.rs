@@ -16,22 +16,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use datastore_api::chain;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::api::error::chain;
-use crate::auth::Gate;
+use crate::auth::Authenticator;
 pub use crate::auth::{
     Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::config::Config;
-use crate::observe::metrics::Metrics;
+use crate::observe::counters::Metrics;
 pub use crate::start::StartError;
 use crate::store::Store;
 use crate::transport::admission::Admission;
+use crate::transport::connections::Connections;
 use crate::transport::memory::Memory;
-use crate::transport::server::{Connections, Service};
+use crate::transport::server::Service;
 use crate::transport::tls::Tls;
 
 /// So long the storage is tried before anybody is answered: what will not get better by itself ends the program
@@ -58,7 +59,7 @@ pub async fn serve(
         () = shutdown.cancelled() => return Ok(()),
     };
     let shown = auth.to_string();
-    let gate = Gate::open(auth).await.map_err(StartError::Callers)?;
+    let authenticator = Authenticator::open(auth).await.map_err(StartError::Callers)?;
     let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
     let address = listener.local_addr().map_err(StartError::Process)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -71,7 +72,7 @@ pub async fn serve(
     let app = crate::api::router::App {
         store: store.clone(),
         at_rest: Arc::new(at_rest),
-        gate,
+        authenticator,
         limits: limits.clone(),
         admission: Admission::new(&limits, &store, memory),
         metrics: Metrics::default(),
@@ -104,6 +105,6 @@ pub async fn serve(
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
         tracing::warn!("an upload that was broken off may have left a hidden file");
     }
-    tracing::info!("done");
+    tracing::info!("shut down");
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use datastore::StartError;
 use datastore::cli::commands::{check, ended, run, token};
 use datastore::config::{Command, Serve};
-use datastore::observe::request as telemetry;
+use datastore::observe::log;
 use datastore::transport::open_files;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,7 +45,7 @@ async fn run_command() -> ExitCode {
 }
 
 async fn serve(settings: Serve) -> Result<(), StartError> {
-    let _log = telemetry::init(settings.log_format).map_err(StartError::Process)?;
+    let _log = log::init(settings.log_format).map_err(StartError::Process)?;
     let served = listen_and_serve(settings).await;
     served.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
 }

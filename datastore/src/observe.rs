@@ -1,6 +1,7 @@
 //! What is recorded of a request: its log line, its audit line and the metrics.
 
-pub(crate) mod audit;
-pub(crate) mod log;
+mod access_log;
+pub(crate) mod counters;
+pub mod log;
 pub(crate) mod metrics;
-pub mod request;
+pub(crate) mod request;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::store::BoxError;
+use axum::BoxError;
 
 /// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]

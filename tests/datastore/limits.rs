@@ -297,9 +297,9 @@ async fn who_finds_no_memory_waits_and_is_then_told_to_come_back() {
     let refused = put(&datastore, &plan, new.clone()).await;
     assert!(since.elapsed() >= SECOND / 2);
     assert_eq!(refused.header("retry-after"), Some("5"));
-    insta::assert_snapshot!(refused.refusal(), @"503 text/plain; charset=UTF-8 too much is under way; try again");
+    insta::assert_snapshot!(refused.refusal(), @"503 text/plain; charset=UTF-8 server is at capacity; retry later");
     let refused = get(&datastore, &artifact).await;
-    insta::assert_snapshot!(refused.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too much is under way; try again"}"#);
+    insta::assert_snapshot!(refused.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"server is at capacity; retry later"}"#);
     assert_eq!(get(&datastore, &plan).await.status, 503);
     assert_eq!(get(&datastore, &format!("attempts?{RUN}")).await.status, 503);
     // There is a reserve for what is small.

@@ -5,9 +5,10 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::{AppliedKey, Name, Sha256};
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
-use crate::api::transfer::{Upload, Wanted};
+use crate::api::route::Route;
+use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
 use crate::store::{Key, Store};
@@ -19,9 +20,9 @@ pub(crate) struct Put(pub(crate) AppliedKey);
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get(key)): Query<Get>,
-    wanted: Wanted,
+    read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    wanted.answer(&store, &Key::Applied(key)).await.map_err(Route::Own.error())
+    read.answer(&store, &Key::Applied(key)).await.map_err(Route::GetApplied.error())
 }
 
 pub(crate) async fn put(
@@ -29,7 +30,7 @@ pub(crate) async fn put(
     Query(Put(key)): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    upload.once().keep(&store, &Key::Applied(key)).await.map_err(Route::Own.error())
+    upload.once().store(&store, &Key::Applied(key)).await.map_err(Route::PutApplied.error())
 }
 
 fn key(params: &Params) -> Result<AppliedKey, Cause> {
@@ -40,7 +41,7 @@ fn key(params: &Params) -> Result<AppliedKey, Cause> {
 }
 
 impl FromParams for Get {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::GetApplied;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         key(params).map(Self)
@@ -52,7 +53,7 @@ impl FromParams for Get {
 }
 
 impl FromParams for Put {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::PutApplied;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         key(params).map(Self)

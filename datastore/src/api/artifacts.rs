@@ -4,10 +4,11 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::{ArtifactName, Attempt, File, RunKey};
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
-use crate::api::runs::stored;
-use crate::api::transfer::{Upload, Wanted};
+use crate::api::route::Route;
+use crate::api::runs::resolve_attempt;
+use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
 use crate::store::{Key, Store};
@@ -27,11 +28,11 @@ pub(crate) struct Put {
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get { run, attempt, name }): Query<Get>,
-    wanted: Wanted,
+    read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    let key = stored(&store, run, attempt, File::Other(name)).await;
-    let key = key.map_err(Route::Own.error())?;
-    wanted.answer(&store, &key).await.map_err(Route::Own.error())
+    let key = resolve_attempt(&store, run, attempt, File::Other(name)).await;
+    let key = key.map_err(Route::GetArtifact.error())?;
+    read.answer(&store, &key).await.map_err(Route::GetArtifact.error())
 }
 
 pub(crate) async fn put(
@@ -39,7 +40,7 @@ pub(crate) async fn put(
     Query(put): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    upload.keep(&store, &put.key()).await.map_err(Route::Own.error())
+    upload.store(&store, &put.key()).await.map_err(Route::PutArtifact.error())
 }
 
 impl Put {
@@ -49,7 +50,7 @@ impl Put {
 }
 
 impl FromParams for Get {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::GetArtifact;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.optional("attempt")?);
@@ -62,7 +63,7 @@ impl FromParams for Get {
 }
 
 impl FromParams for Put {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::PutArtifact;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.required("attempt")?);

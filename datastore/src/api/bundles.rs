@@ -4,9 +4,10 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::BundleKey;
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
-use crate::api::transfer::{Upload, Wanted};
+use crate::api::route::Route;
+use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
 use crate::store::{Key, Store};
@@ -18,9 +19,9 @@ pub(crate) struct Put(BundleKey);
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get(key)): Query<Get>,
-    wanted: Wanted,
+    read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    wanted.answer(&store, &Key::Bundle(key)).await.map_err(Route::GetBundle.error())
+    read.answer(&store, &Key::Bundle(key)).await.map_err(Route::GetBundle.error())
 }
 
 pub(crate) async fn put(
@@ -28,7 +29,7 @@ pub(crate) async fn put(
     Query(Put(key)): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    upload.keep(&store, &Key::Bundle(key)).await.map_err(Route::PutBundle.error())
+    upload.store(&store, &Key::Bundle(key)).await.map_err(Route::PutBundle.error())
 }
 
 impl FromParams for Get {

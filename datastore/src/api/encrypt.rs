@@ -13,16 +13,17 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use datastore_api::Sha256;
+use datastore_api::{Sha256, chain};
 use futures::{StreamExt as _, TryStreamExt as _};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::error::{ApiError, Cause, Route, chain};
-use crate::api::router::App;
-use crate::auth::Caller;
+use crate::api::error::{ApiError, Cause};
+use crate::api::openapi::{DescribeRequest, DescribeResponse, Operation};
+use crate::api::route::Route;
+use crate::observe::request::RequestContext;
 use crate::store::encryption::AtRest;
 use crate::store::{Key, Store, StoreError};
 
@@ -56,11 +57,13 @@ pub(crate) struct EncryptReport {
 }
 
 pub(crate) async fn encrypt(
-    State(app): State<App>,
+    State(store): State<Store>,
+    State(at_rest): State<Arc<AtRest>>,
+    State(encrypting): State<EncryptLock>,
+    State(shutdown): State<CancellationToken>,
     _: Administrator,
     body: EncryptBody,
 ) -> Result<EncryptReport, ApiError> {
-    let App { store, at_rest, encrypting, shutdown, .. } = app;
     if let Some(refusal) = refusal(&at_rest, &body) {
         return Ok(EncryptReport { refusal: Some(refusal), ..EncryptReport::default() });
     }
@@ -69,7 +72,10 @@ pub(crate) async fn encrypt(
         encrypt_all(&store, &shutdown).await
     };
     let report = tokio::spawn(work).await;
-    report.map_err(|error| StoreError::Backend(error.into())).flatten().map_err(Route::Own.error())
+    report
+        .map_err(|error| StoreError::Backend(error.into()))
+        .flatten()
+        .map_err(Route::Encrypt.error())
 }
 
 /// Why the request is refused, in upstream's order and words.
@@ -197,13 +203,37 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        match parts.extensions.get::<Caller>() {
+        match parts.extensions.get().and_then(RequestContext::caller) {
             Some(caller) if caller.may_administer() => Ok(Self),
-            _ => Err(Route::Own.error()(Cause::Forbidden(
+            _ => Err(Route::Encrypt.error()(Cause::Forbidden(
                 "this caller may not change how everything is kept; a rule with the verb `admin` in the \
                  datastore's policy (PLANCHA_POLICY) can allow it"
                     .to_owned(),
             ))),
         }
+    }
+}
+
+impl DescribeRequest for Administrator {
+    fn describe(operation: &mut Operation) {
+        operation.of(Route::Encrypt);
+        operation.answer("401", "Nobody is known by this token, or there is none.");
+        operation.answer("403", "This caller may not do that.");
+    }
+}
+
+impl DescribeRequest for EncryptBody {
+    fn describe(operation: &mut Operation) {
+        operation.answer_in_json("400", "The body cannot be read, or nothing is encrypted here.");
+        operation.answer_in_json("401", "The key is not the configured one.");
+        operation.answer_in_json("500", "No key is configured.");
+    }
+}
+
+impl DescribeResponse for EncryptReport {
+    fn describe(operation: &mut Operation) {
+        operation.answer_in_json("200", "Everything is encrypted.");
+        operation
+            .answer_in_json("206", "Some objects could not be encrypted; `errors` names them.");
     }
 }

@@ -3,36 +3,25 @@
 //! Burrito's routes answer upstream's texts, since its controllers and people know them; Plancha's
 //! own answer `application/problem+json` (RFC 9457).
 
-use std::error::Error;
-
 use axum::Json;
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use datastore_api::chain;
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
+use crate::api::route::Route;
+use crate::observe::request::RequestContext;
 use crate::store::{StoreError, reason};
+use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
-/// Why a request was not served, in the words of its route.
+/// Why a request was not served, with the route that decides about the text.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) route: Route,
     pub(crate) cause: Cause,
-}
-
-/// Whose words an answer uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    GetPlan,
-    PutPlan,
-    GetLogs,
-    PutLogs,
-    GetBundle,
-    PutBundle,
-    /// Any that upstream does not have.
-    Own,
 }
 
 /// Why a request was not served.
@@ -46,7 +35,7 @@ pub(crate) enum Cause {
     ReprDigest(#[from] InvalidSha256),
     #[error("a PUT with {0} is not supported")]
     Header(&'static str),
-    #[error("it is not what `If-Match` names")]
+    #[error("If-Match precondition failed")]
     NoMatch,
     #[error("the range begins past the end: there are {size} bytes")]
     Range { size: u64 },
@@ -54,11 +43,11 @@ pub(crate) enum Cause {
     Forbidden(String),
     #[error("shutting down")]
     Draining,
-    #[error("too much is under way; try again")]
-    Busy,
+    #[error(transparent)]
+    Busy(#[from] Busy),
     #[error("too many connections are open; try again")]
     Crowded,
-    #[error("the line and the headers of the request have more than 16 KiB")]
+    #[error("request line and headers exceed 16 KiB")]
     Head,
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -73,47 +62,9 @@ pub(crate) enum Cause {
 }
 
 impl Route {
-    /// For a refusal before the request is at its handler.
-    pub(crate) fn of(method: &Method, path: &str) -> Self {
-        match (path, method == Method::PUT) {
-            ("/api/plans", false) => Self::GetPlan,
-            ("/api/plans", true) => Self::PutPlan,
-            ("/api/logs", false) => Self::GetLogs,
-            ("/api/logs", true) => Self::PutLogs,
-            ("/api/repository/revision/bundle", false) => Self::GetBundle,
-            ("/api/repository/revision/bundle", true) => Self::PutBundle,
-            _ => Self::Own,
-        }
-    }
-
-    /// For `map_err`: the error, in the words of this route.
+    /// For `map_err`: the error of this route.
     pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
         move |cause| ApiError { route: self, cause: cause.into() }
-    }
-
-    fn not_found(self) -> Option<&'static str> {
-        match self {
-            Self::GetPlan | Self::PutPlan => Some("No plan for this attempt"),
-            Self::GetLogs | Self::PutLogs => Some("No logs for this attempt"),
-            Self::GetBundle | Self::PutBundle => Some("No bundle found for this revision"),
-            Self::Own => None,
-        }
-    }
-
-    fn backend(self) -> Option<&'static str> {
-        Some(match self {
-            Self::GetPlan => "could not get plan, there's an issue with the storage backend",
-            Self::PutPlan => "could not put plan, there's an issue with the storage backend",
-            Self::GetLogs => "could not get logs, there's an issue with the storage backend",
-            Self::PutLogs => "could not put logs, there's an issue with the storage backend",
-            Self::GetBundle => {
-                "could not get bundle for revision, there's an issue with the storage backend"
-            }
-            Self::PutBundle => {
-                "could not store revision, there's an issue with the storage backend"
-            }
-            Self::Own => return None,
-        })
     }
 }
 
@@ -129,7 +80,7 @@ impl ApiError {
             Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Cause::Forbidden(_) => StatusCode::FORBIDDEN,
             Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
-            Cause::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Host(_) => StatusCode::BAD_REQUEST,
             Cause::NoHost => StatusCode::BAD_REQUEST,
@@ -166,11 +117,11 @@ impl ApiError {
     /// Upstream's text, or what the error itself says where upstream has none.
     fn text(&self) -> String {
         let upstream = match (&self.cause, self.route) {
-            (_, Route::Own) => None,
+            (_, route) if !route.has_burrito_texts() => None,
             (Cause::Missing("revision"), _) => Some("missing revision parameter"),
             (Cause::Missing(_), _) => Some("missing query parameters"),
-            (Cause::Store(StoreError::NotFound), route) => route.not_found(),
-            (_, route) if self.is_backend() => route.backend(),
+            (Cause::Store(StoreError::NotFound), route) => route.not_found_text(),
+            (_, route) if self.is_backend() => route.storage_failure_text(),
             _ => None,
         };
         match (&self.cause, upstream) {
@@ -214,12 +165,8 @@ impl ApiError {
     }
 }
 
-/// Says to a client that the stored bytes of the object have changed: another try is in vain.
+/// Tells a client that the stored bytes of the object have changed: a retry cannot succeed.
 const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
-
-/// Marks an answer about an object whose stored bytes have changed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Damaged;
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
@@ -227,12 +174,13 @@ impl IntoResponse for ApiError {
         if status.is_server_error() {
             tracing::error!(error = chain(&self.cause), "request failed");
         }
-        let mut response = match self.route {
-            Route::Own => problem(status, &text),
-            _ => plain(status, text),
+        let mut response = if self.route.has_burrito_texts() {
+            plain(status, text)
+        } else {
+            problem(status, &text)
         };
+        self.record();
         if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
-            response.extensions_mut().insert(Damaged);
             response.headers_mut().insert(DAMAGED, HeaderValue::from_static("1"));
         }
         let headers = response.headers_mut();
@@ -242,24 +190,31 @@ impl IntoResponse for ApiError {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
-        if let Some(reason) = self.cause.refused() {
-            response.extensions_mut().insert(Refused(reason));
-        }
         response
     }
 }
 
-/// Why a request was refused, as a label; goes with the answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused(pub(crate) &'static str);
+impl ApiError {
+    /// Adds to the record of the request what the metrics count of an error.
+    fn record(&self) {
+        RequestContext::with_current(|context| {
+            if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
+                context.set_broken();
+            }
+            if let Some(reason) = self.cause.refusal() {
+                context.set_refusal(reason);
+            }
+        });
+    }
+}
 
 impl Cause {
-    /// The label of a refusal for a limit or for want of a right; errors in a request, and of the storage, are none.
-    fn refused(&self) -> Option<&'static str> {
+    /// The label of a refusal for a limit or a missing permission; errors in a request, and of the storage, are none.
+    fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Forbidden(_) => "forbidden",
             Self::Draining => "draining",
-            Self::Busy => "memory",
+            Self::Busy(_) => "memory",
             Self::Crowded => "connections",
             Self::Host(_) => "host",
             Self::Head => "head_size",
@@ -274,7 +229,7 @@ impl Cause {
     }
 }
 
-/// Any path and method that no route takes: as upstream's framework says it.
+/// Any path and method that no route takes: the text of Burrito's framework.
 pub(crate) async fn not_found() -> Response {
     let json = [(CONTENT_TYPE, "application/json")];
     (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
@@ -296,21 +251,4 @@ fn problem(status: StatusCode, detail: &str) -> Response {
 /// A header value made of text that cannot be anything else.
 pub(crate) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
-}
-
-/// The error and its causes, on one line.
-///
-/// Some libraries (`object_store`, hyper) print their causes *and* return them from `source()`; a
-/// cause already told is not told again.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -12,13 +12,15 @@ use bytes::Bytes;
 use datastore_api::{Attempt, File, RunKey};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
-use crate::api::runs::stored;
-use crate::api::transfer::{Compare, Upload, logged, names, tag};
+use crate::api::route::Route;
+use crate::api::runs::resolve_attempt;
+use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};
 use crate::auth::{Access, Verb};
+use crate::observe::request::RequestContext;
 use crate::store::{ByteStream, Key, Store, StoreError};
-use crate::transport::admission::AtMost;
+use crate::transport::body_guard::bounded;
 
 pub(crate) struct Get {
     run: RunKey,
@@ -33,20 +35,23 @@ pub(crate) struct Put {
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get { run, attempt }): Query<Get>,
+    Extension(context): Extension<RequestContext>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let key = stored(&store, run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
+    let key =
+        resolve_attempt(&store, run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
     let (meta, log) = store.open_whole(&key).await.map_err(Route::GetLogs.error())?;
+    record_read(&context, &meta);
     // Weak: the tag names the log, and this is another rendering of it.
     let tag = [(ETAG, format!("W/{}", tag(&meta)))];
     let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    if known.is_some_and(|tags| names(tags, &tag[0].1, Compare::Weak)) {
+    if known.is_some_and(|tags| etag_matches(tags, &tag[0].1, Compare::Weak)) {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
     }
     // A control character becomes six.
-    let at_most = AtMost(meta.size.saturating_mul(6).saturating_add(64));
+    let max = meta.size.saturating_mul(6).saturating_add(64);
     let json = [(CONTENT_TYPE, "application/json")];
-    Ok((tag, Extension(at_most), json, logged(lines(log))).into_response())
+    Ok((tag, json, bounded(logged(lines(log)), max)).into_response())
 }
 
 pub(crate) async fn put(
@@ -55,7 +60,7 @@ pub(crate) async fn put(
     upload: Upload,
 ) -> Result<Response, ApiError> {
     let key = Key::File(run, attempt, File::Log);
-    upload.keep(&store, &key).await.map_err(Route::PutLogs.error())
+    upload.store(&store, &key).await.map_err(Route::PutLogs.error())
 }
 
 impl FromParams for Get {

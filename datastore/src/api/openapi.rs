@@ -1,112 +1,87 @@
 //! `/api/openapi.json`: the routes, described by the signatures of their own handlers.
 //!
-//! [`Api`] takes a handler and makes a route *and* its description of it: the query is what its
-//! [`FromParams`] asks for when it is run, the headers and bodies are those that [`Wanted`] and [`Upload`]
-//! stand for, an answer in JSON is what a value of its type looks like. So there is nothing that could
-//! drift, and no derive on types that the runner shares.
-
-use std::convert::Infallible;
+//! [`Api`] makes of a handler a route *and* its description: the query has the parameters that its
+//! [`FromParams`] parses when it is run, the headers and bodies are those of [`ReadRequest`] and [`Upload`],
+//! and an answer in JSON is what a value of its type looks like. So nothing can drift, and types that the
+//! runner shares need no derive.
 
 use axum::extract::State;
 use axum::handler::Handler;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post, put};
-use axum::{Json, Router};
+use axum::routing::{get, post, put};
+use axum::{Extension, Json, Router};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
 use datastore_api::{Attempt, PlanFormat};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::encrypt::{Administrator, EncryptBody, EncryptReport};
-use crate::api::error::{ApiError, Route};
-use crate::api::params::{Asked, FromParams, Params, Query};
-use crate::api::router::{API, App};
-use crate::api::runs::Taken;
-use crate::api::transfer::{Upload, Wanted};
+use crate::api::error::ApiError;
+use crate::api::params::{FromParams, ParamSpec, Params, Query};
+use crate::api::route::Route;
+use crate::api::transfer::{ReadRequest, Upload};
 
-/// Routes, and what there is to say of them.
-pub(crate) struct Api {
-    router: Router<App>,
+/// Routes over the state `S`, and their descriptions.
+pub(crate) struct Api<S> {
+    router: Router<S>,
     paths: Map<String, Value>,
 }
 
-/// What is said of one method of one route.
+/// The description of one method of one path.
 #[derive(Default)]
 pub(crate) struct Operation {
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: Map<String, Value>,
-    /// Whose words a refusal uses.
+    /// Decides about the form of errors.
     route: Option<Route>,
 }
 
 /// What a handler takes.
-pub(crate) trait Takes {
+pub(crate) trait DescribeRequest {
     fn describe(operation: &mut Operation);
 }
 
-/// What a handler gives.
-pub(crate) trait Gives {
+/// What a handler answers.
+pub(crate) trait DescribeResponse {
     fn describe(operation: &mut Operation);
 }
 
 /// A handler that describes itself.
-pub(crate) trait Described<T> {
+pub(crate) trait DescribeHandler<T> {
     fn describe(operation: &mut Operation);
 }
 
-impl Api {
+impl<S: Clone + Send + Sync + 'static> Api<S> {
     pub(crate) fn new() -> Self {
         Self { router: Router::new(), paths: Map::new() }
     }
 
-    /// A GET, and with it the HEAD.
-    pub(crate) fn get<H, T>(self, path: &str, handler: H, summary: &str) -> Self
+    /// A route. With a GET comes the HEAD.
+    pub(crate) fn route<H, T>(mut self, route: Route, handler: H, summary: &str) -> Self
     where
-        H: Handler<T, App> + Described<T>,
+        H: Handler<T, S> + DescribeHandler<T>,
         T: 'static,
     {
-        self.route::<H, T>(path, "get", get(handler), summary)
-    }
-
-    pub(crate) fn put<H, T>(self, path: &str, handler: H, summary: &str) -> Self
-    where
-        H: Handler<T, App> + Described<T>,
-        T: 'static,
-    {
-        self.route::<H, T>(path, "put", put(handler), summary)
-    }
-
-    pub(crate) fn post<H, T>(self, path: &str, handler: H, summary: &str) -> Self
-    where
-        H: Handler<T, App> + Described<T>,
-        T: 'static,
-    {
-        self.route::<H, T>(path, "post", post(handler), summary)
-    }
-
-    fn route<H: Described<T>, T>(
-        mut self,
-        path: &str,
-        method: &str,
-        handler: MethodRouter<App, Infallible>,
-        summary: &str,
-    ) -> Self {
         let mut operation = Operation::default();
         H::describe(&mut operation);
-        let path = format!("{API}{path}");
-        let router = self.router.route(&path, handler);
-        self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation.finish(summary);
+        let (handler, method) = match route.method() {
+            Method::PUT => (put(handler), "put"),
+            Method::POST => (post(handler), "post"),
+            _ => (get(handler), "get"),
+        };
+        let router = self.router.route(route.path(), handler);
+        self.paths.entry(route.path()).or_insert_with(|| json!({}))[method] =
+            operation.finish(summary);
         Self { router, paths: self.paths }
     }
 
     /// The routes, and the document.
-    pub(crate) fn finish(mut self, others: &[(&str, &str, &str)]) -> (Router<App>, String) {
-        for (path, content, summary) in others {
+    pub(crate) fn finish(mut self, others: &[(Route, &str, &str)]) -> (Router<S>, String) {
+        for (route, content, summary) in others {
             let answer = json!({ "description": "OK", "content": { (*content): {} } });
             let operation = json!({ "summary": summary, "responses": { "200": answer } });
-            self.paths.insert((*path).to_owned(), json!({ "get": operation }));
+            self.paths.insert(route.path().to_owned(), json!({ "get": operation }));
         }
         let document = json!({
             "openapi": "3.1.0",
@@ -130,12 +105,17 @@ impl Operation {
         self.parameters.push(parameter);
     }
 
-    fn answer(&mut self, status: &str, description: &str) {
+    /// Errors have the form of this route's.
+    pub(crate) fn of(&mut self, route: Route) {
+        self.route = Some(route);
+    }
+
+    pub(crate) fn answer(&mut self, status: &str, description: &str) {
         self.answers.insert(status.to_owned(), json!({ "description": description }));
     }
 
-    /// An answer whose words are no route's.
-    fn answer_in_json(&mut self, status: &str, description: &str) {
+    /// An answer that is JSON on any route.
+    pub(crate) fn answer_in_json(&mut self, status: &str, description: &str) {
         let answer = json!({ "description": description, "content": { "application/json": {} } });
         self.answers.insert(status.to_owned(), answer);
     }
@@ -148,7 +128,7 @@ impl Operation {
         self.answer("500", "The storage failed.");
         self.answer("503", "Too much is under way: try again after `Retry-After` seconds.");
         let refusal = match self.route {
-            Some(Route::Own) => "application/problem+json",
+            Some(route) if !route.has_burrito_texts() => "application/problem+json",
             _ => "text/plain",
         };
         for (status, answer) in &mut self.answers {
@@ -175,11 +155,15 @@ fn bytes() -> Value {
     json!({ "application/octet-stream": {} })
 }
 
-impl<S> Takes for State<S> {
+impl<S> DescribeRequest for State<S> {
     fn describe(_: &mut Operation) {}
 }
 
-impl Takes for HeaderMap {
+impl<T> DescribeRequest for Extension<T> {
+    fn describe(_: &mut Operation) {}
+}
+
+impl DescribeRequest for HeaderMap {
     fn describe(operation: &mut Operation) {
         operation.header("If-None-Match", "Entity tags; 304 if it is one of these.");
         operation.answer("304", "It is what `If-None-Match` names.");
@@ -187,36 +171,12 @@ impl Takes for HeaderMap {
     }
 }
 
-impl Takes for Administrator {
+impl<T: FromParams> DescribeRequest for Query<T> {
     fn describe(operation: &mut Operation) {
-        operation.route = Some(Route::Own);
-        operation.answer("401", "Nobody is known by this token, or there is none.");
-        operation.answer("403", "This caller may not do that.");
-    }
-}
-
-impl Takes for EncryptBody {
-    fn describe(operation: &mut Operation) {
-        operation.answer_in_json("400", "The body cannot be read, or nothing is encrypted here.");
-        operation.answer_in_json("401", "The key is not the configured one.");
-        operation.answer_in_json("500", "No key is configured.");
-    }
-}
-
-impl Gives for EncryptReport {
-    fn describe(operation: &mut Operation) {
-        operation.answer_in_json("200", "Everything is encrypted.");
-        operation
-            .answer_in_json("206", "Some objects could not be encrypted; `errors` names them.");
-    }
-}
-
-impl<T: FromParams> Takes for Query<T> {
-    fn describe(operation: &mut Operation) {
-        operation.route = Some(T::ROUTE);
+        operation.of(T::ROUTE);
         operation.answer("401", "Nobody is known by this token, or there is none.");
         operation.answer("403", "This caller may not do that in this namespace.");
-        for Asked { name, required, type_name } in Params::asked_by::<T>() {
+        for ParamSpec { name, required, type_name } in Params::specs::<T>() {
             operation.parameters.push(json!({
                 "name": name, "in": "query", "required": required, "schema": schema(type_name),
             }));
@@ -224,7 +184,7 @@ impl<T: FromParams> Takes for Query<T> {
     }
 }
 
-impl Takes for Wanted {
+impl DescribeRequest for ReadRequest {
     fn describe(operation: &mut Operation) {
         operation.header("Range", "One range of bytes.");
         operation.header("If-Match", "Entity tags; 412 if it is none of these.");
@@ -245,7 +205,7 @@ impl Takes for Wanted {
     }
 }
 
-impl Takes for Upload {
+impl DescribeRequest for Upload {
     fn describe(operation: &mut Operation) {
         operation.header("Repr-Digest", "The sha256 of the body (RFC 9530); 400 if it is another.");
         operation.header("If-None-Match", "`*`: 412 if something else is there already.");
@@ -259,8 +219,8 @@ impl Takes for Upload {
     }
 }
 
-impl Gives for Response {
-    /// What is in it, [`Wanted`] or [`Upload`] have said.
+impl DescribeResponse for Response {
+    /// [`ReadRequest`] and [`Upload`] describe what is in it.
     fn describe(operation: &mut Operation) {
         if !operation.answers.contains_key("200") {
             let content = json!({ "application/json": { "schema": { "type": "object" } } });
@@ -270,14 +230,7 @@ impl Gives for Response {
     }
 }
 
-impl Gives for Taken {
-    fn describe(operation: &mut Operation) {
-        operation.answer("200", "The attempt is this claim's, perhaps since an earlier try.");
-        operation.answer("409", "Another claim has taken it.");
-    }
-}
-
-impl<T: Example> Gives for Json<T> {
+impl<T: Example> DescribeResponse for Json<T> {
     fn describe(operation: &mut Operation) {
         let examples = T::examples().map(|example| json!(example));
         let content = json!({ "application/json": { "schema": shape(&examples.iter().collect::<Vec<_>>()) } });
@@ -288,12 +241,12 @@ impl<T: Example> Gives for Json<T> {
 
 macro_rules! described {
     ($($part:ident),*) => {
-        impl<F, Fut, Res, M, $($part),*> Described<(M, $($part),*)> for F
+        impl<Function, Fut, Res, M, $($part),*> DescribeHandler<(M, $($part),*)> for Function
         where
-            F: Fn($($part),*) -> Fut,
+            Function: Fn($($part),*) -> Fut,
             Fut: Future<Output = Result<Res, ApiError>>,
-            Res: Gives,
-            $($part: Takes),*
+            Res: DescribeResponse,
+            $($part: DescribeRequest),*
         {
             fn describe(operation: &mut Operation) {
                 $($part::describe(operation);)*
@@ -305,6 +258,8 @@ macro_rules! described {
 
 described!(A, B);
 described!(A, B, C);
+described!(A, B, C, D);
+described!(A, B, C, D, E, F);
 
 /// Two values that show together all that an answer may hold.
 trait Example: Serialize + Sized {

@@ -1,78 +1,72 @@
 //! The query of a request, typed.
 //!
-//! An empty value is missing, as upstream has it. A repeated parameter is refused, since a proxy or another
-//! reader of the same query may take another of its values. What a missing parameter answers is said in [`crate::api::error`].
+//! An empty value is missing, as Burrito has it. A repeated parameter is refused, since a proxy or another
+//! reader of the same query may take another of its values. [`crate::api::error`] defines what a missing
+//! parameter answers.
 
 use std::any::type_name;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use url::form_urlencoded;
 
-use crate::api::error::{ApiError, Cause, Route};
-use crate::auth::{Access, Caller};
+use crate::api::error::{ApiError, Cause};
+use crate::api::query::RawQuery;
+use crate::api::route::Route;
+use crate::auth::policy::Access;
+use crate::observe::request::RequestContext;
 
 /// The parameters of a route, which its caller may use so; or the route's refusal.
 pub(crate) struct Query<T>(pub(crate) T);
 
 /// What a route takes in its query.
 pub(crate) trait FromParams: Sized {
-    /// Whose refusals a wrong query answers with.
+    /// The route that refuses a wrong query.
     const ROUTE: Route;
 
     fn from_params(params: &Params) -> Result<Self, Cause>;
 
-    /// What the request is about to do, with the names that the storage will be asked for.
+    /// What the request is about to do, with the names that are then used on the storage.
     fn access(&self) -> Access<'_>;
 }
 
-/// Text by name.
-#[derive(Default)]
+/// Parses the parameters of a query; or records which ones a route parses.
 pub(crate) struct Params<'a> {
-    /// In their order: there are few, and each is looked up once.
-    given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// What is asked for, where somebody wants to know.
-    asked: Option<RefCell<Vec<Asked>>>,
+    query: &'a RawQuery,
+    recorded: Option<RefCell<Vec<ParamSpec>>>,
 }
 
-/// A parameter that a route asks for.
-pub(crate) struct Asked {
+/// A parameter that a route takes.
+pub(crate) struct ParamSpec {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
     /// Of the type that parses it.
     pub(crate) type_name: &'static str,
 }
 
-/// Some of these is a value of every type that parses a parameter.
+/// Every type that parses a parameter accepts one of these.
 const EXAMPLES: [&str; 3] =
     ["1", "json", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"];
 
 impl<'a> Params<'a> {
-    pub(crate) fn parse(query: &'a str) -> Self {
-        Self { given: form_urlencoded::parse(query.as_bytes()).collect(), asked: None }
+    pub(crate) fn of(query: &'a RawQuery) -> Self {
+        Self { query, recorded: None }
     }
 
-    /// Every parameter that `T` looks at, in its order.
-    pub(crate) fn asked_by<T: FromParams>() -> Vec<Asked> {
-        let params = Self { asked: Some(RefCell::default()), ..Self::default() };
-        // Whatever comes of it: it has asked.
+    /// Every parameter that `T` parses, in its order.
+    pub(crate) fn specs<T: FromParams>() -> Vec<ParamSpec> {
+        let query = RawQuery::default();
+        let params = Params { query: &query, recorded: Some(RefCell::default()) };
+        // Only the record counts, not the result.
         drop(T::from_params(&params));
-        params.asked.map(RefCell::into_inner).unwrap_or_default()
-    }
-
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        let (_, text) = self.given.iter().find(|(given, _)| given == name)?;
-        Some(&**text).filter(|text| !text.is_empty())
+        params.recorded.map(RefCell::into_inner).unwrap_or_default()
     }
 
     /// Refuses a parameter that is given more than once.
     pub(crate) fn single(&self, parameter: &'static str) -> Result<(), Cause> {
-        let given = self.given.iter().filter(|(given, _)| given == parameter).count();
-        if given > 1 {
+        if self.query.count(parameter) > 1 {
             let reason = "is given more than once".to_owned();
             return Err(Cause::Parameter { parameter, reason });
         }
@@ -83,13 +77,13 @@ impl<'a> Params<'a> {
     where
         T: FromStr<Err: Display>,
     {
-        if let Some(example) = self.note(parameter, false) {
+        if let Some(example) = self.record(parameter, false) {
             return Ok(Some(example));
         }
         self.single(parameter)?;
         let invalid = |reason: String| Cause::Parameter { parameter, reason };
-        let Some(text) = self.text(parameter) else { return Ok(None) };
-        // Bytes that are no UTF-8 have been replaced by this: two names must not become one.
+        let Some(text) = self.query.text(parameter) else { return Ok(None) };
+        // Bytes that are not UTF-8 have been replaced by this: two names must not become one.
         if text.contains(char::REPLACEMENT_CHARACTER) {
             return Err(invalid("is not UTF-8".to_owned()));
         }
@@ -100,16 +94,16 @@ impl<'a> Params<'a> {
     where
         T: FromStr<Err: Display>,
     {
-        if let Some(example) = self.note(parameter, true) {
+        if let Some(example) = self.record(parameter, true) {
             return Ok(example);
         }
         self.optional(parameter)?.ok_or(Cause::Missing(parameter))
     }
 
-    /// Notes what is asked for, and gives an example of it; but does neither as a rule.
-    fn note<T: FromStr>(&self, name: &'static str, required: bool) -> Option<T> {
-        let mut asked = self.asked.as_ref()?.borrow_mut();
-        asked.push(Asked { name, required, type_name: type_name::<T>() });
+    /// Records the parameter and returns an example of it, if this is what these params are for.
+    fn record<T: FromStr>(&self, name: &'static str, required: bool) -> Option<T> {
+        let mut recorded = self.recorded.as_ref()?.borrow_mut();
+        recorded.push(ParamSpec { name, required, type_name: type_name::<T>() });
         EXAMPLES.iter().find_map(|example| example.parse().ok())
     }
 }
@@ -118,14 +112,16 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let params = Params::parse(parts.uri.query().unwrap_or_default());
-        let query = T::from_params(&params).map_err(T::ROUTE.error())?;
-        // Without a caller nobody was asked who it is: there is no such route.
-        match parts.extensions.get::<Caller>() {
-            Some(caller) if caller.may(query.access()) => Ok(Self(query)),
-            Some(caller) => Err(T::ROUTE.error()(Cause::Forbidden(caller.denial(query.access())))),
-            None => Err(T::ROUTE.error()(Cause::Forbidden("this route has no caller".to_owned()))),
+        let refused = |cause: Cause| T::ROUTE.error()(cause);
+        // Without a caller nothing has authenticated the request: there is no such route.
+        let no_caller = || refused(Cause::Forbidden("this route has no caller".to_owned()));
+        let context = parts.extensions.get::<RequestContext>().ok_or_else(no_caller)?;
+        let query = T::from_params(&Params::of(context.query())).map_err(refused)?;
+        let caller = context.caller().ok_or_else(no_caller)?;
+        if !caller.may(query.access()) {
+            return Err(refused(Cause::Forbidden(caller.denial(query.access()))));
         }
+        Ok(Self(query))
     }
 }
 
@@ -136,7 +132,7 @@ mod tests {
     use super::*;
 
     fn name(query: &str) -> Result<Option<Name>, Cause> {
-        Params::parse(query).optional("name")
+        Params::of(&RawQuery::parse(query)).optional("name")
     }
 
     #[test]
@@ -152,11 +148,12 @@ mod tests {
         assert_eq!(text("name="), None);
         assert_eq!(text("name"), None);
         assert_eq!(text(""), None);
-        assert!(matches!(Params::parse("").required::<Name>("name"), Err(Cause::Missing("name"))));
+        let empty = RawQuery::default();
+        assert!(matches!(Params::of(&empty).required::<Name>("name"), Err(Cause::Missing("name"))));
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_no_name() {
+    fn bytes_that_are_not_utf8_are_refused() {
         for query in ["name=%ff", "name=a%C3", "name=..", "name=a%2Fb", "name=a%00"] {
             assert!(matches!(name(query), Err(Cause::Parameter { .. })), "{query}");
         }

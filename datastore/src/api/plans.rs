@@ -4,10 +4,11 @@ use axum::extract::State;
 use axum::response::Response;
 use datastore_api::{Attempt, File, PlanFormat, RunKey};
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
-use crate::api::runs::stored;
-use crate::api::transfer::{Upload, Wanted};
+use crate::api::route::Route;
+use crate::api::runs::resolve_attempt;
+use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::store::{Key, Store};
 
@@ -26,11 +27,11 @@ pub(crate) struct Put {
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get { run, attempt, format }): Query<Get>,
-    wanted: Wanted,
+    read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    let key = stored(&store, run, attempt, File::Plan(format)).await;
+    let key = resolve_attempt(&store, run, attempt, File::Plan(format)).await;
     let key = key.map_err(Route::GetPlan.error())?;
-    wanted.answer(&store, &key).await.map_err(Route::GetPlan.error())
+    read.answer(&store, &key).await.map_err(Route::GetPlan.error())
 }
 
 pub(crate) async fn put(
@@ -39,7 +40,7 @@ pub(crate) async fn put(
     upload: Upload,
 ) -> Result<Response, ApiError> {
     let key = Key::File(run, attempt, File::Plan(format));
-    upload.keep(&store, &key).await.map_err(Route::PutPlan.error())
+    upload.store(&store, &key).await.map_err(Route::PutPlan.error())
 }
 
 impl FromParams for Get {

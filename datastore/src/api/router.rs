@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRef, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
-use axum::http::{HeaderValue, Method, StatusCode, Version};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, response::IntoResponse as _};
@@ -14,31 +14,33 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::api::error::{ApiError, Cause, Route, not_found, plain};
+use crate::api::error::{Cause, not_found, plain};
 use crate::api::openapi::Api;
+use crate::api::route::Route;
 use crate::api::{applied, artifacts, bundles, encrypt, logs, plans, runs};
-use crate::auth::Gate;
-use crate::observe::metrics::{self, Metrics};
-use crate::observe::request;
+use crate::auth::Authenticator;
+use crate::observe::counters::Metrics;
+use crate::observe::metrics;
+use crate::observe::request::{self, RequestContext};
 use crate::store::Store;
 use crate::store::encryption::AtRest;
-use crate::transport::admission::{self, Admission};
-use crate::transport::limits::Limits;
-use crate::transport::server::Connections;
+use crate::transport::admission::Admission;
+use crate::transport::connections::Connections;
+use crate::transport::limits::{HEAD, Limits};
 use crate::transport::tls::Tls;
 
 /// What every request may use.
 #[derive(Clone, Debug, FromRef)]
 pub(crate) struct App {
-    /// Where artifacts lie.
+    /// Stores artifacts.
     pub(crate) store: Store,
-    /// How they lie there.
+    /// How they are encrypted.
     pub(crate) at_rest: Arc<AtRest>,
-    /// Who may have them.
-    pub(crate) gate: Gate,
+    /// Authenticates callers.
+    pub(crate) authenticator: Authenticator,
     /// How much of anything a caller may have.
     pub(crate) limits: Limits,
-    /// Who is let in at once.
+    /// Gives memory to transfers.
     pub(crate) admission: Admission,
     /// What was done so far.
     pub(crate) metrics: Metrics,
@@ -52,40 +54,43 @@ pub(crate) struct App {
     pub(crate) shutdown: CancellationToken,
 }
 
-/// Everything below `/api`, and nothing beside it: what is not here is not in the document either. A
-/// HEAD goes to the handler of the GET, which knows the difference.
-fn api() -> Api {
+/// Every route below `/api`, and its description. A HEAD goes to the handler of the GET, which handles both.
+fn api() -> Api<App> {
+    use Route::{
+        Attempts, ClaimAttempt, Encrypt, GetApplied, GetArtifact, GetBundle, GetLogs, GetPlan,
+        PutApplied, PutArtifact, PutBundle, PutLogs, PutPlan, Runs,
+    };
     Api::new()
-        .get("/plans", plans::get, "One rendering of a run's plan; without `attempt` the latest")
-        .put("/plans", plans::put, "Store one rendering of a run's plan")
-        .get("/logs", logs::get, "What a run printed, line by line; without `attempt` the latest")
-        .put("/logs", logs::put, "Store what a run printed")
-        .get("/repository/revision/bundle", bundles::get, "The git bundle of a commit")
-        .put("/repository/revision/bundle", bundles::put, "Store the git bundle of a commit")
-        .get(
-            "/artifacts",
+        .route(GetPlan, plans::get, "One rendering of a run's plan; without `attempt` the latest")
+        .route(PutPlan, plans::put, "Store one rendering of a run's plan")
+        .route(GetLogs, logs::get, "What a run printed, line by line; without `attempt` the latest")
+        .route(PutLogs, logs::put, "Store what a run printed")
+        .route(GetBundle, bundles::get, "The git bundle of a commit")
+        .route(PutBundle, bundles::put, "Store the git bundle of a commit")
+        .route(
+            GetArtifact,
             artifacts::get,
             "Another file of an attempt; without `attempt` the latest",
         )
-        .put("/artifacts", artifacts::put, "Store another file of an attempt")
-        .get("/attempts", runs::attempts, "The attempts of a run and their files, oldest first")
-        .post("/attempts", runs::claim, "Claim an attempt, before its first file is stored")
-        .get("/applied", applied::get, "The record that a plan of a layer has been applied")
-        .put("/applied", applied::put, "Record that a plan has been applied, once")
-        .get("/runs", runs::runs, "The runs of a layer, newest first, page by page")
-        .post("/encrypt", encrypt::encrypt, "Encrypt everything that is stored in plain")
+        .route(PutArtifact, artifacts::put, "Store another file of an attempt")
+        .route(Attempts, runs::attempts, "The attempts of a run and their files, oldest first")
+        .route(ClaimAttempt, runs::claim, "Claim an attempt, before its first file is stored")
+        .route(GetApplied, applied::get, "The record that a plan of a layer has been applied")
+        .route(PutApplied, applied::put, "Record that a plan has been applied, once")
+        .route(Runs, runs::runs, "The runs of a layer, newest first, page by page")
+        .route(Encrypt, encrypt::encrypt, "Encrypt everything that is stored in plain")
 }
 
 /// The HTTP service. Clones share it.
 ///
-/// What every request passes is called in turn, and is no layer of the router's: there each would cost
-/// a small request a dozen allocations.
+/// The stages that every request passes are called in turn. They are no layers of the router: there each would
+/// cost a small request a dozen allocations.
 #[derive(Clone)]
-pub(crate) struct Service(Arc<Front>);
+pub(crate) struct Service(Arc<Stages>);
 
-struct Front {
+struct Stages {
     router: Router,
-    gate: Gate,
+    authenticator: Authenticator,
     admission: Admission,
     metrics: Metrics,
     store: Store,
@@ -94,70 +99,85 @@ struct Front {
 
 impl Service {
     pub(crate) fn new(app: App) -> Self {
-        let (gate, admission) = (app.gate.clone(), app.admission.clone());
+        let (authenticator, admission) = (app.authenticator.clone(), app.admission.clone());
         let (metrics, store, wait) = (app.metrics.clone(), app.store.clone(), app.limits.wait);
-        Self(Arc::new(Front { router: router(app), gate, admission, metrics, store, wait }))
+        let router = router(app);
+        Self(Arc::new(Stages { router, authenticator, admission, metrics, store, wait }))
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Response {
-        self.named(request, |request| self.observed(request)).await
+        self.instrumented(request, |request, context| self.checked(request, context)).await
     }
 
-    /// Refuses a request that is not even looked at.
+    /// Refuses a request without reading it.
     pub(crate) async fn refuse(&self, request: Request, cause: Cause) -> Response {
-        let route = Route::of(request.method(), request.uri().path());
-        self.named(request, async |_| ApiError { route, cause }.into_response()).await
+        self.instrumented(request, async |_, context| refusal(context.route(), cause)).await
     }
 
-    /// An answer with our name on it: clients tell by it that no proxy in between has answered.
-    async fn named<F: Future<Output = Response>>(
+    /// An answer with our name on it: clients see by it that no proxy in between has answered.
+    async fn instrumented<F: Future<Output = Response>>(
         &self,
         request: Request,
-        next: impl FnOnce(Request) -> F,
+        next: impl FnOnce(Request, RequestContext) -> F,
     ) -> Response {
-        let mut response = request::observe(&self.0.metrics, request, next).await;
+        let mut response = request::instrument(&self.0.metrics, request, next).await;
         response.headers_mut().insert(SERVER, HeaderValue::from_static("plancha"));
         response
     }
 
-    async fn observed(&self, request: Request) -> Response {
-        let until = Instant::now() + ANSWER;
-        if let Err(cause) = one_host(&request).and_then(|()| admission::small_head(&request)) {
-            return ApiError { route: Route::Own, cause }.into_response();
+    /// What every request passes below its instrumentation.
+    async fn checked(&self, request: Request, context: RequestContext) -> Response {
+        let deadline = Instant::now() + ANSWER;
+        if let Err(cause) = one_host(&request).and_then(|()| small_head(&request)) {
+            // A head that is refused like this is not trusted about its route either.
+            return refusal(Route::Unknown, cause);
         }
-        if !needs_caller(request.uri().path()) {
+        let route = context.route();
+        if !route.needs_caller(context.path()) {
             return self.routed(request).await;
         }
-        // What it can do decides how things are put there.
-        let Front { store, wait, .. } = &*self.0;
+        // What the storage can do decides how objects are put there.
+        let Stages { store, wait, authenticator, admission, .. } = &*self.0;
         if timeout(*wait, store.tried()).await.is_err() {
-            let cause = Cause::NotReady("it is still being tried".to_owned());
-            let route = Route::of(request.method(), request.uri().path());
-            return ApiError { route, cause }.into_response();
+            return refusal(route, Cause::NotReady("it is still being tried".to_owned()));
         }
-        let routed = |request| self.routed_until(request, until);
-        let admitted = |request| self.0.admission.admit(request, routed);
-        for_the_caller_alone(self.0.gate.admit(request, admitted).await)
+        context.set_audited();
+        let routed = |request| self.routed_until(request, route, deadline);
+        let admitted = async |request| {
+            let response = admission.admit(request, &context, routed).await;
+            response.unwrap_or_else(|busy| refusal(route, busy.into()))
+        };
+        for_the_caller_alone(authenticator.admit(request, &context, admitted).await)
     }
 
-    /// The answer, or that there is none in time. An upload has a pace of its own, and so has `/api/encrypt`, which
-    /// goes through the whole storage.
-    async fn routed_until(&self, request: Request, until: Instant) -> Response {
-        let (method, path) = (request.method(), request.uri().path());
-        if method == Method::PUT || path == ENCRYPT {
+    /// The answer, or that there is none in time.
+    async fn routed_until(&self, request: Request, route: Route, deadline: Instant) -> Response {
+        if !route.has_deadline() {
             return self.routed(request).await;
         }
-        let route = Route::of(method, path);
-        timeout_at(until, self.routed(request)).await.unwrap_or_else(|_| {
-            let cause = Cause::NotReady("it does not answer".to_owned());
-            ApiError { route, cause }.into_response()
-        })
+        timeout_at(deadline, self.routed(request))
+            .await
+            .unwrap_or_else(|_| refusal(route, Cause::NotReady("it does not answer".to_owned())))
     }
 
     async fn routed(&self, request: Request) -> Response {
         let Ok(response) = self.0.router.clone().oneshot(request).await;
         response
     }
+}
+
+fn refusal(route: Route, cause: Cause) -> Response {
+    route.error()(cause).into_response()
+}
+
+/// Refuses a request whose line and headers are longer than any of ours.
+fn small_head(request: &Request) -> Result<(), Cause> {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    if headers.sum::<usize>() + path > HEAD {
+        return Err(Cause::Head);
+    }
+    Ok(())
 }
 
 /// Refuses a request of HTTP/1.1 without a `Host`, any with two, and one that is no host and port: a proxy before
@@ -179,23 +199,12 @@ fn is_host(value: &[u8]) -> bool {
     value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
 }
 
-/// Whether somebody asks only whether the service is alive.
-pub(crate) fn is_probe(path: &str) -> bool {
-    ["/healthz", "/readyz"].contains(&path)
-}
-
-/// Everything below `/api` but its own description, whether or not it is there.
-fn needs_caller(path: &str) -> bool {
-    let below = path.strip_prefix(API);
-    below.is_some_and(|below| below.is_empty() || below.starts_with('/')) && path != DOCUMENT
-}
-
 fn router(app: App) -> Router {
-    let (api, document) = api().finish(&OUTSIDE);
-    api.route("/healthz", get(async || plain(StatusCode::OK, "OK")))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics::metrics))
-        .route(DOCUMENT, get(async || json(document)))
+    let (api, document) = api().finish(&PUBLIC);
+    api.route(Route::Healthz.path(), get(async || plain(StatusCode::OK, "OK")))
+        .route(Route::Readyz.path(), get(readyz))
+        .route(Route::Metrics.path(), get(metrics::metrics))
+        .route(Route::OpenApi.path(), get(async || json(document)))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         .with_state(app)
@@ -203,25 +212,20 @@ fn router(app: App) -> Router {
 
 /// From a request to the head of its answer, if the storage is slow.
 const ANSWER: Duration = Duration::from_secs(19);
-/// Encrypts everything.
-const ENCRYPT: &str = "/api/encrypt";
-/// What callers must be known for lies below it.
-pub(crate) const API: &str = "/api";
-const DOCUMENT: &str = "/api/openapi.json";
 
-/// Routes without a query, and without a caller: path, what it answers, and what that is.
-const OUTSIDE: [(&str, &str, &str); 4] = [
-    ("/healthz", "text/plain", "Whether it runs"),
-    ("/readyz", "text/plain", "Whether the storage answers; 503 if not, and after SIGTERM"),
-    ("/metrics", "text/plain", "What was done so far, for Prometheus"),
-    (DOCUMENT, "application/json", "This document"),
+/// Routes without a query and without a caller: the content of their answers, and what that is.
+const PUBLIC: [(Route, &str, &str); 4] = [
+    (Route::Healthz, "text/plain", "Whether it runs"),
+    (Route::Readyz, "text/plain", "Whether the storage answers; 503 if not, and after SIGTERM"),
+    (Route::Metrics, "text/plain", "What was done so far, for Prometheus"),
+    (Route::OpenApi, "application/json", "This document"),
 ];
 
 fn json(text: String) -> Response {
     ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Plans and logs hold secrets, and are what whoever wrote them says: no cache, no guessing.
+/// Plans and logs hold secrets, and any caller may have written them: no cache, no guessing of their type.
 fn for_the_caller_alone(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -237,7 +241,7 @@ async fn readyz(State(store): State<Store>, State(shutdown): State<CancellationT
     };
     match ready {
         Ok(()) => plain(StatusCode::OK, "OK"),
-        Err(cause) => ApiError { route: Route::Own, cause }.into_response(),
+        Err(cause) => refusal(Route::Readyz, cause),
     }
 }
 
@@ -250,14 +254,14 @@ mod tests {
     use crate::store::Storage;
     use crate::transport::memory::Memory;
 
-    /// Who tries every route takes them from the document, so none may be missing there.
+    /// Tests of every route take them from the document, so none may be missing there.
     #[tokio::test]
     async fn every_route_is_in_the_document() {
         let store = Store::open(&Storage::Memory).unwrap();
         let limits = Limits::default();
         let whole = router(App {
             at_rest: Arc::default(),
-            gate: Gate::open(Auth::None).await.unwrap(),
+            authenticator: Authenticator::open(Auth::None).await.unwrap(),
             admission: Admission::new(&limits, &store, Memory::unlimited()),
             limits,
             metrics: Metrics::default(),
@@ -267,15 +271,15 @@ mod tests {
             shutdown: CancellationToken::new(),
             store,
         });
-        // Nothing but its picture shows the routes of a router.
-        let picture = format!("{whole:?}");
-        let routes = picture
+        // Only the debug output shows the routes of a router.
+        let debug = format!("{whole:?}");
+        let routes = debug
             .split("RouteId(")
             .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
             .map(|(path, _)| path)
-            // What is left over goes here.
+            // The fallback.
             .filter(|path| !path.contains("__private__") && *path != "/");
-        let (_, document) = api().finish(&OUTSIDE);
+        let (_, document) = api().finish(&PUBLIC);
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         let described = document["paths"].as_object().unwrap().keys().map(String::as_str);
         assert_eq!(routes.collect::<BTreeSet<_>>(), described.collect());

@@ -9,8 +9,10 @@ use axum::response::{IntoResponse, Response};
 use datastore_api::key::{Attempts, Runs};
 use datastore_api::{Attempt, ClaimId, File, Name, RunKey};
 
-use crate::api::error::{ApiError, Cause, Route};
+use crate::api::error::{ApiError, Cause};
+use crate::api::openapi::{DescribeResponse, Operation};
 use crate::api::params::{FromParams, Params, Query};
+use crate::api::route::Route;
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
 use crate::store::{Key, Store, StoreError};
@@ -30,11 +32,11 @@ pub(crate) async fn runs(
     Query(Page { namespace, layer, limit, cursor }): Query<Page>,
 ) -> Result<Json<Runs>, ApiError> {
     let runs = store.runs(&namespace, &layer, limit.0, cursor.as_deref()).await;
-    runs.map(Json).map_err(Route::Own.error())
+    runs.map(Json).map_err(Route::Runs.error())
 }
 
-/// Takes one attempt of a run.
-pub(crate) struct TakeAttempt {
+/// Claims one attempt of a run.
+pub(crate) struct ClaimAttempt {
     run: RunKey,
     attempt: Attempt,
     claim: ClaimId,
@@ -42,21 +44,21 @@ pub(crate) struct TakeAttempt {
 
 pub(crate) async fn claim(
     State(store): State<Store>,
-    Query(TakeAttempt { run, attempt, claim }): Query<TakeAttempt>,
-) -> Result<Taken, ApiError> {
-    store.claim(&run, attempt, &claim).await.map_err(Route::Own.error())?;
-    Ok(Taken)
+    Query(ClaimAttempt { run, attempt, claim }): Query<ClaimAttempt>,
+) -> Result<Claimed, ApiError> {
+    store.claim(&run, attempt, &claim).await.map_err(Route::ClaimAttempt.error())?;
+    Ok(Claimed)
 }
 
 pub(crate) async fn attempts(
     State(store): State<Store>,
     Query(run): Query<RunKey>,
 ) -> Result<Json<Attempts>, ApiError> {
-    store.attempts(&run).await.map(Json).map_err(Route::Own.error())
+    store.attempts(&run).await.map(Json).map_err(Route::Attempts.error())
 }
 
 /// The key of a file to read; without an attempt it is the latest one's, and no other's.
-pub(crate) async fn stored(
+pub(crate) async fn resolve_attempt(
     store: &Store,
     run: RunKey,
     attempt: Option<Attempt>,
@@ -80,16 +82,23 @@ impl Params<'_> {
 }
 
 /// The attempt is the caller's.
-pub(crate) struct Taken;
+pub(crate) struct Claimed;
 
-impl IntoResponse for Taken {
+impl IntoResponse for Claimed {
     fn into_response(self) -> Response {
         StatusCode::OK.into_response()
     }
 }
 
-impl FromParams for TakeAttempt {
-    const ROUTE: Route = Route::Own;
+impl DescribeResponse for Claimed {
+    fn describe(operation: &mut Operation) {
+        operation.answer("200", "The attempt is this claim's, perhaps since an earlier try.");
+        operation.answer("409", "Another claim has taken it.");
+    }
+}
+
+impl FromParams for ClaimAttempt {
+    const ROUTE: Route = Route::ClaimAttempt;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.required("attempt")?);
@@ -102,7 +111,7 @@ impl FromParams for TakeAttempt {
 }
 
 impl FromParams for RunKey {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::Attempts;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         params.run()
@@ -114,7 +123,7 @@ impl FromParams for RunKey {
 }
 
 impl FromParams for Page {
-    const ROUTE: Route = Route::Own;
+    const ROUTE: Route = Route::Runs;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
         Ok(Self {

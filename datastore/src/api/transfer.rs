@@ -1,7 +1,7 @@
 //! The bytes of an artifact over HTTP: conditions, ranges and digests.
 //!
-//! It knows the headers of a request and of an answer, not which artifact or whose; the words of a
-//! refusal are its route's.
+//! It knows the headers of a request and of an answer, not which artifact or whose; the text of an
+//! error is its route's.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -15,22 +15,24 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use datastore_api::Sha256;
+use datastore_api::{Sha256, chain};
 use futures::TryStreamExt as _;
 
-use crate::api::error::{Cause, chain, value};
+use crate::api::error::{Cause, value};
+use crate::observe::request::RequestContext;
 use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
 use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body;
 
-/// So often an object that is replaced between two looks at it is looked at again.
-const LOOKS: usize = 4;
+/// How often an object that is replaced meanwhile is read again.
+const STAT_RETRIES: usize = 4;
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// What a GET or HEAD asks for, beside the key.
-pub(crate) struct Wanted {
+/// What a GET or HEAD requests, beside the key.
+pub(crate) struct ReadRequest {
     head: bool,
+    context: Option<RequestContext>,
     headers: HeaderMap,
 }
 
@@ -40,27 +42,35 @@ pub(crate) struct Upload {
     body: Body,
     limits: Limits,
     admitted: Option<Admitted>,
+    context: Option<RequestContext>,
 }
 
-impl Wanted {
+impl ReadRequest {
     /// Answers with the artifact at `key`, or as much of it as was asked for.
     pub(crate) async fn answer(self, store: &Store, key: &Key) -> Result<Response, Cause> {
-        let looks_first = [RANGE, IF_MATCH, IF_NONE_MATCH];
-        if !self.head && !looks_first.iter().any(|name| self.headers.contains_key(name)) {
+        let needs_stat = [RANGE, IF_MATCH, IF_NONE_MATCH];
+        if !self.head && !needs_stat.iter().any(|name| self.headers.contains_key(name)) {
             let (meta, bytes) = store.open_whole(key).await?;
+            self.record(&meta);
             return Ok(whole(&meta, logged(bytes)));
         }
-        for _ in 0..LOOKS {
+        for _ in 0..STAT_RETRIES {
             let looked = store.stat(key).await?;
             let meta = looked.meta.clone();
             let tag = tag(&meta);
-            if self.tags(&IF_MATCH).is_some_and(|tags| !names(&tags, &tag, Compare::Strong)) {
+            if self.tags(&IF_MATCH).is_some_and(|tags| !etag_matches(&tags, &tag, Compare::Strong))
+            {
                 return Err(Cause::NoMatch);
             }
-            if self.tags(&IF_NONE_MATCH).is_some_and(|tags| names(&tags, &tag, Compare::Weak)) {
+            if self
+                .tags(&IF_NONE_MATCH)
+                .is_some_and(|tags| etag_matches(&tags, &tag, Compare::Weak))
+            {
+                self.record(&meta);
                 return Ok((StatusCode::NOT_MODIFIED, [(ETAG, value(&tag))]).into_response());
             }
             if self.head {
+                self.record(&meta);
                 return Ok(whole(&meta, Body::empty()));
             }
             let Some(range) = self.range(&tag, meta.size)? else {
@@ -68,14 +78,25 @@ impl Wanted {
                 if crate::api::transfer::tag(&meta) != tag {
                     continue;
                 }
+                self.record(&meta);
                 return Ok(whole(&meta, logged(bytes)));
             };
             match store.open_looked(key, looked, range.clone()).await {
                 Err(StoreError::Replaced) => {}
-                bytes => return Ok(part(&meta, &range, logged(bytes?))),
+                bytes => {
+                    let bytes = bytes?;
+                    self.record(&meta);
+                    return Ok(part(&meta, &range, logged(bytes)));
+                }
             }
         }
         Err(StoreError::Replaced.into())
+    }
+
+    fn record(&self, meta: &Meta) {
+        if let Some(context) = &self.context {
+            record_read(context, meta);
+        }
     }
 
     fn header(&self, name: &HeaderName) -> Option<&str> {
@@ -109,13 +130,16 @@ impl Upload {
     }
 
     /// Stores the body at `key`.
-    pub(crate) async fn keep(self, store: &Store, key: &Key) -> Result<Response, Cause> {
+    pub(crate) async fn store(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let terms = terms(&self.headers)?;
         let length =
             self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
-        let Self { body, limits, admitted, .. } = self;
-        let body = upload_body::watched(body, length, key.into(), &limits, admitted)?;
+        let Self { body, limits, admitted, context, .. } = self;
+        let body = upload_body::limited(body, length, key.kind(), &limits, admitted)?;
         let sha256 = store.put(key, terms, body).await?;
+        if let Some(context) = context {
+            context.set_sha256(sha256);
+        }
         Ok([(ETAG, value(&sha256_tag(sha256)))].into_response())
     }
 }
@@ -167,8 +191,7 @@ fn artifact(meta: &Meta, length: u64, body: Body) -> Response {
     response
 }
 
-/// A body that ends early on an error, so that the connection is broken off; who reads the log
-/// should know why.
+/// A body that ends early on an error, so that the connection is broken off; the log says why.
 pub(crate) fn logged(bytes: ByteStream) -> Body {
     let log = |error: &StoreError| tracing::error!(error = chain(error), "answer broken off");
     Body::from_stream(bytes.inspect_err(log))
@@ -182,9 +205,11 @@ pub(crate) fn tag(meta: &Meta) -> String {
     }
 }
 
-/// Whether a tag says that another program has stored it.
-pub(crate) fn is_foreign(tag: &HeaderValue) -> bool {
-    tag.as_bytes().starts_with(b"\"be-") || tag.as_bytes().starts_with(b"W/\"be-")
+/// Records a read of what another program has stored.
+pub(crate) fn record_read(context: &RequestContext, meta: &Meta) {
+    if meta.sha256.is_none() {
+        context.set_foreign();
+    }
 }
 
 fn sha256_tag(sha256: Sha256) -> String {
@@ -202,7 +227,7 @@ pub(crate) enum Compare {
 
 /// Whether a list of entity tags, as in `If-Match`, names this one, which is strong unless that does not
 /// matter.
-pub(crate) fn names(tags: &str, tag: &str, compare: Compare) -> bool {
+pub(crate) fn etag_matches(tags: &str, tag: &str, compare: Compare) -> bool {
     let bare = |tag: &str| match compare {
         Compare::Strong => tag.trim().to_owned(),
         Compare::Weak => tag.trim().trim_start_matches("W/").to_owned(),
@@ -235,12 +260,13 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-impl<S: Sync> FromRequestParts<S> for Wanted {
+impl<S: Sync> FromRequestParts<S> for ReadRequest {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let head = parts.method == Method::HEAD;
-        Ok(Self { head, headers: std::mem::take(&mut parts.headers) })
+        let context = parts.extensions.get().cloned();
+        Ok(Self { head, context, headers: std::mem::take(&mut parts.headers) })
     }
 }
 
@@ -252,8 +278,9 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
         let (mut parts, body) = request.into_parts();
-        let admitted = parts.extensions.remove();
-        Ok(Self { headers: parts.headers, body, limits: Limits::from_ref(state), admitted })
+        let (admitted, context) = (parts.extensions.remove(), parts.extensions.remove());
+        let limits = Limits::from_ref(state);
+        Ok(Self { headers: parts.headers, body, limits, admitted, context })
     }
 }
 
@@ -292,13 +319,13 @@ mod tests {
     fn a_list_of_tags_is_searched() {
         for compare in [Compare::Strong, Compare::Weak] {
             for tags in ["*", "\"a\"", "\"b\", \"a\""] {
-                assert!(names(tags, "\"a\"", compare), "{tags}");
+                assert!(etag_matches(tags, "\"a\"", compare), "{tags}");
             }
             for tags in ["", "\"b\"", "a", "\"aa\""] {
-                assert!(!names(tags, "\"a\"", compare), "{tags}");
+                assert!(!etag_matches(tags, "\"a\"", compare), "{tags}");
             }
         }
-        assert!(names("W/\"a\"", "\"a\"", Compare::Weak));
-        assert!(!names("W/\"a\"", "\"a\"", Compare::Strong));
+        assert!(etag_matches("W/\"a\"", "\"a\"", Compare::Weak));
+        assert!(!etag_matches("W/\"a\"", "\"a\"", Compare::Strong));
     }
 }

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use secrecy::SecretString;
 
 use crate::auth::cache::{Reviews, Verdict};
+use crate::auth::caller::{Caller, Rights};
+use crate::auth::error::AuthError;
 use crate::auth::kubernetes::{KubeApi, Reviewer};
 use crate::auth::policy::{Policy, ServiceAccount, Who};
-use crate::auth::{Caller, Refusal, Rights};
 
 /// `ServiceAccounts` as callers.
 #[derive(Clone, Debug)]
@@ -53,17 +54,17 @@ impl Accounts {
         &self,
         token: SecretString,
         policy: &Policy,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Caller, AuthError> {
         let username = match self.reviews.verdict(token).await {
             Verdict::Known(username) => username,
-            Verdict::Refused => return Err(Refusal::Invalid),
-            Verdict::Failed => return Err(Refusal::Unknown),
+            Verdict::Refused => return Err(AuthError::Invalid),
+            Verdict::Failed => return Err(AuthError::Unavailable),
         };
-        let (namespace, name) = account(&username).ok_or(Refusal::Unlisted)?;
+        let (namespace, name) = account(&username).ok_or(AuthError::NotAllowed)?;
         let is_listed =
             |allowed: &Vec<ServiceAccount>| allowed.iter().any(|one| one.matches(namespace, name));
         if !self.allowed.as_ref().is_none_or(is_listed) {
-            return Err(Refusal::Unlisted);
+            return Err(AuthError::NotAllowed);
         }
         let everything = self.isolation == Isolation::Burrito
             || self.main_namespace.as_deref() == Some(namespace);
@@ -71,9 +72,9 @@ impl Accounts {
             Rights::Everything
         } else {
             let about = |who: &Who| matches!(who, Who::ServiceAccount(some) if some.matches(namespace, name));
-            Rights::Some { own: Some(namespace.to_owned()), rules: policy.of(about) }
+            Rights::Some { home_namespace: Some(namespace.to_owned()), rules: policy.of(about) }
         };
-        Ok(Caller { name: format!("serviceaccount {namespace}/{name}"), rights })
+        Ok(Caller::new(format!("serviceaccount {namespace}/{name}"), rights))
     }
 }
 

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use datastore_api::Sha256;
+use datastore_api::{Sha256, chain};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::api::error::chain;
 use crate::auth::kubernetes::Reviewer;
 
 /// How long an answer holds, at most until the token itself ends.

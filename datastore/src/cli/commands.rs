@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use datastore_api::chain;
 use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
 use crate::StartError;
-use crate::api::error::chain;
-use crate::auth::{Gate, NewToken, add_rules};
+use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::config::{Config, Place, Serve, Setting, Tool};
 use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
 use crate::transport::tls::Tls;
@@ -274,7 +274,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     }
     out.flush()?;
     started.map_err(unusable)?;
-    Gate::open(auth.clone()).await.map_err(StartError::Callers)?;
+    Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use url::Url;
 
-use crate::config::LogFormat;
 use crate::kind::Kind;
+use crate::observe::log::LogFormat;
 use crate::store::{Cloud, Provider, Storage};
 use crate::transport::limits::Size;
 

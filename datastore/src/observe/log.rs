@@ -1,11 +1,11 @@
-//! Where the lines go: standard error, by a thread of its own, all of a few milliseconds at once.
+//! The log: lines on standard error, written by a thread, those of a few milliseconds at once.
 //!
-//! A write for each line was an eighth of what a small request costs, and its answer waited for it. What
-//! must not be lost is written at once, with all that was said before it: warnings, and the audit's
-//! lines, each of which is there before its answer. So is everything at the end. If the process is killed,
-//! the rest of its last few milliseconds is lost.
+//! A write for each line was an eighth of what a small request costs, and its answer waited for it. Lines that
+//! must not be lost are written immediately, together with all before them: warnings, and audit lines, each of
+//! which is written before its answer. So is everything at the end. If the process is killed, the other lines
+//! of its last few milliseconds are lost.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,51 +14,75 @@ use std::time::Duration;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The target of what must not be lost.
-pub(crate) const AT_ONCE: &str = "at_once";
-/// So long other lines are gathered.
-const GATHER: Duration = Duration::from_millis(5);
-/// Whoever adds to more than so many bytes writes them himself, and waits as long as that takes.
-const MOST: usize = 1 << 20;
+/// The target of lines that must not be lost.
+pub(crate) const IMMEDIATE: &str = "at_once";
+/// How long other lines are buffered.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
+/// Bytes in the buffer from which on the thread that adds a line also writes them, and waits for that.
+const MAX_BUFFER: usize = 1 << 20;
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Starts the log, which ends with what it returns.
+pub fn init(format: LogFormat) -> io::Result<Log> {
+    let started = Log::start()?;
+    let log = tracing_subscriber::fmt()
+        .with_writer(started.lines())
+        .with_ansi(io::stderr().is_terminal())
+        .with_max_level(tracing::Level::INFO)
+        .with_target(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
+    }
+    Ok(started)
+}
 
 /// The log. Writes what it has when it is dropped.
 pub struct Log(Lines);
 
 /// Lines on their way. Clones share them.
 #[derive(Clone)]
-pub(super) struct Lines(Arc<Shared>);
+struct Lines(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    gathered: Mutex<Vec<u8>>,
+    buffer: Mutex<Vec<u8>>,
     is_some: Condvar,
     /// Held while they are written, so that they stay in order.
     writing: Mutex<()>,
 }
 
 /// One line.
-pub(super) struct Line {
+struct Line {
     lines: Lines,
     at_once: bool,
 }
 
 impl Log {
-    pub(super) fn start() -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
         let lines = Lines(Arc::default());
-        let gathering = lines.clone();
+        let flushing = lines.clone();
         thread::Builder::new().name("log".to_owned()).spawn(move || {
             loop {
-                let some = lock(&gathering.0.gathered);
-                let some = gathering.0.is_some.wait_while(some, |gathered| gathered.is_empty());
+                let some = lock(&flushing.0.buffer);
+                let some = flushing.0.is_some.wait_while(some, |buffer| buffer.is_empty());
                 drop(some.unwrap_or_else(PoisonError::into_inner));
-                thread::sleep(GATHER);
-                gathering.write();
+                thread::sleep(FLUSH_INTERVAL);
+                flushing.write();
             }
         })?;
         Ok(Self(lines))
     }
 
-    pub(super) fn lines(&self) -> Lines {
+    fn lines(&self) -> Lines {
         self.0.clone()
     }
 }
@@ -71,11 +95,11 @@ impl Drop for Log {
 
 impl Lines {
     fn add(&self, text: &[u8], at_once: bool) {
-        let mut gathered = lock(&self.0.gathered);
-        let was_empty = gathered.is_empty();
-        gathered.extend_from_slice(text);
-        let at_once = at_once || gathered.len() > MOST;
-        drop(gathered);
+        let mut buffer = lock(&self.0.buffer);
+        let was_empty = buffer.is_empty();
+        buffer.extend_from_slice(text);
+        let at_once = at_once || buffer.len() > MAX_BUFFER;
+        drop(buffer);
         if at_once {
             self.write();
         } else if was_empty {
@@ -85,8 +109,8 @@ impl Lines {
 
     fn write(&self) {
         let _writing = lock(&self.0.writing);
-        let lines = mem::take(&mut *lock(&self.0.gathered));
-        // There is nowhere to say that it failed.
+        let lines = mem::take(&mut *lock(&self.0.buffer));
+        // A failure can be reported nowhere.
         io::stderr().write_all(&lines).unwrap_or_default();
     }
 }
@@ -103,7 +127,7 @@ impl MakeWriter<'_> for Lines {
     }
 
     fn make_writer_for(&self, meta: &Metadata<'_>) -> Line {
-        let at_once = *meta.level() <= Level::WARN || meta.target() == AT_ONCE;
+        let at_once = *meta.level() <= Level::WARN || meta.target() == IMMEDIATE;
         Line { lines: self.clone(), at_once }
     }
 }

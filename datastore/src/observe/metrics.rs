@@ -1,151 +1,22 @@
 //! `/metrics`: what the service has done so far, as Prometheus reads it.
 //!
-//! Every label has few values, all of them known here: no namespace, no layer, no path as it came. The
-//! requests are noted as they end, by [`crate::observe::request`]; all else is asked of whoever knows it.
-//! Written by hand: a map behind a lock is all there is to it, and a service in a test has its own.
+//! [`crate::observe::counters`] counts the requests. Every other figure is read where it is kept.
 
 mod process;
 
-use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use datastore_api::PlanFormat;
 
-use crate::api::params::Params;
-use crate::kind::Kind;
+use crate::observe::counters::{BUCKETS, Metrics, Series};
+use crate::observe::metrics::process::Process;
 use crate::store::Store;
 use crate::transport::admission::{Admission, Occupancy};
-use crate::transport::server::Connections;
+use crate::transport::connections::Connections;
 use crate::transport::tls::Tls;
-
-use crate::observe::metrics::process::Process;
-
-/// What the service has done so far. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics(Arc<Mutex<Counts>>);
-
-#[derive(Clone, Debug, Default)]
-struct Counts {
-    requests: BTreeMap<Labels, Series>,
-    /// Refusals by their reason.
-    refused: BTreeMap<&'static str, u64>,
-}
-
-/// Requests that are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Labels {
-    route: &'static str,
-    method: &'static str,
-    status: &'static str,
-    kind: &'static str,
-}
-
-/// A request that has ended.
-#[derive(Clone, Copy)]
-pub(crate) struct Ended<'a> {
-    pub(crate) path: &'a str,
-    pub(crate) method: &'a Method,
-    pub(crate) params: &'a Params<'a>,
-    /// `None` if the caller left before there was one.
-    pub(crate) status: Option<StatusCode>,
-    /// Whether the answer was broken off for a fault of ours.
-    pub(crate) is_broken: bool,
-    /// Whether what was read is another program's, so that nobody knows its digest.
-    pub(crate) is_foreign: bool,
-    /// Why it was refused, if it was.
-    pub(crate) refused: Option<&'static str>,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
-    pub(crate) took: Duration,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Series {
-    requests: u64,
-    broken: u64,
-    foreign: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    took: Duration,
-    /// Requests that took at most so long, by [`BUCKETS`].
-    within: [u64; BUCKETS.len()],
-}
-
-/// Milliseconds, from a small file out of the cache to a gigabyte over a slow line.
-const BUCKETS: [u64; 12] = [1, 2, 5, 10, 25, 100, 250, 1000, 5000, 15_000, 60_000, 300_000];
-
-/// Every route; a path that is none of these is not told apart from others.
-const ROUTES: [&str; 12] = [
-    "/api/plans",
-    "/api/logs",
-    "/api/repository/revision/bundle",
-    "/api/artifacts",
-    "/api/attempts",
-    "/api/applied",
-    "/api/runs",
-    "/api/encrypt",
-    "/api/openapi.json",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-];
-
-impl Metrics {
-    /// Counts a request.
-    pub(crate) fn note(&self, ended: &Ended) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = ended.refused {
-            *counts.refused.entry(reason).or_default() += 1;
-        }
-        let series = counts.requests.entry(labels(ended)).or_default();
-        series.requests += 1;
-        series.broken += u64::from(ended.is_broken);
-        series.foreign += u64::from(ended.is_foreign);
-        series.bytes_in += ended.bytes_in;
-        series.bytes_out += ended.bytes_out;
-        series.took += ended.took;
-        for (within, bucket) in series.within.iter_mut().zip(BUCKETS) {
-            *within += u64::from(ended.took <= Duration::from_millis(bucket));
-        }
-    }
-}
-
-fn labels(ended: &Ended) -> Labels {
-    let known = |route: &&&str| ended.path == **route;
-    let route = ROUTES.iter().find(known).copied().unwrap_or("other");
-    let methods = ["GET", "HEAD", "PUT", "POST", "DELETE"];
-    let method = methods.into_iter().find(|method| *method == ended.method.as_str());
-    let kind = match route {
-        "/api/plans" => {
-            let format = ended.params.text("format").and_then(|format| format.parse().ok());
-            match format.unwrap_or(PlanFormat::Json) {
-                PlanFormat::Bin => Kind::Bin.as_str(),
-                PlanFormat::Json => Kind::Json.as_str(),
-                PlanFormat::Pretty => Kind::Pretty.as_str(),
-                PlanFormat::Short => Kind::Short.as_str(),
-            }
-        }
-        "/api/logs" => Kind::Log.as_str(),
-        "/api/repository/revision/bundle" => Kind::Bundle.as_str(),
-        "/api/artifacts" => Kind::Artifact.as_str(),
-        _ => "",
-    };
-    let status = match ended.status.map(|status| status.as_u16()) {
-        None => "left",
-        Some(..200) => "1xx",
-        Some(200..300) => "2xx",
-        Some(300..400) => "3xx",
-        Some(400..500) => "4xx",
-        Some(500..) => "5xx",
-    };
-    Labels { route, method: method.unwrap_or("other"), status, kind }
-}
 
 pub(crate) async fn metrics(
     State(metrics): State<Metrics>,
@@ -199,7 +70,7 @@ impl Page {
     }
 
     fn requests(&mut self, metrics: &Metrics) {
-        let counts = metrics.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counts = metrics.counts();
         let all = counts.requests;
         for (name, help, value) in COUNTERS {
             self.family(name, "counter", help);
@@ -325,10 +196,3 @@ const COUNTERS: [Counter; 5] = [
         |s| s.foreign,
     ),
 ];
-
-impl Labels {
-    fn pairs(&self) -> [(&str, &dyn Display); 4] {
-        let Self { route, method, status, kind } = self;
-        [("route", route), ("method", method), ("status", status), ("kind", kind)]
-    }
-}

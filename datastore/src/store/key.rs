@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use datastore_api::{AppliedKey, BundleKey, File, PlanFormat, RunKey, Sha256};
 
+use crate::kind::Kind;
 use crate::store::run_index::entry::parse_entry;
 use crate::store::{Key, Object};
 
@@ -12,6 +13,15 @@ use crate::store::{Key, Object};
 pub struct KnownRuns(HashSet<String>);
 
 impl Key {
+    /// What kind of artifact it is.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::File(_, _, file) => file.into(),
+            Self::Bundle(_) => Kind::Bundle,
+            Self::Applied(_) => Kind::Artifact,
+        }
+    }
+
     /// The artifact at this path; `None` if none of ours could lie there.
     pub fn at(path: &str) -> Option<Self> {
         let (kind, rest) = path.split_once('/')?;

@@ -26,27 +26,30 @@ use std::time::Duration;
 
 use axum::body::HttpBody as _;
 use axum::extract::Request;
-use axum::http::Method;
 use axum::http::header::{CONTENT_LENGTH, HeaderMap};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 
-use crate::api::error::{ApiError, Cause, Route};
-use crate::auth::Caller;
+use crate::auth::caller::Caller;
+use crate::observe::request::RequestContext;
 use crate::store::Store;
-use crate::transport::limits::{HEAD, Limits};
+use crate::transport::body_guard::hold_until_sent;
+use crate::transport::limits::Limits;
 use crate::transport::memory::{Lease, Memory, Tenant};
 
 /// What a listing holds while it is built: a thousand entries, as text and as what they are made of.
 const LISTING: usize = 512 << 10;
-/// Answers that are made in memory, of as many entries as there are.
-const LISTINGS: [&str; 2] = ["/api/attempts", "/api/runs"];
 
-/// Who is let in. Clones share it.
+/// Admits transfers. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission(Arc<Gate>);
+pub(crate) struct Admission(Arc<Capacity>);
+
+/// No memory became free in time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("server is at capacity; retry later")]
+pub(crate) struct Busy;
 
 #[derive(Debug)]
-struct Gate {
+struct Capacity {
     memory: Memory,
     wait: Duration,
     /// What one upload, and one answer, may hold at most.
@@ -56,22 +59,18 @@ struct Gate {
     refused: AtomicU64,
 }
 
-/// The memory of a transfer. It goes with an upload until that ends, with an answer until all of it is written.
+/// The memory of an upload, which holds it until it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     _lease: Arc<Lease>,
-    _uploading: Option<Arc<Uploading>>,
+    _uploading: Arc<Uploading>,
 }
-
-/// The bytes of an answer whose length is not known, at most.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtMost(pub(crate) u64);
 
 /// Counts an upload as long as it lives.
 #[derive(Debug)]
-struct Uploading(Arc<Gate>);
+struct Uploading(Arc<Capacity>);
 
-/// The state of a gate at some time.
+/// How much is in use at some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
     /// Bytes given out.
@@ -80,15 +79,15 @@ pub(crate) struct Occupancy {
     pub(crate) all: u64,
     /// Uploads under way.
     pub(crate) uploads: u64,
-    /// Requests that wait to be let in.
+    /// Requests that wait for memory.
     pub(crate) waiting: u64,
-    /// Requests that were told to come back, so far.
+    /// Requests that were refused so far.
     pub(crate) refused: u64,
 }
 
 impl Admission {
     pub(crate) fn new(limits: &Limits, store: &Store, memory: Memory) -> Self {
-        Self(Arc::new(Gate {
+        Self(Arc::new(Capacity {
             memory,
             wait: limits.wait,
             upload: store.upload_memory(),
@@ -99,7 +98,7 @@ impl Admission {
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {
-        let Gate { memory, uploads, refused, .. } = &*self.0;
+        let Capacity { memory, uploads, refused, .. } = &*self.0;
         let usage = memory.usage();
         Occupancy {
             taken: usage.taken as u64,
@@ -110,22 +109,21 @@ impl Admission {
         }
     }
 
-    /// Lets a request on to what is `next` once there is memory for it.
+    /// Passes a request to `next` once there is memory for it.
     pub(crate) async fn admit<F: Future<Output = Response>>(
         &self,
         request: Request,
+        context: &RequestContext,
         next: impl FnOnce(Request) -> F,
-    ) -> Response {
-        let route = Route::of(request.method(), request.uri().path());
-        let tenant = tenant(&request);
-        let admitted = if request.method() == Method::PUT {
+    ) -> Result<Response, Busy> {
+        let tenant = tenant(context);
+        if context.route().is_upload() {
             self.upload(request, &tenant, next).await
-        } else if LISTINGS.contains(&request.uri().path()) {
+        } else if context.route().is_listing() {
             self.listing(request, &tenant, next).await
         } else {
             self.answer(next(request).await, &tenant).await
-        };
-        admitted.unwrap_or_else(|cause| ApiError { route, cause }.into_response())
+        }
     }
 
     async fn upload<F: Future<Output = Response>>(
@@ -133,12 +131,11 @@ impl Admission {
         mut request: Request,
         tenant: &Tenant,
         next: impl FnOnce(Request) -> F,
-    ) -> Result<Response, Cause> {
+    ) -> Result<Response, Busy> {
         let most = self.0.upload;
         let length = content_length(request.headers()).map_or(most, |length| length.min(most));
-        let lease = Arc::new(self.take(tenant, length).await?);
-        let uploading = Some(Arc::new(Uploading::of(&self.0)));
-        request.extensions_mut().insert(Admitted { _lease: lease, _uploading: uploading });
+        let lease = self.take(tenant, length).await?;
+        request.extensions_mut().insert(Admitted::new(lease, Uploading::of(&self.0)));
         Ok(next(request).await)
     }
 
@@ -147,52 +144,50 @@ impl Admission {
         request: Request,
         tenant: &Tenant,
         next: impl FnOnce(Request) -> F,
-    ) -> Result<Response, Cause> {
+    ) -> Result<Response, Busy> {
         let mut lease = self.take(tenant, LISTING).await?;
-        let mut response = next(request).await;
+        let response = next(request).await;
         lease.shrink_to(self.need(&response));
-        response.extensions_mut().insert(Admitted::answer(lease));
-        Ok(response)
+        Ok(hold_until_sent(response, lease))
     }
 
-    async fn answer(&self, mut response: Response, tenant: &Tenant) -> Result<Response, Cause> {
+    async fn answer(&self, response: Response, tenant: &Tenant) -> Result<Response, Busy> {
         let need = self.need(&response);
-        if need > 0 {
-            let lease = self.take(tenant, need).await?;
-            response.extensions_mut().insert(Admitted::answer(lease));
+        if need == 0 {
+            return Ok(response);
         }
-        Ok(response)
+        let lease = self.take(tenant, need).await?;
+        Ok(hold_until_sent(response, lease))
     }
 
     /// What an answer may hold at most.
     fn need(&self, response: &Response) -> usize {
         let hint = response.body().size_hint();
         let announced = || content_length(response.headers()).map(|length| length as u64);
-        let at_most = || response.extensions().get().map(|AtMost(bytes)| *bytes);
-        let length = hint.exact().or_else(announced).or_else(at_most).unwrap_or(u64::MAX);
+        let length = hint.exact().or_else(announced).or(hint.upper()).unwrap_or(u64::MAX);
         usize::try_from(length).unwrap_or(usize::MAX).min(self.0.answer)
     }
 
     /// Waits for memory, at most as much as there is.
-    async fn take(&self, tenant: &Tenant, bytes: usize) -> Result<Lease, Cause> {
-        let Gate { memory, wait, refused, .. } = &*self.0;
+    async fn take(&self, tenant: &Tenant, bytes: usize) -> Result<Lease, Busy> {
+        let Capacity { memory, wait, refused, .. } = &*self.0;
         memory.take(tenant, bytes, *wait).await.ok_or_else(|| {
             refused.fetch_add(1, Ordering::Relaxed);
-            Cause::Busy
+            Busy
         })
     }
 }
 
 impl Admitted {
-    fn answer(lease: Lease) -> Self {
-        Self { _lease: Arc::new(lease), _uploading: None }
+    fn new(lease: Lease, uploading: Uploading) -> Self {
+        Self { _lease: Arc::new(lease), _uploading: Arc::new(uploading) }
     }
 }
 
 impl Uploading {
-    fn of(gate: &Arc<Gate>) -> Self {
-        gate.uploads.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(gate))
+    fn of(capacity: &Arc<Capacity>) -> Self {
+        capacity.uploads.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(capacity))
     }
 }
 
@@ -202,24 +197,10 @@ impl Drop for Uploading {
     }
 }
 
-/// Whose memory it is: the caller's; where callers are not told apart, the namespace's, as it is written.
-fn tenant(request: &Request) -> Tenant {
-    if let Some(name) = request.extensions().get().and_then(Caller::known_name) {
-        return name.into();
-    }
-    let query = request.uri().query().unwrap_or_default();
-    let namespace = query.split('&').find_map(|part| part.strip_prefix("namespace="));
-    namespace.unwrap_or_default().into()
-}
-
-/// Refuses a request whose line and headers are longer than any of ours.
-pub(crate) fn small_head(request: &Request) -> Result<(), Cause> {
-    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
-    if headers.sum::<usize>() + path > HEAD {
-        return Err(Cause::Head);
-    }
-    Ok(())
+/// Whose memory it is: the caller's; where callers do not authenticate, the namespace's.
+fn tenant(context: &RequestContext) -> Tenant {
+    let caller = context.caller().and_then(Caller::known_name);
+    caller.or_else(|| context.query().text("namespace")).unwrap_or_default().into()
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {
@@ -228,14 +209,15 @@ fn content_length(headers: &HeaderMap) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use axum::BoxError;
     use axum::body::Body;
     use bytes::Bytes;
     use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
 
     use super::*;
     use crate::kind::Kind;
-    use crate::store::{BoxError, Key, Storage, Terms};
-    use crate::transport::upload_body::watched;
+    use crate::store::{Key, Storage, Terms};
+    use crate::transport::upload_body::limited;
 
     #[tokio::test]
     async fn an_upload_whose_client_has_left_keeps_its_memory_until_it_ends() {
@@ -244,10 +226,11 @@ mod tests {
         let limits = Limits::default();
         let tenant: Tenant = "a".into();
         let lease = memory.take(&tenant, 1 << 20, limits.wait).await.unwrap();
-        let admitted = Admitted::answer(lease);
+        let admission = Admission::new(&limits, &store, memory.clone());
+        let admitted = Admitted::new(lease, Uploading::of(&admission.0));
         let (mut sends, pieces) = mpsc::unbounded::<Result<Bytes, BoxError>>();
         let body = Body::from_stream(pieces);
-        let body = watched(body, None, Kind::Bin, &limits, Some(admitted)).unwrap();
+        let body = limited(body, None, Kind::Bin, &limits, Some(admitted)).unwrap();
         let key = Key::at("layers/a/b/c/0/plan.bin").unwrap();
         let mut put = store.put(&key, Terms::default(), body).boxed();
         sends.start_send(Ok(Bytes::from_static(b"body"))).unwrap();

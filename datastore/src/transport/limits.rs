@@ -17,10 +17,10 @@ const TIB: u64 = GIB << 10;
 pub(crate) const MEMORY: usize = 256 << 20;
 /// Bytes of a request's head: its line and its headers.
 pub(crate) const HEAD: usize = 16 << 10;
-/// Bytes a second that are too few, if they are all that moves for [`PACE_OVER`].
-pub(crate) const PACE: u64 = 16 * KIB;
+/// Bytes a second that are too few, if they are all that moves for [`RATE_WINDOW`].
+pub(crate) const MIN_RATE: u64 = 16 * KIB;
 /// So long a transfer is waited for, all in all, before its pace is judged.
-pub(crate) const PACE_OVER: Duration = Duration::from_mins(1);
+pub(crate) const RATE_WINDOW: Duration = Duration::from_mins(1);
 
 /// Open files that are not for connections within the limit and what they read or write.
 const OTHER_FILES: usize = 192;

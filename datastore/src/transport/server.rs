@@ -23,12 +23,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::error::Cause;
+use crate::api::route::Route;
 use crate::api::router;
 use crate::config::Drain;
-use crate::transport::admission::Admitted;
-use crate::transport::body_guard::lasting;
-use crate::transport::connections::Connection;
-pub(crate) use crate::transport::connections::Connections;
+use crate::transport::body_guard::hold_until_sent;
+use crate::transport::connections::{Connection, Connections};
 use crate::transport::limits::{HEAD, Limits};
 use crate::transport::socket::{Answering, Socket, Stage};
 use crate::transport::tls::Tls;
@@ -109,7 +108,7 @@ pub(crate) async fn run(
     }
     drop(listener);
     tasks.close();
-    tracing::info!(connections = tasks.len(), "finishing what runs");
+    tracing::info!(connections = tasks.len(), "draining connections");
     end.closing.cancel();
     if timeout(drain.timeout, tasks.wait()).await.is_err() {
         tracing::warn!(connections = tasks.len(), "breaking off what still runs");
@@ -135,7 +134,7 @@ async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, en
     };
     match accepted {
         Ok(socket) => speak(socket, answers, end).await,
-        Err(error) => tracing::debug!(%error, "no TLS"),
+        Err(error) => tracing::debug!(%error, "TLS handshake failed"),
     }
 }
 
@@ -169,8 +168,8 @@ async fn answer(request: Request<Incoming>, answers: Answers) -> Result<Response
     let answering = Answering::begin(Arc::clone(&connection.stage));
     let has_body = !request.body().is_end_stream();
     let mut request = request.map(Body::new);
-    let mut response = if router::is_probe(request.uri().path()) || connection.has_place(wait).await
-    {
+    let route = Route::of(request.method(), request.uri().path());
+    let response = if route.is_probe() || connection.has_place(wait).await {
         request.extensions_mut().insert(connection.stage.known());
         app.answer(request).await
     } else {
@@ -181,8 +180,7 @@ async fn answer(request: Request<Incoming>, answers: Answers) -> Result<Response
     if has_body && !response.status().is_success() {
         answering.linger();
     }
-    let admitted = response.extensions_mut().remove::<Admitted>();
-    Ok(lasting(response, (answering, admitted)))
+    Ok(hold_until_sent(response, answering))
 }
 
 /// Ends once the connection has had time to get a request across, and has not.

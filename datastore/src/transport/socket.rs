@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::KnownCaller;
+use crate::auth::caller::KnownCaller;
 use crate::transport::limits::Limits;
-use crate::transport::upload_body::Pace;
+use crate::transport::upload_body::RateMeter;
 
 /// After a refusal, what the caller still sends is read for so long, and thrown away: closing at once
 /// would reset the connection, and the refusal with it.
@@ -161,7 +161,7 @@ pub(super) struct Socket {
     silence: Option<(u8, Pin<Box<Sleep>>)>,
     /// Runs while the caller takes nothing of what we write.
     stalled: Option<(Instant, Pin<Box<Sleep>>)>,
-    pace: Pace,
+    pace: RateMeter,
     /// Runs after the end.
     linger: Option<Pin<Box<Sleep>>>,
 }
@@ -169,7 +169,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(tcp: TcpStream, stage: Arc<Stage>, limits: &Limits) -> Self {
         let Limits { head, keep_alive, idle, .. } = *limits;
-        let pace = Pace::default();
+        let pace = RateMeter::default();
         Self {
             tcp,
             stage,

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -11,9 +12,8 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio::time::{Instant, timeout};
 
 use crate::kind::Kind;
-use crate::store::BoxError;
 use crate::transport::admission::Admitted;
-use crate::transport::limits::{Limits, PACE, PACE_OVER, Size};
+use crate::transport::limits::{Limits, MIN_RATE, RATE_WINDOW, Size};
 
 /// The upload has more bytes than its kind may have.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -23,13 +23,13 @@ pub(crate) struct TooLarge {
     limit: u64,
 }
 
-/// The upload does not move, or hardly.
+/// The upload is idle, or below the minimum rate.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum TooSlow {
     #[error("nothing came for {0:?}")]
-    Stalls(Duration),
-    #[error("less than {} came in a second", Size(PACE))]
-    Crawls,
+    IdleTimeout(Duration),
+    #[error("less than {} came in a second", Size(MIN_RATE))]
+    BelowMinRate,
 }
 
 /// The pieces of a body, and the memory that its upload holds until they are dropped.
@@ -47,7 +47,7 @@ impl Stream for Pieces {
 }
 
 /// The pieces of a body; an error once there are too many, or none has come for too long.
-pub(crate) fn watched(
+pub(crate) fn limited(
     body: Body,
     length: Option<u64>,
     kind: Kind,
@@ -59,45 +59,45 @@ pub(crate) fn watched(
         return Err(too_large);
     }
     let idle = limits.idle;
-    let watch = Watch { left: too_large.limit, pace: Pace::default() };
-    let state = (body.into_data_stream(), watch);
-    let pieces = stream::try_unfold(state, move |(mut body, mut watch)| async move {
+    let progress = Progress { left: too_large.limit, rate: RateMeter::default() };
+    let state = (body.into_data_stream(), progress);
+    let pieces = stream::try_unfold(state, move |(mut body, mut progress)| async move {
         let since = Instant::now();
         let Ok(piece) = timeout(idle, body.try_next()).await else {
-            return Err(TooSlow::Stalls(idle).into());
+            return Err(TooSlow::IdleTimeout(idle).into());
         };
         let Some(piece) = piece? else { return Ok(None) };
-        watch.left = watch.left.checked_sub(piece.len() as u64).ok_or(too_large)?;
-        if watch.pace.is_too_slow(since.elapsed(), piece.len()) {
-            return Err(TooSlow::Crawls.into());
+        progress.left = progress.left.checked_sub(piece.len() as u64).ok_or(too_large)?;
+        if progress.rate.is_too_slow(since.elapsed(), piece.len()) {
+            return Err(TooSlow::BelowMinRate.into());
         }
-        Ok(Some((piece, (body, watch))))
+        Ok(Some((piece, (body, progress))))
     });
     Ok(Pieces { pieces: pieces.boxed(), _admitted: admitted })
 }
 
-struct Watch {
+struct Progress {
     left: u64,
-    pace: Pace,
+    rate: RateMeter,
 }
 
-/// How fast the other side is, in the time in which we waited for it and not it for us.
+/// The rate of the other side, in the time in which we waited for it and not it for us.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct RateMeter {
     waited: Duration,
     moved: u64,
 }
 
-impl Pace {
-    /// Takes note of bytes that were waited for; whether that was too long for so few.
+impl RateMeter {
+    /// Counts bytes that were waited for; whether that was too long for so few.
     pub(crate) fn is_too_slow(&mut self, waited: Duration, moved: usize) -> bool {
         self.waited += waited;
         self.moved += moved as u64;
-        if self.waited < PACE_OVER {
+        if self.waited < RATE_WINDOW {
             return false;
         }
         let Self { waited, moved } = std::mem::take(self);
-        moved < PACE * waited.as_secs()
+        moved < MIN_RATE * waited.as_secs()
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     async fn read(body: Body, kind: Kind) -> Result<usize, String> {
-        let mut pieces = watched(body, None, kind, &Limits::default(), None).unwrap();
+        let mut pieces = limited(body, None, kind, &Limits::default(), None).unwrap();
         let mut bytes = 0;
         while let Some(piece) = pieces.try_next().await.map_err(|error| error.to_string())? {
             bytes += piece.len();
@@ -122,30 +122,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stops_moving_is_given_up() {
+    async fn an_idle_body_is_given_up() {
         let first = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"a")) });
         let body = Body::from_stream(first.chain(stream::pending()));
-        let mut body = watched(body, None, Kind::Bin, &Limits::default(), None).unwrap();
+        let mut body = limited(body, None, Kind::Bin, &Limits::default(), None).unwrap();
         assert_eq!(body.try_next().await.unwrap().unwrap(), "a");
         assert_eq!(body.try_next().await.unwrap_err().to_string(), "nothing came for 30s");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_crawls_is_given_up_and_a_slow_one_is_not() {
+    async fn a_body_below_the_minimum_rate_is_given_up_and_a_slow_one_is_not() {
         static PIECE: [u8; 16 << 10] = [0; 16 << 10];
         let second = Duration::from_secs(1);
         assert_eq!(read(body(600, &PIECE, second), Kind::Bin).await, Ok(600 << 14));
-        let crawling = read(body(600, &PIECE[1..], second), Kind::Bin).await;
-        assert_eq!(crawling.unwrap_err(), "less than 16KiB came in a second");
-        let crawling = read(body(600, b"a", Duration::from_secs(20)), Kind::Bin).await;
-        assert_eq!(crawling.unwrap_err(), "less than 16KiB came in a second");
+        let too_slow = read(body(600, &PIECE[1..], second), Kind::Bin).await;
+        assert_eq!(too_slow.unwrap_err(), "less than 16KiB came in a second");
+        let too_slow = read(body(600, b"a", Duration::from_secs(20)), Kind::Bin).await;
+        assert_eq!(too_slow.unwrap_err(), "less than 16KiB came in a second");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_callers_pace_is_not_ours() {
+    async fn a_slow_reader_of_ours_is_not_the_callers_rate() {
         static PIECE: [u8; 1 << 10] = [0; 1 << 10];
         let body = body(100, &PIECE, Duration::ZERO);
-        let mut pieces = watched(body, None, Kind::Bin, &Limits::default(), None).unwrap();
+        let mut pieces = limited(body, None, Kind::Bin, &Limits::default(), None).unwrap();
         while pieces.try_next().await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
@@ -160,10 +160,10 @@ mod tests {
         );
         insta::assert_snapshot!(read(long, Kind::Short).await.unwrap_err(), @"it is larger than the 1MiB that `--max-size` allows for `short`");
         assert!(
-            watched(Body::empty(), Some(1 << 20), Kind::Short, &Limits::default(), None).is_ok()
+            limited(Body::empty(), Some(1 << 20), Kind::Short, &Limits::default(), None).is_ok()
         );
         assert!(
-            watched(Body::empty(), Some(1 + (1 << 20)), Kind::Short, &Limits::default(), None)
+            limited(Body::empty(), Some(1 + (1 << 20)), Kind::Short, &Limits::default(), None)
                 .is_err()
         );
     }

@@ -59,7 +59,7 @@ impl Rules {
             }
             let is_past = group.is_run && self.keep_runs.is_some_and(|keep| place >= keep);
             for item in &group.items {
-                let max_age = self.max_age.get(&Kind::from(&item.key));
+                let max_age = self.max_age.get(&item.key.kind());
                 let is_old = max_age.is_some_and(|max_age| age(item, now) > *max_age);
                 let reason =
                     if is_past { Some(Reason::Run) } else { is_old.then_some(Reason::Age) };

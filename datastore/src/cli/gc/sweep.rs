@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
+use datastore_api::chain;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
-use crate::api::error::chain;
 use crate::cli::commands::CommandError;
 use crate::cli::gc::select::{Item, Reason, Rules};
 use crate::store::{INDEX, Key, KnownRuns, Object, Store, StoreError};
@@ -309,7 +309,7 @@ fn group(item: &Item) -> &str {
 }
 
 fn why(rules: &Rules, item: &Item, reason: Reason) -> String {
-    let max_age = rules.max_age.get(&(&item.key).into()).copied().unwrap_or_default();
+    let max_age = rules.max_age.get(&item.key.kind()).copied().unwrap_or_default();
     match reason {
         Reason::Run => format!("its run is past the last {}", rules.keep_runs.unwrap_or_default()),
         Reason::Age => format!("it is older than {}", shown(max_age)),

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use datastore_api::chain;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
-use crate::api::error::chain;
 use crate::store::backend::walk;
 use crate::store::read::get::{ByteStream, Meta};
 use crate::store::{APPLIED, RECORDS, Store, StoreError, backend, parse, record_path, timestamp};

@@ -7,12 +7,12 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use datastore_api::chain;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use object_store::{ClientOptions, Error};
 
-use crate::api::error::chain;
 use crate::store::backend::probe::status;
 
 tokio::task_local! {

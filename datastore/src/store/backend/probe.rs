@@ -7,13 +7,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use datastore_api::chain;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-
-use crate::api::error::chain;
 
 use crate::store::backend::io_threads;
 use crate::store::backend::jobs::Hung;

@@ -37,7 +37,7 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         }
         cause = now.source();
     }
-    match status(&crate::api::error::chain(error)) {
+    match status(&datastore_api::chain(error)) {
         Some(401 | 403) => {
             "it denies access; the datastore's credentials need the right".to_owned()
         }

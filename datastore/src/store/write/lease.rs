@@ -8,13 +8,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use datastore_api::chain;
 use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::time::{Instant, sleep};
 
-use crate::api::error::chain;
 use crate::store::write::put::{Terms, There};
 use crate::store::write::upload::Received;
 use crate::store::{Store, StoreError, backend, parse, random, timestamp};

@@ -1,0 +1,117 @@
+//! A caller that is authenticated, and what it may access.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::auth::policy::{Access, Rule, Verb};
+use crate::kind::Kind;
+
+/// Who sent a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// As the log names it.
+    name: String,
+    rights: Rights,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Rights {
+    Everything,
+    Some {
+        /// The namespace that it lives in.
+        home_namespace: Option<String>,
+        rules: Arc<[Rule]>,
+    },
+}
+
+/// The name of every caller where callers do not authenticate.
+const ANONYMOUS: &str = "anybody";
+
+/// Whether a caller has shown a valid token on a connection; goes with each of its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownCaller(pub(crate) Arc<AtomicBool>);
+
+impl Caller {
+    pub(super) fn new(name: String, rights: Rights) -> Self {
+        Self { name, rights }
+    }
+
+    /// Any caller where none authenticates.
+    pub(super) fn anonymous() -> Self {
+        Self { name: ANONYMOUS.to_owned(), rights: Rights::Everything }
+    }
+
+    /// As the log names it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name, where callers authenticate.
+    pub(crate) fn known_name(&self) -> Option<&str> {
+        Some(&*self.name).filter(|name| *name != ANONYMOUS)
+    }
+
+    /// Whether it may do this.
+    pub(crate) fn may(&self, access: Access) -> bool {
+        match &self.rights {
+            Rights::Everything => true,
+            Rights::Some { home_namespace, rules } => {
+                let is_home = home_namespace.as_deref() == Some(access.namespace.as_ref());
+                is_home && default_rights(access) || rules.iter().any(|rule| rule.allows(access))
+            }
+        }
+    }
+
+    /// What it may not do, and who can change that.
+    pub(crate) fn denial(&self, access: Access) -> String {
+        let Access { namespace, kind, verb } = access;
+        let (name, verb) = (&self.name, verb.name());
+        let what = kind.map_or("runs and attempts".to_owned(), |kind| format!("`{kind}`"));
+        format!(
+            "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's policy \
+             (PLANCHA_POLICY) can allow it"
+        )
+    }
+
+    /// Whether it may change how everything is stored.
+    pub(crate) fn may_administer(&self) -> bool {
+        match &self.rights {
+            Rights::Everything => true,
+            Rights::Some { rules, .. } => rules.iter().any(Rule::allows_admin),
+        }
+    }
+}
+
+/// What a `ServiceAccount` may do in its own namespace. Bundles are code, and come from the
+/// controllers only.
+fn default_rights(access: Access) -> bool {
+    match access.verb {
+        Verb::Read | Verb::List => true,
+        Verb::Write => access.kind.is_some_and(|kind| kind != Kind::Bundle),
+        Verb::Append => access.kind == Some(Kind::Log),
+        Verb::Delete | Verb::Admin => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_namespace_allows_every_read_and_no_write_of_bundles() {
+        let home = "team-a".parse().unwrap();
+        let may = |verb| {
+            let access = |kind| Access { namespace: &home, kind, verb };
+            Kind::ALL
+                .into_iter()
+                .filter(|kind| default_rights(access(Some(*kind))))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(may(Verb::Read), Kind::ALL);
+        let written = may(Verb::Write);
+        assert_eq!(written.len(), Kind::ALL.len() - 1);
+        assert!(!written.contains(&Kind::Bundle));
+        assert_eq!(may(Verb::Append), [Kind::Log]);
+        assert!(may(Verb::Delete).is_empty() && may(Verb::Admin).is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! Why a caller is not authenticated, answered with Burrito's status and text.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+
+/// Why a caller is not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AuthError {
+    NoToken,
+    Invalid,
+    NotAllowed,
+    Unavailable,
+}
+
+impl AuthError {
+    /// As a label of the metrics.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::Invalid => "invalid_token",
+            Self::NotAllowed => "unlisted",
+            Self::Unavailable => "token_unverified",
+        }
+    }
+}
+
+impl IntoResponse for AuthError {
+    fn into_response(self) -> Response {
+        let (status, message) = match self {
+            Self::NoToken => (StatusCode::UNAUTHORIZED, "missing Authorization header"),
+            Self::Invalid => (StatusCode::UNAUTHORIZED, "invalid token"),
+            Self::NotAllowed => (StatusCode::UNAUTHORIZED, "unauthorized user"),
+            Self::Unavailable => (StatusCode::INTERNAL_SERVER_ERROR, "error validating token"),
+        };
+        let json = [(CONTENT_TYPE, "application/json")];
+        (status, json, format!("{{\"message\":\"{message}\"}}\n")).into_response()
+    }
+}
