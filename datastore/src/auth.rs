@@ -10,6 +10,7 @@ mod cache;
 pub(crate) mod caller;
 mod error;
 mod kubernetes;
+mod new_token;
 pub(crate) mod policy;
 mod tokens;
 
@@ -25,16 +26,16 @@ use secrecy::SecretString;
 
 pub use crate::auth::accounts::{Isolation, Kubernetes};
 pub use crate::auth::kubernetes::KubeApi;
+pub use crate::auth::new_token::NewToken;
+pub(crate) use crate::auth::new_token::add_rules;
 pub(crate) use crate::auth::policy::Access;
 pub use crate::auth::policy::{Kinds, Policy, ServiceAccount, Verb};
-pub use crate::auth::tokens::NewToken;
-pub(crate) use crate::auth::tokens::add_rules;
 
 use crate::auth::accounts::Accounts;
 use crate::auth::caller::{Caller, KnownCaller, Rights};
 use crate::auth::error::AuthError;
 use crate::auth::policy::Who;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 
 /// How callers are authenticated, as configured.
 #[derive(Clone, Debug)]

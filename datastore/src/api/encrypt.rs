@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::error::{ApiError, Cause};
 use crate::api::openapi::{DescribeRequest, DescribeResponse, Operation};
 use crate::api::route::Route;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 use crate::store::encryption::AtRest;
 use crate::store::{Key, Store, StoreError};
 

@@ -12,7 +12,7 @@ use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
 use crate::api::route::Route;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 use crate::store::{StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};

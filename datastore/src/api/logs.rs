@@ -18,7 +18,7 @@ use crate::api::route::Route;
 use crate::api::runs::resolve_attempt;
 use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};
 use crate::auth::{Access, Verb};
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, Store, StoreError};
 use crate::transport::body_guard::bounded;
 

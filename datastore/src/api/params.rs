@@ -16,7 +16,7 @@ use crate::api::error::{ApiError, Cause};
 use crate::api::query::RawQuery;
 use crate::api::route::Route;
 use crate::auth::policy::Access;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 
 /// The parameters of a route, which its caller may use so; or the route's refusal.
 pub(crate) struct Query<T>(pub(crate) T);

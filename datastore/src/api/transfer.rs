@@ -19,7 +19,7 @@ use datastore_api::{Sha256, chain};
 use futures::TryStreamExt as _;
 
 use crate::api::error::{Cause, value};
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
 use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;

@@ -1,33 +1,12 @@
-//! Tokens that somebody was given: known by their digests, so that the file of them is no secret.
+//! Tokens of callers, known by their digests, so that the file of them is no secret.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::rand;
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
-
-use crate::auth::policy::{Glob, Kinds, Policy, Verb, Written, WrittenRule, WrittenWho};
 
 /// Whose token has which digest. One id may have several, while a new one takes the old one's place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens(Vec<(String, Sha256)>);
-
-/// A token to make, and what whoever has it may do.
-#[derive(Clone, Debug)]
-pub struct NewToken {
-    /// By what it is known in rules and in the log.
-    pub id: String,
-    /// Where; `*` stands for any text.
-    pub namespaces: Vec<String>,
-    /// With what; none means everything.
-    pub kinds: Vec<Kinds>,
-    /// What.
-    pub verbs: Vec<Verb>,
-}
-
-/// Bytes of a new token that nobody can guess.
-const RANDOM: usize = 32;
 
 impl Tokens {
     pub(super) fn add(&mut self, id: &str, sha256: Sha256) {
@@ -46,112 +25,5 @@ impl Tokens {
             .iter()
             .fold(None, |found, (id, known)| if is_it(known) { Some(id) } else { found })
             .map(String::as_str)
-    }
-}
-
-impl NewToken {
-    /// A new token, and its rule as it stands in a file of rules.
-    pub fn make(&self) -> Result<(SecretString, String), String> {
-        let mut random = [0; RANDOM];
-        rand::fill(&mut random).map_err(|_| "the system has no random numbers".to_owned())?;
-        let token = format!("plancha_{}", BASE64_URL_SAFE_NO_PAD.encode(random));
-        let rule = WrittenRule {
-            who: WrittenWho {
-                token: Some(self.id.clone()),
-                sha256: Some(Sha256::of(token.as_bytes()).to_string()),
-                ..WrittenWho::default()
-            },
-            namespaces: self.namespaces.iter().map(|text| Glob::new(text)).collect(),
-            kinds: (!self.kinds.is_empty()).then(|| self.kinds.clone()),
-            verbs: self.verbs.clone(),
-        };
-        let yaml = serde_saphyr::to_string(&Written { rules: vec![rule] });
-        Ok((token.into(), yaml.map_err(|error| error.to_string())?))
-    }
-}
-
-/// A file of rules with those of another at its end; its comments stay.
-pub(crate) fn add_rules(before: &str, more: &str) -> Result<String, String> {
-    let count = |text: &str| {
-        let mut policy = Policy::default();
-        policy.add(text).map(|()| policy.len())
-    };
-    let all = count(before)? + count(more)?;
-    // Rules may stand indented or not, and whichever reads as all of them is right.
-    let items = more.trim_start_matches("rules:\n");
-    let indented = format!("  {}\n", items.trim_end().replace('\n', "\n  "));
-    let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-    let tries = [more, items, &indented].map(|rules| format!("{before}{end}{rules}"));
-    tries.into_iter().find(|text| count(text) == Ok(all)).ok_or_else(|| {
-        format!("nothing can be added at its end: add this to its `rules` by hand\n{more}")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::auth::policy::Policy;
-
-    fn new(id: &str) -> NewToken {
-        let (namespaces, kinds) = (vec!["team-a".to_owned()], vec![Kinds::Plan]);
-        NewToken { id: id.to_owned(), namespaces, kinds, verbs: vec![Verb::Read, Verb::List] }
-    }
-
-    #[test]
-    fn a_new_token_is_known_by_the_rule_made_with_it() {
-        let (token, yaml) = new("ci").make().unwrap();
-        assert!(token.expose_secret().len() > 50);
-        assert!(!yaml.contains(token.expose_secret()));
-        let mut policy = Policy::default();
-        policy.add(&yaml).unwrap();
-        assert_eq!(policy.tokens.id(&token), Some("ci"));
-        assert_eq!(policy.tokens.id(&SecretString::from("plancha_other")), None);
-        assert_eq!(policy.unknown_token(), None);
-        let yaml = yaml.replace(&Sha256::of(token.expose_secret().as_bytes()).to_string(), "HEX");
-        insta::assert_snapshot!(yaml, @"
-        rules:
-        - who:
-            token: ci
-            sha256: HEX
-          namespaces:
-          - team-a
-          kinds:
-          - plan
-          verbs:
-          - read
-          - list
-        ");
-    }
-
-    #[test]
-    fn rules_are_added_to_those_that_are_there() {
-        let (_, more) = new("ci").make().unwrap();
-        let rule = "{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read]}";
-        for before in [
-            String::new(),
-            "# nothing yet\n".to_owned(),
-            format!("rules:\n- {rule} # mine"),
-            format!("# mine\nrules:\n  - {rule}\n"),
-            add_rules("", &more).unwrap(),
-        ] {
-            let after = add_rules(&before, &more).unwrap();
-            assert!(after.starts_with(&before), "{after}");
-            let mut policy = Policy::default();
-            policy.add(&after).unwrap();
-            assert!(policy.tokens.has("ci"));
-        }
-        for before in ["rules: []", "x: 1", "rules: [", &format!("rules: [{rule}]")] {
-            assert!(add_rules(before, &more).is_err(), "{before}");
-        }
-    }
-
-    #[test]
-    fn no_two_tokens_are_alike_and_an_id_may_have_two() {
-        let [(old, first), (new, second)] = [new("ci").make().unwrap(), new("ci").make().unwrap()];
-        assert_ne!(old.expose_secret(), new.expose_secret());
-        let mut policy = Policy::default();
-        policy.add(&first).unwrap();
-        policy.add(&second).unwrap();
-        assert_eq!([&old, &new].map(|token| policy.tokens.id(token)), [Some("ci"), Some("ci")]);
     }
 }

@@ -4,8 +4,8 @@
 //! token.
 
 use crate::auth::caller::Caller;
+use crate::observe::context::RequestContext;
 use crate::observe::log::IMMEDIATE;
-use crate::observe::request::RequestContext;
 
 /// The beginning of a caller's text, in bytes: no valid name is longer, and no caller may fill the log.
 const SHORT: usize = 256;

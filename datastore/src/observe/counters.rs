@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::kind::Kind;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 
 /// What the service has done so far. Clones share it.
 #[derive(Clone, Debug, Default)]

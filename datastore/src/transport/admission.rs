@@ -30,7 +30,7 @@ use axum::http::header::{CONTENT_LENGTH, HeaderMap};
 use axum::response::Response;
 
 use crate::auth::caller::Caller;
-use crate::observe::request::RequestContext;
+use crate::observe::context::RequestContext;
 use crate::store::Store;
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::limits::Limits;
