@@ -1,8 +1,8 @@
 //! `POST /api/encrypt`: Burrito's request to encrypt everything that is stored in plain.
 //!
-//! It answers as upstream does, but encrypts bundles, too, and what is encrypted already is no error. It works
-//! object by object, so that a second request goes on where one was interrupted. It goes on when its caller
-//! leaves, and ends at the next object when the service ends.
+//! It answers as Burrito does, but encrypts bundles too, and an object that is already encrypted is no error. It
+//! works object by object, so that a second request continues an interrupted one. It continues when its caller
+//! leaves, and stops at the next object when the service shuts down.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const PROGRESS: usize = 100;
 /// Errors that are listed in an answer; more are only counted.
 const ERRORS: usize = 100;
 
-/// A caller who may change how everything is kept.
+/// A caller that may change how everything is stored.
 pub(crate) struct Administrator;
 
 /// The body of a request, or why it cannot be read.
@@ -46,7 +46,7 @@ pub(crate) struct EncryptBody(Result<SecretString, &'static str>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EncryptLock(Arc<Mutex<()>>);
 
-/// What became of all objects.
+/// The result for all objects.
 #[derive(Debug, Default)]
 pub(crate) struct EncryptReport {
     seen: usize,
@@ -78,7 +78,7 @@ pub(crate) async fn encrypt(
         .map_err(Route::Encrypt.error())
 }
 
-/// Why the request is refused, in upstream's order and words.
+/// Why the request is refused, with Burrito's texts and in Burrito's order.
 fn refusal(at_rest: &AtRest, body: &EncryptBody) -> Option<(StatusCode, &'static str)> {
     let given = match &body.0 {
         Ok(given) => given,

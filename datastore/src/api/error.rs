@@ -1,6 +1,6 @@
 //! How an error becomes a response: here, and nowhere else.
 //!
-//! Burrito's routes answer upstream's texts, since its controllers and people know them; Plancha's
+//! Burrito's routes answer Burrito's texts, since its controllers and users know them; Plancha's
 //! own answer `application/problem+json` (RFC 9457).
 
 use axum::Json;
@@ -114,7 +114,7 @@ impl ApiError {
         }
     }
 
-    /// Upstream's text, or what the error itself says where upstream has none.
+    /// Burrito's text, or the error's own where Burrito has none.
     fn text(&self) -> String {
         let upstream = match (&self.cause, self.route) {
             (_, route) if !route.has_burrito_texts() => None,
@@ -235,7 +235,7 @@ pub(crate) async fn not_found() -> Response {
     (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
 }
 
-/// Text as upstream sends it.
+/// Text as Burrito sends it.
 pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     (status, [(CONTENT_TYPE, "text/plain; charset=UTF-8")], text.into()).into_response()
 }

@@ -103,19 +103,19 @@ fn lines(log: ByteStream) -> ByteStream {
 #[derive(Default)]
 struct Lines {
     /// The beginning of a character whose other bytes are in the next piece.
-    begun: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Lines {
     fn write(&mut self, piece: &[u8]) -> Bytes {
-        let mut text = std::mem::take(&mut self.begun);
+        let mut text = std::mem::take(&mut self.incomplete);
         text.extend_from_slice(piece);
         let mut json = Vec::with_capacity(text.len() + text.len() / 8);
         let mut chunks = text.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             escape(chunk.valid(), &mut json);
-            if chunks.peek().is_none() && is_begun(chunk.invalid()) {
-                self.begun = chunk.invalid().to_vec();
+            if chunks.peek().is_none() && is_incomplete(chunk.invalid()) {
+                self.incomplete = chunk.invalid().to_vec();
             } else {
                 replace(chunk.invalid(), &mut json);
             }
@@ -125,14 +125,14 @@ impl Lines {
 
     fn finish(&mut self) -> Bytes {
         let mut json = Vec::new();
-        replace(&std::mem::take(&mut self.begun), &mut json);
+        replace(&std::mem::take(&mut self.incomplete), &mut json);
         json.extend_from_slice(b"\"]}\n");
         json.into()
     }
 }
 
 /// Whether these bytes could still become a character.
-fn is_begun(bytes: &[u8]) -> bool {
+fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct ReadRequest {
     headers: HeaderMap,
 }
 
-/// What a PUT brings, beside the key.
+/// What a PUT sends, beside the key.
 pub(crate) struct Upload {
     headers: HeaderMap,
     body: Body,
@@ -46,7 +46,7 @@ pub(crate) struct Upload {
 }
 
 impl ReadRequest {
-    /// Answers with the artifact at `key`, or as much of it as was asked for.
+    /// Answers with the artifact at `key`, or with the requested range of it.
     pub(crate) async fn answer(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let needs_stat = [RANGE, IF_MATCH, IF_NONE_MATCH];
         if !self.head && !needs_stat.iter().any(|name| self.headers.contains_key(name)) {
@@ -103,14 +103,14 @@ impl ReadRequest {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// All entity tags of a header. Whatever is no text is a tag that nothing has.
+    /// All entity tags of a header. A value that is no text matches nothing.
     fn tags(&self, name: &HeaderName) -> Option<String> {
         let lines = self.headers.get_all(name).iter();
         let lines = lines.map(|line| line.to_str().unwrap_or_default()).collect::<Vec<_>>();
         (!lines.is_empty()).then(|| lines.join(","))
     }
 
-    /// The part that was asked for; one that cannot be understood is as none, says RFC 9110.
+    /// The requested range; RFC 9110 ignores one that is invalid.
     fn range(&self, tag: &str, size: u64) -> Result<Option<Range<u64>>, Cause> {
         if self.headers.contains_key(IF_RANGE) && self.header(&IF_RANGE) != Some(tag) {
             return Ok(None);
@@ -145,7 +145,7 @@ impl Upload {
 }
 
 fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
-    // Each of these would change what the PUT means; to pass it over would be to lie.
+    // Each of these would change what the PUT means, so it must not be ignored.
     if headers.contains_key(CONTENT_RANGE) {
         return Err(Cause::Header("`Content-Range`"));
     }

@@ -16,9 +16,9 @@ use crate::auth::policy::{Policy, ServiceAccount, Who};
 pub struct Kubernetes {
     /// Who knows their tokens.
     pub api: KubeApi,
-    /// If it is set, nobody else is let in.
+    /// If it is set, only these may authenticate.
     pub allowed: Option<Vec<ServiceAccount>>,
-    /// Whoever lives there may do everything: upstream's controllers and server.
+    /// Callers from this namespace may do everything: Burrito's controllers and server.
     pub main_namespace: Option<String>,
     /// What the others may do.
     pub isolation: Isolation,

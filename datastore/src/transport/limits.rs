@@ -1,6 +1,6 @@
 //! How much of anything a caller may have, and for how long.
 //!
-//! `docs/datastore.md` lists the defaults. No transfer has a limit on its whole duration: whoever keeps moving may
+//! `docs/datastore.md` lists the defaults. No transfer has a limit on its whole duration: one that keeps moving may
 //! take as long as it takes.
 
 use std::fmt;
@@ -19,12 +19,12 @@ pub(crate) const MEMORY: usize = 256 << 20;
 pub(crate) const HEAD: usize = 16 << 10;
 /// Bytes a second that are too few, if they are all that moves for [`RATE_WINDOW`].
 pub(crate) const MIN_RATE: u64 = 16 * KIB;
-/// So long a transfer is waited for, all in all, before its pace is judged.
+/// How long a transfer is waited for, all in all, before its rate is measured.
 pub(crate) const RATE_WINDOW: Duration = Duration::from_mins(1);
 
 /// Open files that are not for connections within the limit and what they read or write.
 const OTHER_FILES: usize = 192;
-/// Fewer connections serve nobody.
+/// With fewer connections the service is of no use.
 const FEWEST_CONNECTIONS: usize = 8;
 
 /// How much of anything a caller may have, and for how long.
@@ -32,9 +32,9 @@ const FEWEST_CONNECTIONS: usize = 8;
 pub struct Limits {
     /// Bytes of one artifact.
     pub sizes: Sizes,
-    /// Bytes that all transfers together may hold in memory. Who would need more waits.
+    /// Bytes that all transfers together may hold in memory. A transfer that needs more waits.
     pub memory: usize,
-    /// So long, and is then told to come back.
+    /// How long it waits, before it is refused.
     pub wait: Duration,
     /// Connections; more than these wait to be accepted.
     pub connections: usize,

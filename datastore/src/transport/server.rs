@@ -1,4 +1,4 @@
-//! Connections: accepted, served, and ended in good order.
+//! Connections: accepted, served, and drained at the end.
 //!
 //! Not `axum::serve`, which has no limit on how long a request's head may take, nor on anything else.
 
@@ -32,7 +32,7 @@ use crate::transport::limits::{HEAD, Limits};
 use crate::transport::socket::{Answering, Socket, Stage};
 use crate::transport::tls::Tls;
 
-/// A request whose head is not there so long after the end has begun is no request.
+/// How long the head of a request is waited for once the service drains.
 const HEAD_AT_END: Duration = Duration::from_secs(1);
 /// Bytes read or written at once; also what a connection may hold of a body it cannot pass on yet.
 const BUFFER: usize = 256 << 10;
@@ -56,12 +56,12 @@ struct Answers {
     connection: Arc<Connection>,
 }
 
-/// How far the end has come.
+/// The stages of a drain.
 #[derive(Clone, Default)]
 struct End {
     /// Every connection finishes the request it is at, and closes.
     closing: CancellationToken,
-    /// Time is up.
+    /// The time for that is over.
     over: CancellationToken,
 }
 

@@ -23,7 +23,7 @@ use crate::transport::upload_body::RateMeter;
 /// would reset the connection, and the refusal with it.
 const LINGER: Duration = Duration::from_secs(10);
 /// The same after the last answer of a drain: the caller may have sent more requests behind the one that was
-/// answered, and bytes that nobody has read make the kernel reset the connection.
+/// answered, and unread bytes make the kernel reset the connection.
 const LINGER_AT_END: Duration = Duration::from_secs(2);
 
 /// The state of a connection: set by the service, read by the socket.
@@ -133,7 +133,7 @@ impl Answering {
         Self(stage)
     }
 
-    /// The caller is to hear why.
+    /// The caller must receive the refusal.
     pub(super) fn linger(&self) {
         self.0.lingers.store(true, Ordering::Relaxed);
     }
