@@ -218,6 +218,20 @@ async fn a_ref_that_clashes_with_a_bundle_is_409_in_a_directory() {
     assert_eq!(get(&datastore, &bundle("main", "x")).await.text(), "bundle");
 }
 
+#[tokio::test]
+async fn a_directory_in_the_place_of_a_record_is_500_and_no_clash() {
+    let datastore = TestDatastore::temporary().await;
+    let url = format!("artifacts?{RUN}&attempt=0&name=a");
+    stored(&datastore, &url, "12345").await;
+    let key = "layers/team-a/network/plan-1/0/a";
+    crate::http::forget_digest(&datastore.root(), key);
+    std::fs::create_dir_all(datastore.root().join(".plancha/sha256").join(key).join("x")).unwrap();
+    for answer in [get(&datastore, &url).await, put(&datastore, &url, "new").await] {
+        assert_eq!(answer.status, 500, "{}", answer.text());
+        assert!(answer.text().contains("the datastore's log has the details"), "{}", answer.text());
+    }
+}
+
 fn rot(datastore: &TestDatastore, at: usize, byte: u8) {
     rot_file(&datastore.root().join(FILE), at, byte);
 }

@@ -126,6 +126,8 @@ Every object is read. A line is printed for each that is not as it was stored:
 
   healed      the bytes are those that were stored, under another time or inode, as after a restore: the digest
               record is renewed
+  copy written
+              intact; the copy of its digest that backups without extended attributes need was written again
   changed     other bytes than were stored; they are never served
   unverified  no digest is recorded: another program stored it
 

@@ -149,16 +149,21 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
             Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
             Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
+    let mut copied = 0;
         };
         *count += 1;
         if let Some(word) = word {
+            Ok(Verdict::Copied) => {
+                copied += 1;
+                (&mut intact, Some("copy written".to_owned()))
+            }
             writeln!(out, "{word} {key}")?;
         }
     }
     let all = intact + healed + changed + unverified + unread;
     writeln!(
         out,
-        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread"
+        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread; {copied} copies written"
     )?;
     match (changed, unread) {
         (0, 0) => Ok(()),

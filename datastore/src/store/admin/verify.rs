@@ -16,6 +16,8 @@ use crate::store::{Store, StoreError, parse};
 pub enum Verdict {
     /// Its bytes have the digest that it was stored with.
     Intact,
+    /// They have, and the copy of the digest beside the file did not say so: it was written again.
+    Copied,
     /// They have, and its record describes it again: it was a copy, or its time had changed.
     Healed,
     /// No digest is recorded.
@@ -49,7 +51,10 @@ impl Store {
             hasher.update(&piece);
         }
         if meta.sha256.is_some() {
-            return Ok(Verdict::Intact);
+            return match &self.disk {
+                Some(disk) if disk.renew_copy(path, &meta.etag).await? => Ok(Verdict::Copied),
+                _ => Ok(Verdict::Intact),
+            };
         }
         let recorded = match known {
             Some(Known::Another(another)) => another.sha256,

@@ -19,7 +19,7 @@ use object_store::{Error, ObjectMeta, PutPayload, Result};
 use crate::store::backend::dirs::{lock, open_file, sync_parent};
 use crate::store::backend::jobs::{Hung, Jobs, wanted};
 use crate::store::backend::metered::{Calls, SILENCE, patience};
-use crate::store::backend::publish::{publish, record_anew, record_of, record_place};
+use crate::store::backend::publish::{publish, record_anew, record_of, record_place, renew_copy};
 use crate::store::backend::staged::Staged;
 use crate::store::backend::staging::is_staged;
 use crate::store::digest_record::{Record, Version, bare};
@@ -261,6 +261,13 @@ impl Disk {
             record_anew(root, &location, &file, version)?;
             Ok(true)
         };
+        self.job("put", SILENCE, path, work).await
+    }
+
+    /// Writes the copy of an object's attribute again where it differs; whether it did.
+    pub(in crate::store) async fn renew_copy(&self, path: &Path, etag: &str) -> Result<bool> {
+        let (location, etag) = (path.clone(), etag.to_owned());
+        let work = move |root: &FsPath| renew_copy(root, &location, &etag);
         self.job("put", SILENCE, path, work).await
     }
 

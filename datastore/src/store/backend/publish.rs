@@ -12,7 +12,7 @@
 //!
 //! The record beside the object (`record.rs`) is a copy for backups that lose attributes, and for earlier releases. It
 //! is written without a sync: a copy that a power failure has cut off is not read, because the attribute describes the
-//! file.
+//! file. `datastore verify` writes one that differs from the attribute again.
 //!
 //! Where the file system has no such attributes, or the version to be replaced has none yet, the record is the only
 //! place of the digest. Then it is replaced and synced before the object is renamed, and describes the version before
@@ -40,7 +40,7 @@ use crate::store::backend::dirs::{both, lock, make_parents, open_file, sync_pare
 use crate::store::backend::disk::{SMALL, etag, is_absent, remove};
 use crate::store::backend::jobs::wanted;
 use crate::store::backend::staged::Staged;
-use crate::store::digest_record::{Record, Version};
+use crate::store::digest_record::{Record, Version, bare};
 
 /// Gives a staged file its name, and its digest with it. The tag of `version` is filled in.
 pub(in crate::store) fn publish(
@@ -136,6 +136,24 @@ pub(in crate::store) fn record_anew(
     sync_parent(&record)
 }
 
+/// Writes the copy of a file's attribute again, and syncs it, where it is missing or differs; whether it was. A file
+/// without an attribute that describes it has no copy.
+pub(in crate::store) fn renew_copy(root: &FsPath, location: &Path, etag: &str) -> io::Result<bool> {
+    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
+    let _lock = lock(&place)?;
+    let file = File::open(&place)?;
+    let meta = file.metadata()?;
+    let is_it =
+        |version: &Version| version.is(etag, meta.len()) && bare(&self::etag(&meta)) == bare(etag);
+    let Some(version) = attribute::read(&file).filter(is_it) else { return Ok(false) };
+    if read_record(&record)?.is_some_and(|record| record.version == version) {
+        return Ok(false);
+    }
+    write_record(root, &record, &Record { version, before: None })?;
+    sync_parent(&record)?;
+    Ok(true)
+}
+
 /// What is recorded of this file. Of its attribute and its record the one that describes it counts, else the attribute.
 pub(in crate::store) fn record_of(
     root: &FsPath,
@@ -165,8 +183,18 @@ fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
             Ok(Record::parse(&json))
         }
         Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(no_file(error)),
     }
+}
+
+/// A directory in the place of a record is no clash of keys, but a fault of the storage.
+fn no_file(error: io::Error) -> io::Error {
+    if error.kind() != ErrorKind::IsADirectory {
+        return error;
+    }
+    io::Error::other(
+        "a directory is in the place of its digest record below .plancha/sha256: remove it, and run `datastore verify`",
+    )
 }
 
 /// Replaces a record as a whole. Its directory is still to be synced.
@@ -174,20 +202,21 @@ fn write_record(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()
     let mut staged = Staged::create(root, place)?;
     staged.file.write_all(&serde_json::to_vec(record)?)?;
     staged.file.sync_all()?;
-    staged.rename(place, false)
+    staged.rename(place, false).map_err(no_file)
 }
 
 /// Overwrites a record that is only a copy, where it is: a rename over another file would write its bytes to the disk
 /// before it returns. Spaces replace what is left of a longer one, so that it can be read at every moment.
 fn write_copy(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
     let open = || open_file(place, File::options().write(true).create(true).truncate(false));
-    let (file, meta) = match open() {
+    let opened = match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             make_parents(root, place)?;
-            open()?
+            open()
         }
-        file => file?,
+        opened => opened,
     };
+    let (file, meta) = opened.map_err(no_file)?;
     let mut json = serde_json::to_vec(record)?;
     let length = usize::try_from(meta.len()).unwrap_or_default();
     json.resize(json.len().max(length), b' ');
