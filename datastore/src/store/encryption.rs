@@ -240,9 +240,33 @@ pub(crate) fn reading(
     }
 }
 
+/// Whether bytes could be the beginning of an encrypted object: no byte is frequent, and many are no ASCII text. Of
+/// encrypted objects one in millions does not look so; other files do if they are compressed or encrypted.
+pub(crate) fn looks_random(head: &[u8]) -> bool {
+    let mut counts = [0_usize; 256];
+    for byte in head {
+        counts[usize::from(*byte)] += 1;
+    }
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    let binary = head.iter().filter(|byte| !is_text(byte)).count();
+    counts.iter().all(|count| *count <= 8 + head.len() / 32) && binary >= head.len() / 8
+}
+
 /// Whether bytes are the beginning of what runs make: text, or a file of a known kind.
 fn is_content(head: &[u8]) -> bool {
-    const MAGIC: [&[u8]; 5] = [ZIP, BUNDLES[0], BUNDLES[1], b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08"];
+    const MAGIC: [&[u8]; 11] = [
+        ZIP,
+        BUNDLES[0],
+        BUNDLES[1],
+        b"\x28\xb5\x2f\xfd",
+        b"\x1f\x8b\x08",
+        b"\xfd7zXZ\0",
+        b"7z\xbc\xaf\x27\x1c",
+        b"BZh",
+        b"%PDF-",
+        b"\x89PNG\r\n",
+        b"\xff\xd8\xff",
+    ];
     let is_text = |text: &str| {
         // A carriage return, tabs, colours; but no other control.
         text.chars()

@@ -80,3 +80,77 @@ fn commands_never_take_what_another_key_has_encrypted_for_plain() {
         assert!(said.contains(&format!("unread (`{key}` can be read in two ways")), "{said}");
     }
 }
+
+/// What no head tells apart: its URL and its key.
+fn headless() -> [(String, String); 4] {
+    let at = |name| format!("layers/team-a/network/plan-1/0/{name}");
+    [
+        (format!("plans?{RUN}&attempt=0&format=pretty"), at("pretty.plan")),
+        (format!("plans?{RUN}&attempt=0&format=short"), at("short.diff")),
+        (format!("logs?{RUN}&attempt=0"), at("run.log")),
+        (format!("artifacts?{RUN}&attempt=0&name=cache.db"), at("cache.db")),
+    ]
+}
+
+#[tokio::test]
+async fn with_a_key_set_ciphertext_of_another_key_or_without_its_end_is_500_for_every_kind() {
+    for (storage, double, root) in storages() {
+        if double.is_none() && root.is_none() {
+            continue;
+        }
+        let config = Config { at_rest: sealed(KEY), ..Config::of(storage) };
+        let datastore = TestDatastore::of(config).await;
+        let put = async |key: &str, bytes| place(root.as_ref(), double.as_ref(), key, bytes).await;
+        let text = "Plan: 1 to create\n".repeat(40).into_bytes();
+        let cut = upstreams(&text);
+        let cut = cut[..cut.len() - 16].to_vec();
+        // That it is encrypted with another key shows nothing but that it looks so.
+        let another = [noise(16, 1), noise(text.len() / 16 * 16, 2)].concat();
+        for (url, key) in headless() {
+            for bytes in [&cut, &another, &another[..32].to_vec()] {
+                put(&key, bytes.clone()).await;
+                for method in [Method::GET, Method::HEAD] {
+                    let asked = request(&datastore, method.clone(), &url);
+                    assert_eq!(send(asked).await.status, 500, "{method} {url}");
+                }
+                let part = request(&datastore, Method::GET, &url).header("range", "bytes=0-3");
+                assert_eq!(send(part).await.status, 500, "{url}");
+                let text = get(&datastore, &url).await.text();
+                assert!(text.contains("can be read in two ways") && text.contains(&key), "{text}");
+            }
+            let colours = b"\x1b[31mError\x1b[0m: \xc3\xa9 no\n".repeat(16);
+            let latin = b"La cl\xe9 n'existe pas\n..........".repeat(16);
+            let mut plain = vec![b"No head at all. ".repeat(3), colours, latin, vec![0; 64]];
+            if url.contains("artifacts") {
+                let heads =
+                    [&b"%PDF-1.7\n"[..], b"\x1f\x8b\x08", b"\x89PNG\r\n\x1a\n", b"PK\x03\x04"];
+                plain.extend(heads.map(|head| padded(head, 640)));
+            }
+            for plain in plain {
+                assert!(plain.len().is_multiple_of(16), "{}", plain.len());
+                put(&key, plain.clone()).await;
+                let answer = get(&datastore, &url).await;
+                if url.contains("logs") {
+                    assert_eq!(answer.status, 200, "{url}");
+                } else {
+                    assert_eq!((answer.status, answer.body), (200, plain), "{url}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn verify_lists_what_may_be_ciphertext_of_every_kind() {
+    let root = TempDir::new().unwrap();
+    for (_, key) in headless() {
+        write(&root, &key, &noise(640, 5));
+    }
+    let storage = format!("file://{}", root.path().display());
+    let mut command = program(&["verify", "--storage", &storage]);
+    command.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", KEY);
+    let verify = command.output().unwrap();
+    assert_eq!(verify.status.code(), Some(10));
+    let said = String::from_utf8(verify.stdout).unwrap();
+    assert_eq!(said.matches("unread (`").count(), 4, "{said}");
+}

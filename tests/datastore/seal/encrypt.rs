@@ -100,6 +100,10 @@ async fn ds22_what_another_key_has_encrypted_is_not_encrypted_again() {
         write(&root, &key, &stored);
         before.push((key, stored));
     }
+    // It does not look encrypted, and nothing shows that it is not.
+    let (unknown, stored) = ("layers/team-a/network/plan-1/0/cache.db", vec![0; 96]);
+    write(&root, unknown, &stored);
+    before.push((unknown.to_owned(), stored));
     let answer = encrypt(&datastore, "{\"encryptionKey\":\"another-key\"}").await;
     assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (206, Some(0)));
     assert!(answer.text().contains("may be encrypted with another key"), "{}", answer.text());

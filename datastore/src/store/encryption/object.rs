@@ -13,7 +13,7 @@ use crate::store::backend::disk::Locking;
 use crate::store::digest_record::{Known, get_version};
 use crate::store::encryption::{
     AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, is_recognised,
-    may_be_sealed, plain_size, reading,
+    looks_random, may_be_sealed, plain_size, reading,
 };
 use crate::store::read::get::ByteStream;
 use crate::store::{Inner, Store, StoreError, backend};
@@ -91,8 +91,9 @@ impl Store {
         }
     }
 
-    /// How an object lies there that nothing but its content describes. One of a kind with an unmistakable head is
-    /// never taken for plain if neither its head nor anything else shows that: another key may have encrypted it.
+    /// How an object lies there that nothing but its content describes. It is never taken for plain if another key may
+    /// have encrypted it: one of a kind with an unmistakable head, if its head is another; one of any other kind, if a
+    /// key is set and its head looks random.
     async fn unmarked(
         &self,
         meta: &ObjectMeta,
@@ -106,12 +107,14 @@ impl Store {
             }
             None => None,
         };
-        if decrypted.is_none() && signature.is_none() {
+        if key.is_none() && signature.is_none() {
             return Ok((Form::Plain, meta.size));
         }
         let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
         let Some((key, size)) = decrypted else {
-            let is_plain = is_recognised(signature, &head) || is_recognised(None, &head);
+            let is_plain = is_recognised(signature, &head)
+                || is_recognised(None, &head)
+                || signature.is_none() && !looks_random(&head);
             let unreadable = || StoreError::Unreadable(meta.location.clone());
             return is_plain.then_some((Form::Plain, meta.size)).ok_or_else(unreadable);
         };
