@@ -1,5 +1,6 @@
 //! Storing an object: all of it becomes visible in one step, or nothing.
 
+pub(crate) mod deadline;
 pub(crate) mod lease;
 pub(crate) mod multipart;
 pub(crate) mod parts;

@@ -7,6 +7,7 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, 
 
 use crate::store::encryption::object::signature;
 use crate::store::encryption::{Form, HEAD, is_recognised, may_be_sealed};
+use crate::store::write::deadline::WholeBody;
 use crate::store::write::put::Terms;
 use crate::store::write::upload::{Incoming, Received};
 use crate::store::{Key, Store, StoreError, backend};
@@ -38,7 +39,14 @@ impl Store {
         let terms = Terms { sha256: meta.sha256, create: false, replaces };
         let mut body = bytes.map_err(Into::into);
         // It is in the index since it was stored.
-        self.upload(&path, terms, Incoming::new(&mut body, form, sealing), None).await?;
+        self.upload(
+            &path,
+            terms,
+            Incoming::new(&mut body, form, sealing),
+            None,
+            &WholeBody::default(),
+        )
+        .await?;
         Ok(true)
     }
 

@@ -104,7 +104,7 @@ impl Calls {
 /// A backend that does not answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
-pub(in crate::store) struct Silent(Duration);
+pub(in crate::store) struct Silent(pub(in crate::store) Duration);
 
 fn silent(limit: Duration) -> Error {
     Error::Generic { store: "storage", source: Silent(limit).into() }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::store::backend::metered::patience;
 use crate::store::digest_record::{FORM, METADATA};
 use crate::store::encryption::Form;
+use crate::store::write::deadline::{WholeBody, in_time};
 use crate::store::write::lease::Creator;
 use crate::store::write::parts::Blocks;
 use crate::store::write::upload::{Incoming, Received, ToItsEnd};
@@ -60,6 +61,8 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let path = key.path()?;
         let (store, key) = (self.clone(), key.clone());
+        let whole = WholeBody::default();
+        let received = whole.clone();
         let upload = async move {
             let (form, sealing) = store.sealing()?;
             // What comes with the body stays until the upload has ended.
@@ -69,9 +72,9 @@ impl Store {
                 Key::File(run, attempt, _) => Some((run, attempt)),
                 Key::Bundle(_) | Key::Applied(_) => None,
             };
-            store.upload(&path, terms, incoming, of_attempt).await
+            store.upload(&path, terms, incoming, of_attempt, &received).await
         };
-        ToItsEnd::of(upload, &self.uploads).await
+        in_time(ToItsEnd::of(upload, &self.uploads), whole).await
     }
 
     /// Stores a body. A file of an attempt is in the index of runs before it is visible.
@@ -81,6 +84,7 @@ impl Store {
         terms: Terms,
         mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
         of_attempt: Option<(RunKey, Attempt)>,
+        whole: &WholeBody,
     ) -> Result<Sha256, StoreError> {
         let mut head = Blocks::new(self.pool.clone());
         while let Some(piece) = incoming.next().await? {
@@ -104,6 +108,7 @@ impl Store {
             }
         }
         let received = incoming.finish(terms)?;
+        whole.received(head.len());
         let indexed = self.index_upload(of_attempt).await?;
         let commit = self.commit_whole(path, terms, head.into_payload(), received);
         self.commit_indexed(indexed, commit).await
