@@ -174,3 +174,52 @@ async fn a_backend_that_fails_is_told_in_upstreams_words() {
     insta::assert_snapshot!(refusal(Method::PUT, bundle).await, @"500 text/plain; charset=UTF-8 could not store revision, there's an issue with the storage backend");
     insta::assert_snapshot!(refusal(Method::GET, &format!("attempts?{RUN}")).await, @r#"500 application/problem+json {"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the storage backend failed: not a directory; the datastore's log has the details"}"#);
 }
+
+/// Status line and rest of the answer to these bytes.
+fn answer_to(datastore: &TestDatastore, request: &str) -> String {
+    let mut socket = crate::limits::connect(datastore);
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_no_host_and_port_is_400() {
+    let datastore = TestDatastore::temporary().await;
+    let asked = |host: &str| {
+        answer_to(
+            &datastore,
+            &format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"),
+        )
+    };
+    for host in ["", ":80", "a:", "a:99999", "a:x", "*", "a@b"] {
+        let answer = asked(host);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{host}: {answer}");
+    }
+    for host in ["x", "x:80", "127.0.0.1:8080", "[::1]:8080"] {
+        let answer = asked(host);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{host}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_stored_decoded_or_refused() {
+    let datastore = TestDatastore::temporary().await;
+    let url = format!("logs?{RUN}&attempt=0");
+    let sent = |headers: &str| {
+        let head =
+            format!("PUT /api/{url} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+        answer_to(&datastore, &format!("{head}\r\n5\r\nhello\r\n0\r\n\r\n"))
+    };
+    for codings in
+        ["gzip, chunked", "gzip,chunked", "chunked, chunked", "gzip\r\nTransfer-Encoding: chunked"]
+    {
+        let answer = sent(&format!("Transfer-Encoding: {codings}"));
+        assert!(answer.starts_with("HTTP/1.1 501 "), "{codings}: {answer}");
+        assert!(answer.contains("transfer coding other than `chunked`"), "{answer}");
+    }
+    assert_eq!(crate::http::get(&datastore, &url).await.status, 404);
+    let answer = sent("Transfer-Encoding: Chunked");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}

@@ -55,6 +55,8 @@ pub(crate) enum Cause {
     Host(usize),
     #[error("the `Host` header is no host and port")]
     NoHost,
+    #[error("the body has a transfer coding other than `chunked`")]
+    Coding,
     #[error("the storage is not ready: {0}")]
     NotReady(String),
     #[error(transparent)]
@@ -84,6 +86,7 @@ impl ApiError {
             Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Host(_) => StatusCode::BAD_REQUEST,
             Cause::NoHost => StatusCode::BAD_REQUEST,
+            Cause::Coding => StatusCode::NOT_IMPLEMENTED,
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,

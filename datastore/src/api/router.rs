@@ -1,10 +1,13 @@
 //! Every route, and what each request passes on its way there, on one page.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRef, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HOST, SERVER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
@@ -128,7 +131,10 @@ impl Service {
     /// What every request passes below its instrumentation.
     async fn checked(&self, request: Request, context: RequestContext) -> Response {
         let deadline = Instant::now() + ANSWER;
-        if let Err(cause) = one_host(&request).and_then(|()| small_head(&request)) {
+        let checked = one_host(&request)
+            .and_then(|()| decodable(&request))
+            .and_then(|()| small_head(&request));
+        if let Err(cause) = checked {
             // A head that is refused like this is not trusted about its route either.
             return refusal(Route::Unknown, cause);
         }
@@ -196,7 +202,36 @@ fn one_host(request: &Request) -> Result<(), Cause> {
 
 /// Whether a header holds a host and perhaps a port, and nothing else.
 fn is_host(value: &[u8]) -> bool {
-    value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
+    let Some(text) = str::from_utf8(value).ok().filter(|_| Authority::try_from(value).is_ok())
+    else {
+        return false;
+    };
+    let end = text.rfind(']').map_or(0, |end| end + 1);
+    let (host, port) = match text[end..].rsplit_once(':') {
+        Some((_, port)) => (&text[..text.len() - port.len() - 1], Some(port)),
+        None => (text, None),
+    };
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._~".contains(&c))
+    };
+    let is_v6 = |host: &str| {
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    };
+    let is_port = |port: &str| {
+        port.bytes().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    (is_name(host) || is_v6(host)) && port.is_none_or(is_port)
+}
+
+/// Refuses a body in a transfer coding other than `chunked`, which would be stored undecoded.
+fn decodable(request: &Request) -> Result<(), Cause> {
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(Cause::Coding),
+    }
 }
 
 fn router(app: App) -> Router {
