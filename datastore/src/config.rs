@@ -93,6 +93,8 @@ pub struct Serve {
     pub config: Config,
     /// All of that, as `check` shows it.
     pub settings: Vec<Setting>,
+    /// What was set and has no effect, or not the one that was meant.
+    pub warnings: Vec<String>,
 }
 
 /// A setting as it came out.
@@ -262,7 +264,8 @@ impl Serve {
         let log_format =
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
         let config = Config { storage, at_rest, auth, tls, drain, limits };
-        Ok(Self { listen: listen.0, log_format, config, settings: settings.all })
+        let Settings { all: settings, warnings, .. } = settings;
+        Ok(Self { listen: listen.0, log_format, config, settings, warnings })
     }
 }
 

@@ -68,10 +68,8 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
         known.ok_or_else(|| {
-            format!(
-                "invalid kind `{text}`: expected one of {}",
-                Self::ALL.map(Self::as_str).join(", ")
-            )
+            let all = Self::ALL.map(Self::as_str).join(", ");
+            format!("invalid kind `{text}`: expected one of {all}")
         })
     }
 }

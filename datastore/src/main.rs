@@ -51,6 +51,9 @@ async fn serve(settings: Serve) -> Result<(), StartError> {
 }
 
 async fn listen_and_serve(mut settings: Serve) -> Result<(), StartError> {
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
     let open_files = open_files::raise_limit().map_err(StartError::Process)?;
     settings.config.limits.fit(open_files);
     let listener = TcpListener::bind(&*settings.listen).await;

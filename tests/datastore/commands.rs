@@ -58,7 +58,11 @@ async fn ls_shows_size_time_and_key_of_what_begins_so() {
     ");
     insta::assert_snapshot!(listed("layers/team-a/network/plan-1/0/pl"), @"5 layers/team-a/network/plan-1/0/plan.json");
     insta::assert_snapshot!(listed("rep"), @"3 repositories/a/b/c/d.gitbundle");
-    assert_eq!(listed("layers/team-b"), "");
+    let (code, listed_none, message) = run(&datastore.root(), &["ls", "layers/team-b"]);
+    assert_eq!((code, &*listed_none, &*message), (0, "", "nothing below `layers/team-b`"));
+    let (code, shown, message) = run(&datastore.root(), &["verify", "layers/team-b"]);
+    assert_eq!((code, &*shown), (8, ""));
+    insta::assert_snapshot!(message, @"error: there is nothing to verify below `layers/team-b`; `datastore ls` shows what there is");
     assert_eq!(listed("").lines().filter(|line| line.contains(".plancha/")).count(), 5);
 }
 
@@ -116,10 +120,6 @@ async fn cat_says_unverified_where_no_digest_is_recorded() {
     assert_eq!(message, format!("unverified: no digest of `{FILE}` is recorded"));
 }
 
-#[tokio::test]
-async fn verify_heals_copies_and_lists_what_has_changed() {
-    let datastore = TestDatastore::temporary().await;
-    for (attempt, size) in [5, 100_000, 3 << 20, 5, 3 << 20, 7].into_iter().enumerate() {
 /// Copies a directory as a backup that loses extended attributes does.
 fn copied(from: &Path) -> tempfile::TempDir {
     let copy = tempfile::TempDir::new().unwrap();
@@ -175,6 +175,10 @@ async fn verify_writes_the_copies_of_digests_that_a_backup_without_attributes_ne
     assert!(code == 0 && shown.contains("4 objects: 0 intact, 4 healed"), "{shown}");
 }
 
+#[tokio::test]
+async fn verify_heals_copies_and_lists_what_has_changed() {
+    let datastore = TestDatastore::temporary().await;
+    for (attempt, size) in [5, 100_000, 3 << 20, 5, 3 << 20, 7].into_iter().enumerate() {
         // What has whole blocks and no head could be encrypted with another key.
         let body = if attempt == 4 { b"{\"a\": 1}".repeat(size / 8) } else { noise(size, 1) };
         stored(&datastore, &plan(u32::try_from(attempt).unwrap()), body).await;
@@ -315,6 +319,22 @@ fn a_token_without_a_namespace_or_with_an_id_of_two_words_is_refused() {
         (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` "),
         (&["token", "c i", "--namespace", "a"], "the id `c i` is empty, or has spaces"),
         (&["token", "", "--namespace", "a"], "the id `` is empty"),
+        (
+            &["token", "ci", "--namespace", "a", "--kind", "foo"],
+            "error: --kind: invalid kind `foo`: expected one of bin,",
+        ),
+        (
+            &["token", "ci", "--namespace", "a", "--verb", "foo"],
+            "error: --verb: invalid verb `foo`: expected one of read,",
+        ),
+        (
+            &["token", "ci", "--namespace", "*", "--verb", "admin", "--kind", "log"],
+            "--verb: `admin` only counts in a rule for everything",
+        ),
+        (
+            &["token", "ci", "--namespace", "team-*", "--verb", "read,admin"],
+            "--verb: `admin` only counts in a rule for everything",
+        ),
     ] {
         let (code, shown, told) = ended(&program(words).output().unwrap());
         assert_eq!((code, shown.as_str()), (64, ""), "{told}");
@@ -322,6 +342,35 @@ fn a_token_without_a_namespace_or_with_an_id_of_two_words_is_refused() {
     }
     let (code, ..) = ended(&program(&["token", "ci", "--namespace", "team-*,b"]).output().unwrap());
     assert_eq!(code, 0);
+}
+
+#[test]
+fn a_token_goes_into_a_file_without_rules_and_into_no_pipe() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let token = |file: &Path| {
+        let rules = file.to_str().unwrap();
+        let words = ["token", "ci", "--namespace", "a", "--rules", rules];
+        ended(&program(&words).output().unwrap())
+    };
+    let file = directory.path().join("tokens.yaml");
+    for _ in 0..2 {
+        std::fs::write(&file, "rules: []\n").unwrap();
+        let (code, shown, message) = token(&file);
+        assert_eq!((code, &*message), (0, ""));
+        assert!(shown.starts_with("plancha_"), "{shown}");
+        assert!(std::fs::read_to_string(&file).unwrap().contains("token: ci"));
+    }
+    let inline = "rules: [{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read]}]";
+    std::fs::write(&file, inline).unwrap();
+    let (code, shown, message) = token(&file);
+    assert_eq!((code, &*shown), (1, ""));
+    assert!(message.contains("no token was made") && !message.contains("sha256"), "{message}");
+    let pipe = directory.path().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let (code, shown, message) = token(&pipe);
+    assert_eq!((code, &*shown), (1, ""));
+    assert!(message.contains("it is no regular file"), "{message}");
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn gc_without_a_rule_and_with_a_wrong_one_is_refused() {
     insta::assert_snapshot!(refusal(""), @"64 error: gc: nothing says what may go: use --keep-runs N, --max-age KIND=DURATION, or both");
     insta::assert_snapshot!(refusal("--keep-runs -1"), @"64 error: unexpected argument '-1' found");
     insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: `log` is not of the form KIND=VALUE");
-    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: `plan=3d` cannot be: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact");
+    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: `plan=3d` has an invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact");
     insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: `log=3` cannot be: `3` is no duration like 500ms, 30s, 5m or 14d");
     insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: `x` is no duration like 500ms, 30s, 5m or 14d");
 }

@@ -67,9 +67,14 @@ impl Caller {
         let Access { namespace, kind, verb } = access;
         let (name, verb) = (&self.name, verb.name());
         let what = kind.map_or("runs and attempts".to_owned(), |kind| format!("`{kind}`"));
+        let rules = if name.starts_with("token ") {
+            "file of tokens (--auth tokens=FILE)"
+        } else {
+            "policy (PLANCHA_POLICY)"
+        };
         format!(
-            "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's policy \
-             (PLANCHA_POLICY) can allow it"
+            "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's {rules} can \
+             allow it"
         )
     }
 
@@ -96,6 +101,18 @@ fn default_rights(access: Access) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_denial_names_the_rules_that_can_allow_it() {
+        let home = "team-a".parse().unwrap();
+        let denial = |name: &str| {
+            let rights = Rights::Some { home_namespace: None, rules: Arc::default() };
+            let caller = Caller { name: name.to_owned(), rights };
+            caller.denial(Access::of(&home, Kind::Log, Verb::Read))
+        };
+        insta::assert_snapshot!(denial("token ci"), @"token ci may not read `log` in the namespace `team-a`; a rule in the datastore's file of tokens (--auth tokens=FILE) can allow it");
+        insta::assert_snapshot!(denial("serviceaccount a/b"), @"serviceaccount a/b may not read `log` in the namespace `team-a`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it");
+    }
 
     #[test]
     fn the_home_namespace_allows_every_read_and_no_write_of_bundles() {

@@ -57,9 +57,26 @@ pub(crate) fn add_rules(before: &str, more: &str) -> Result<String, String> {
     let indented = format!("  {}\n", items.trim_end().replace('\n', "\n  "));
     let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
     let tries = [more, items, &indented].map(|rules| format!("{before}{end}{rules}"));
+    let tries = tries.into_iter().chain(instead_of_none(before, items));
     tries.into_iter().find(|text| count(text) == Ok(all)).ok_or_else(|| {
-        format!("nothing can be added at its end: add this to its `rules` by hand\n{more}")
+        "nothing can be added at its end, and no token was made: write its `rules` as a list of lines that begin \
+         with `-`; or leave --rules out, and add by hand the rule that is then printed"
+            .to_owned()
     })
+}
+
+/// A file with the line `rules: []`, where these items take the place of none.
+fn instead_of_none(before: &str, items: &str) -> Option<String> {
+    let is_none = |line: &&str| {
+        let text = line.split('#').next().unwrap_or_default();
+        let list = text.strip_prefix("rules:").map(|list| list.split_whitespace());
+        list.is_some_and(|list| list.collect::<String>() == "[]")
+    };
+    let line = before.split_inclusive('\n').find(is_none)?;
+    let with = line.replacen("[]", "", 1);
+    let with = if with == line { line.replace(['[', ']'], "") } else { with };
+    let with = format!("{}\n{items}", with.trim_end());
+    Some(before.replacen(line, &with, 1))
 }
 
 #[cfg(test)]
@@ -116,7 +133,15 @@ mod tests {
             policy.add(&after).unwrap();
             assert!(policy.tokens.has("ci"));
         }
-        for before in ["rules: []", "x: 1", "rules: [", &format!("rules: [{rule}]")] {
+        for before in ["rules: []", "# mine\nrules: [ ] # none yet\n# the end\n"] {
+            let after = add_rules(before, &more).unwrap();
+            let comments = |text: &str| text.matches('#').count();
+            assert_eq!(comments(&after), comments(before), "{after}");
+            let mut policy = Policy::default();
+            policy.add(&add_rules(&after, &more).unwrap()).unwrap();
+            assert!(policy.tokens.has("ci") && policy.len() == 2);
+        }
+        for before in ["x: 1", "rules: [", &format!("rules: [{rule}]")] {
             assert!(add_rules(before, &more).is_err(), "{before}");
         }
     }

@@ -177,6 +177,19 @@ impl Policy {
         self.rules.len()
     }
 
+    /// Whom rules name that allow nothing, since their verbs, namespaces or kinds are empty.
+    pub(crate) fn useless(&self) -> impl Iterator<Item = String> {
+        self.rules.iter().filter(|rule| rule.allows_nothing()).map(|rule| match &rule.who {
+            Who::Token(id) => format!("the token `{id}`"),
+            Who::ServiceAccount(account) => format!("the ServiceAccount `{account}`"),
+        })
+    }
+
+    /// Whether a token of a rule allows anything.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.who, Who::Token(_)) && !rule.allows_nothing())
+    }
+
     /// Whether every token that a rule names is known; else its id.
     pub fn unknown_token(&self) -> Option<&str> {
         self.rules.iter().find_map(|rule| match &rule.who {
@@ -221,6 +234,11 @@ impl Rule {
         self.verbs.contains(&access.verb)
             && self.namespaces.iter().any(|glob| glob.matches(access.namespace.as_ref()))
             && kinds.is_none_or(|kinds| kinds.iter().any(|kinds| kinds.have(access.kind)))
+    }
+
+    fn allows_nothing(&self) -> bool {
+        let no_kind = self.kinds.as_ref().is_some_and(Vec::is_empty);
+        self.verbs.is_empty() || self.namespaces.is_empty() || no_kind
     }
 
     /// Whether it is about everything there is.
@@ -281,7 +299,11 @@ impl FromStr for Verb {
             "list" => Self::List,
             "delete" => Self::Delete,
             "admin" => Self::Admin,
-            _ => return Err("is no verb: use read, write, append, list, delete, admin".to_owned()),
+            _ => {
+                return Err(format!(
+                    "invalid verb `{text}`: expected one of read, write, append, list, delete, admin"
+                ));
+            }
         })
     }
 }

@@ -136,7 +136,7 @@ Examples:
   datastore verify layers/default/network/
   datastore verify --accept layers/default/network/r1/0/run.log   # you have looked at it, and it is right
 
-The exit code is 9 if an object has changed, 10 if one could not be read.";
+The exit code is 9 if an object has changed, 10 if one could not be read, 8 if no key begins so.";
 
 const GC: &str = "\
 Each rule deletes by itself: with both, a log is gone once its run is past the last 20 or it is older than

@@ -24,6 +24,9 @@ pub enum CommandError {
     /// There is no such key.
     #[error("there is no `{0}`; `datastore ls` shows what there is")]
     NoKey(String),
+    /// No key begins so.
+    #[error("there is nothing to verify below `{0}`; `datastore ls` shows what there is")]
+    NothingBelow(String),
     /// What was read is not what was stored.
     #[error("what was written so far must not be used")]
     Corrupt(#[source] StoreError),
@@ -59,7 +62,7 @@ impl CommandError {
     /// The exit code; `docs/datastore.md` lists them.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoStorage(_) | Self::NoKey(_) => 8,
+            Self::NoStorage(_) | Self::NoKey(_) | Self::NothingBelow(_) => 8,
             Self::Corrupt(_) | Self::Changed(_) => 9,
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) => 10,
@@ -116,10 +119,15 @@ async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), Com
     let failed = |error| CommandError::Storage("list", error);
     let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
     let mut objects = store.list(directory).map_err(failed)?;
+    let mut any = false;
     while let Some(object) = objects.try_next().await.map_err(failed)? {
         if object.key.starts_with(prefix) {
+            any = true;
             writeln!(out, "{}\t{:.0}\t{}", object.size, object.modified, object.key)?;
         }
+    }
+    if !any && !prefix.is_empty() {
+        writeln!(io::stderr(), "nothing below `{prefix}`")?;
     }
     Ok(())
 }
@@ -141,26 +149,29 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
     });
     let mut verdicts = std::pin::pin!(verdicts.try_buffered(AT_ONCE));
     let (mut intact, mut healed, mut changed, mut unverified, mut unread) = (0, 0, 0, 0, 0);
+    let mut copied = 0;
     while let Some((key, verdict)) = verdicts.try_next().await.map_err(failed)? {
         let (count, word) = match verdict {
             Ok(Verdict::Intact) => (&mut intact, None),
+            Ok(Verdict::Copied) => {
+                copied += 1;
+                (&mut intact, Some("copy written".to_owned()))
+            }
             Ok(Verdict::Gone) => continue,
             Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
             Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
             Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
             Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
-    let mut copied = 0;
         };
         *count += 1;
         if let Some(word) = word {
-            Ok(Verdict::Copied) => {
-                copied += 1;
-                (&mut intact, Some("copy written".to_owned()))
-            }
             writeln!(out, "{word} {key}")?;
         }
     }
     let all = intact + healed + changed + unverified + unread;
+    if all == 0 && !prefix.is_empty() {
+        return Err(CommandError::NothingBelow(prefix.to_owned()));
+    }
     writeln!(
         out,
         "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread; {copied} copies written"
@@ -220,6 +231,9 @@ fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     // A link is followed, so that it stays one.
     let path = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs_err::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+        return Err("it is no regular file".to_owned());
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     // The file itself is replaced, so that a lock on it would be of no use to the next command.
@@ -255,6 +269,9 @@ fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
 pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandError> {
     for Setting { name, value, source } in &serve.settings {
         writeln!(out, "{name:<16} {value}  ({source})")?;
+    }
+    for warning in &serve.warnings {
+        writeln!(out, "warning: {warning}")?;
     }
     out.flush()?;
     let Config { storage, auth, tls, .. } = &serve.config;

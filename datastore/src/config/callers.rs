@@ -8,7 +8,7 @@ use std::str::FromStr;
 use datastore_api::Name;
 
 use crate::auth::{
-    Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount,
+    Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::cli::args::{AuthFlags, NewTokenFlags};
 use crate::config::settings::{Given, Settings, parse};
@@ -45,6 +45,11 @@ impl Settings<'_> {
             self.needs_callers(policy, "--policy", "PLANCHA_POLICY")?;
             self.needs_callers(isolation, "--isolation", "PLANCHA_ISOLATION")?;
             self.note("--auth", &Auth::None, source);
+            if let Some(Given { place, .. }) = self.variable(SERVICE_ACCOUNTS) {
+                self.warnings.push(format!(
+                    "{place} has no effect: --auth is `none`, so everybody may do everything"
+                ));
+            }
             return if insecure_no_auth {
                 Ok(Auth::None)
             } else {
@@ -86,6 +91,19 @@ impl Settings<'_> {
             self.rules(&mut policy, &place, Path::new(&text))?;
             self.note("--policy", &text, source);
         }
+        if !tokens.is_empty() && !policy.has_tokens() {
+            let files = tokens.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
+            self.warnings.push(format!(
+                "no rule in {} allows a token anything: no token is accepted or may do anything; make one with \
+                 `datastore token ID --rules FILE`",
+                files.join(", ")
+            ));
+        }
+        for who in policy.useless() {
+            self.warnings.push(format!(
+                "a rule for {who} allows nothing: its verbs, namespaces or kinds are empty"
+            ));
+        }
         match policy.unknown_token() {
             Some(id) if !tokens.is_empty() => Err(format!(
                 "a rule is about the token `{id}`, and none has a `sha256` for it: make one with \
@@ -106,8 +124,10 @@ impl Settings<'_> {
             .take(isolation, "--isolation", &["PLANCHA_ISOLATION"], || Ok(Isolation::default()))?;
         let allowed = match self.variable(SERVICE_ACCOUNTS) {
             Some(Given { source, place, text }) => {
-                self.note("serviceAccounts", &text, source);
-                Some(accounts(&place, &text)?)
+                let accounts = accounts(&place, &text)?;
+                let shown = if accounts.is_empty() { "(none)" } else { &*text };
+                self.note("serviceAccounts", &shown, source);
+                Some(accounts)
             }
             None => None,
         };
@@ -179,7 +199,8 @@ fn accounts(place: &str, text: &str) -> Result<Vec<ServiceAccount>, String> {
 /// The token that the word `token` was told to make.
 pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     fn all<T: FromStr<Err = String>>(name: &str, texts: &[String]) -> Result<Vec<T>, String> {
-        texts.iter().map(|text| parse(name, text)).collect()
+        let parse = |text: &String| text.parse().map_err(|reason| format!("{name}: {reason}"));
+        texts.iter().map(parse).collect()
     }
     let NewTokenFlags { id, namespace, kind, verb, rules: _ } = flags;
     if id.is_empty() || id.contains(|c: char| c.is_control() || c.is_whitespace()) {
@@ -194,12 +215,13 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
             return Err(format!("--namespace: `{}` {error}", namespace.escape_debug()));
         }
     }
-    Ok(NewToken {
-        id: id.clone(),
-        namespaces: namespace.clone(),
-        kinds: all("--kind", kind)?,
-        verbs: all("--verb", verb)?,
-    })
+    let (kinds, verbs) = (all("--kind", kind)?, all("--verb", verb)?);
+    if verbs.contains(&Verb::Admin) && !(kinds.is_empty() && namespace.iter().any(|n| n == "*")) {
+        return Err("--verb: `admin` only counts in a rule for everything: use it with --namespace '*' and \
+                    without --kind"
+            .to_owned());
+    }
+    Ok(NewToken { id: id.clone(), namespaces: namespace.clone(), kinds, verbs })
 }
 
 impl Ways {

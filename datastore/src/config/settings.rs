@@ -45,6 +45,8 @@ pub(super) struct Given {
 }
 
 const AZURE_ACCOUNT: &str = "BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT";
+/// What Azure's own variable for it is.
+const ACCOUNT_NAME: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 const KEY: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY";
 const ENCRYPTION: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED";
 const TLS: &str = "BURRITO_DATASTORE_TLS";
@@ -62,11 +64,14 @@ pub(super) struct Settings<'a> {
     pub(super) outside: Outside<'a>,
     burrito: File,
     pub(super) all: Vec<Setting>,
+    /// What was set and has no effect, or not the one that was meant.
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Settings<'a> {
     pub(super) fn new(outside: Outside<'a>) -> Result<Self, String> {
-        Ok(Self { outside, burrito: File::find(outside)?, all: Vec::new() })
+        let burrito = File::find(outside)?;
+        Ok(Self { outside, burrito, all: Vec::new(), warnings: Vec::new() })
     }
 
     /// What this variable says, else if it is Burrito's what its file says.
@@ -132,13 +137,13 @@ impl<'a> Settings<'a> {
         let Storage::Cloud(cloud) = storage else { return Ok(storage) };
         // A cloud is reached as its own variables say; most of them are secret.
         let account = self.variable(AZURE_ACCOUNT).filter(|_| cloud.provider == Provider::Azure);
-        let account = account.map(|given| given.text);
         let variables = Variables::read(cloud.provider, &|name| match (name, &account) {
-            ("AZURE_STORAGE_ACCOUNT_NAME", Some(account)) => Some(account.clone()),
+            (ACCOUNT_NAME, Some(account)) => Some(account.text.clone()),
             _ => self.outside.env(name),
         });
         for name in variables.names() {
-            self.note(name, &"set", name);
+            let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
+            self.note(name, &"set", account.map_or(name, |account| account.source));
         }
         Ok(Storage::Cloud(Cloud { variables, ..cloud }))
     }
@@ -223,6 +228,11 @@ impl<'a> Settings<'a> {
         let mut changed = Vec::new();
         for text in given {
             let Of(kind, Size(bytes)) = parse("--max-size", text)?;
+            if bytes == 0 {
+                return Err(format!(
+                    "--max-size {text}: every upload of this kind would be refused; the least is {kind}=1"
+                ));
+            }
             if bytes > max_object {
                 let max = Size(max_object);
                 return Err(format!(

@@ -344,3 +344,58 @@ fn a_storage_url_with_more_than_a_place_is_refused_without_its_password() {
         assert!(told.contains(reason) && !told.contains("hunter2"), "{told}");
     }
 }
+
+#[test]
+fn sizes_that_make_no_sense_are_refused() {
+    let refused = |flags: &str| refusal(&format!("datastore serve {flags}"), &[HOME]);
+    insta::assert_snapshot!(refused("--max-size bin=0"), @"error: --max-size bin=0: every upload of this kind would be refused; the least is bin=1");
+    insta::assert_snapshot!(refused("--max-memory 99999TiB"), @"error: --max-memory: `99999TiB` is more than 4TiB, which no machine has for this");
+    insta::assert_snapshot!(refused("--max-size foo=1"), @"error: --max-size: `foo=1` has an invalid kind `foo`: expected one of bin, json, pretty, short, log, bundle, artifact");
+    read("datastore serve --max-size bin=1 --max-memory 4TiB", &[HOME]).unwrap();
+}
+
+#[test]
+fn what_has_no_effect_or_lets_nobody_in_is_warned_of() {
+    let warnings = |args: &str, env: Texts, rules: &str| {
+        let env = [&[HOME], env].concat();
+        let args = format!("datastore serve {args}");
+        read_with(&args, &env, &[("/tokens", rules)]).unwrap().warnings.join("\n")
+    };
+    let digest = "0".repeat(64);
+    let rule = |rest: &str| format!("rules: [{{who: {{token: ci, sha256: {digest}}}, {rest}}}]");
+    assert_eq!(warnings("", &[], ""), "");
+    let list = ("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b");
+    insta::assert_snapshot!(warnings("", &[list], ""), @"BURRITO_DATASTORE_SERVICEACCOUNTS has no effect: --auth is `none`, so everybody may do everything");
+    let tokens = "--auth tokens=/tokens";
+    assert_eq!(warnings(tokens, &[], &rule("namespaces: [a], verbs: [read]")), "");
+    insta::assert_snapshot!(warnings(tokens, &[], "rules: []"), @"no rule in /tokens allows a token anything: no token is accepted or may do anything; make one with `datastore token ID --rules FILE`");
+    for nothing in [
+        "namespaces: [a], verbs: []",
+        "namespaces: [], verbs: [read]",
+        "namespaces: [a], kinds: [], verbs: [read]",
+    ] {
+        let warned = warnings(tokens, &[], &rule(nothing));
+        assert!(warned.starts_with("no rule in /tokens allows"), "{warned}");
+        assert!(
+            warned.ends_with(
+                "a rule for the token `ci` allows nothing: its verbs, namespaces or kinds are empty"
+            ),
+            "{warned}"
+        );
+    }
+}
+
+#[test]
+fn where_burritos_account_and_list_came_from_is_shown() {
+    let shown = |yaml: &str| {
+        let all = in_a_pod(&[], yaml).unwrap().settings.into_iter();
+        let all =
+            all.map(|setting| format!("{}={} ({})", setting.name, setting.value, setting.source));
+        all.collect::<Vec<_>>().join("\n")
+    };
+    let text = shown(
+        "datastore: {storage: {azure: {storageAccount: acc, container: c}}, serviceAccounts: []}",
+    );
+    assert!(text.contains("AZURE_STORAGE_ACCOUNT_NAME=set (/etc/burrito/config.yaml)"), "{text}");
+    assert!(text.contains("serviceAccounts=(none) (/etc/burrito/config.yaml)"), "{text}");
+}

@@ -150,7 +150,7 @@ impl<T: FromStr<Err = String>> FromStr for Of<T> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, value) = text.split_once('=').ok_or("is not of the form KIND=VALUE")?;
-        let kind = kind.parse().map_err(|reason| format!("cannot be: {reason}"))?;
+        let kind = kind.parse().map_err(|reason| format!("has an {reason}"))?;
         let value = value.parse().map_err(|reason| format!("cannot be: `{value}` {reason}"))?;
         Ok(Self(kind, value))
     }
@@ -160,11 +160,20 @@ impl<T: FromStr<Err = String>> FromStr for Of<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory(pub(super) usize);
 
+/// 4 TiB.
+const MOST_MEMORY: u64 = 4 << 40;
+
 impl FromStr for Memory {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Size(bytes) = text.parse()?;
+        if bytes > MOST_MEMORY {
+            return Err(format!(
+                "is more than {}, which no machine has for this",
+                Size(MOST_MEMORY)
+            ));
+        }
         let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes >= 32 << 20);
         bytes.map(Self).ok_or_else(|| "is less than the 32MiB of one transfer".to_owned())
     }
