@@ -56,7 +56,13 @@ pub async fn serve(
     let started = tokio::select! {
         started = &mut starting => Some(started.map_err(unusable)?),
         () = sleep(BEFORE_SERVING) => None,
-        () = shutdown.cancelled() => return Ok(()),
+        () = shutdown.cancelled() => {
+            // What it is tried with is removed at the end of the try.
+            if tokio::time::timeout(TIDY, starting).await.is_err() {
+                tracing::warn!("the object that the storage was tried with may be left below .plancha/probe");
+            }
+            return Ok(());
+        }
     };
     let shown = auth.to_string();
     let authenticator = Authenticator::open(auth).await.map_err(StartError::Callers)?;

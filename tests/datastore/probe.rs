@@ -1,8 +1,12 @@
 //! What the datastore finds out about its storage, at the start and later.
 
+use std::time::Duration;
+
+use datastore::config::Config;
 use datastore::store::{Ability, Storage, Store};
 use jiff::SignedDuration;
-use support::{CloudFault, Dialect, Double};
+use support::{CloudFault, Dialect, Double, Pace};
+use tokio_util::sync::CancellationToken;
 
 use crate::clouds::{FOR_EVER, doubles, open};
 
@@ -187,4 +191,24 @@ async fn a_clock_that_is_refused_without_a_time_is_no_missing_permission() {
     double.clock(SignedDuration::ZERO);
     store.try_next(1).await;
     assert!(store.ready().await.is_ok());
+}
+
+#[tokio::test]
+async fn who_is_stopped_while_it_starts_leaves_nothing_of_the_try() {
+    let double = Double::start(Dialect::S3);
+    let latency = Duration::from_millis(20);
+    double.pace(Pace { latency, ..Pace::default() });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let shutdown = CancellationToken::new();
+    let served = datastore::serve(listener, Config::of(double.storage()), shutdown.clone());
+    let stop = async {
+        while double.keys().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        shutdown.cancel();
+    };
+    let (served, ()) = tokio::join!(served, stop);
+    served.unwrap();
+    assert_eq!(double.keys(), Vec::<String>::new());
+    assert_eq!(double.open_uploads(), 0);
 }
