@@ -14,9 +14,9 @@ use std::process::Command;
 
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
-use crate::RUNNER;
 use crate::checkout::git;
 use crate::stored::Stored;
+use crate::{RUNNER, json};
 
 #[test]
 fn a_manifest_that_cannot_be_written_is_refused_before_any_work() {
@@ -91,6 +91,38 @@ async fn a_full_stdout_ends_no_tool_but_fails_what_only_prints() {
         let ended = Ended::from(sandbox.command(args).stdout(full()).output().unwrap());
         assert_ne!(ended.code, 0, "{args:?}");
         assert!(ended.stderr.contains("stdout"), "{args:?}: {}", ended.stderr);
+    }
+}
+
+/// What nobody can read is lost, and nothing else: not the apply, its files or its exit code.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stderr_that_takes_nothing_changes_no_run() {
+    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let datastore = TestDatastore::memory().await;
+    for format in ["text", "json"] {
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let run = |args: &[&str]| {
+            let mut command = sandbox.command(args);
+            command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+            command.env("PLANCHA_LOG_FORMAT", format).stdout(full()).stderr(full());
+            Ended::from(command.output().unwrap()).code
+        };
+        assert_eq!(run(&["plan", "--run", "p", "--name", format, "--detailed-exitcode"]), 2);
+        let apply = ["apply", "--run", "a", "--name", format, "--plan", "p"];
+        assert_eq!(run(&[apply.as_slice(), &["--result", "r.json"]].concat()), 0);
+        let stored = Stored::new(&datastore, "default", format, "a");
+        assert!(stored.log(0).await.contains("Apply complete!"));
+        for report in [stored.artifact("run.json", 0).await, sandbox.read("r.json").into()] {
+            assert_eq!(json(&report)["outcome"], "applied");
+        }
+        assert_eq!(run(&["plan", "--revision", "no"]), 64);
+        assert!(sandbox.is_clean());
+        for args in
+            [["version"].as_slice(), &["resolve", "terraform@1.9.8"], &["tools", "list", "--json"]]
+        {
+            assert_eq!(run(args), 1, "{args:?}");
+        }
+        assert_eq!(run(&["--help"]), 0);
     }
 }
 
