@@ -38,8 +38,10 @@ pub(crate) enum LayerError {
     Io(#[from] io::Error),
     #[error("{} is no manifest: {reason}", .path.display())]
     Malformed { path: PathBuf, reason: String },
-    #[error("{} holds no TerraformLayer{}", .path.display(), named(.name.as_deref()))]
-    Missing { path: PathBuf, name: Option<String> },
+    #[error("{} holds no TerraformLayer", .path.display())]
+    Missing { path: PathBuf },
+    #[error("{} holds no TerraformLayer of the name `{name}` (--name), but {others}", .path.display())]
+    OtherName { path: PathBuf, name: String, others: String },
     #[error("{} holds {count} TerraformLayers: --name says which one is meant", .path.display())]
     Ambiguous { path: PathBuf, count: usize },
     #[error(transparent)]
@@ -56,21 +58,25 @@ pub(crate) enum LayerError {
     Locked { path: PathBuf },
 }
 
-fn named(name: Option<&str>) -> String {
-    name.map(|name| format!(" of the name `{name}`")).unwrap_or_default()
-}
-
 impl LayerFile {
-    /// Reads the only layer in the file, or the one of this name where there are several.
+    /// Reads the layer of this name in the file, or the only one. A layer without a name takes any.
     pub(crate) fn load(path: &Path, name: Option<&str>) -> Result<Self, LayerError> {
         let text = read(path)?;
         let mut layers = layers(path, &text)?;
-        if let (2.., Some(name)) = (layers.len(), name) {
-            layers.retain(|layer| layer.metadata.name.as_deref() == Some(name));
-        }
         let path = path.to_owned();
+        let of = |layer: &Layer| layer.metadata.name.clone();
+        if let Some(name) = name
+            && layers.iter().any(|layer| of(layer).is_some())
+        {
+            let names = layers.iter().filter_map(of).map(|name| format!("`{name}`"));
+            let others = names.collect::<Vec<_>>().join(", ");
+            layers.retain(|layer| of(layer).as_deref() == Some(name));
+            if layers.is_empty() {
+                return Err(LayerError::OtherName { path, name: name.to_owned(), others });
+            }
+        }
         match layers.len() {
-            0 => Err(LayerError::Missing { path, name: name.map(str::to_owned) }),
+            0 => Err(LayerError::Missing { path }),
             1 => Ok(Self { path, layer: layers.remove(0) }),
             count => Err(LayerError::Ambiguous { path, count }),
         }
@@ -378,11 +384,25 @@ metadata:
         fs::write(&path, one("a") + &one("b")).unwrap();
         let error = LayerFile::load(&path, None).unwrap_err().to_string();
         assert!(error.ends_with("holds 2 TerraformLayers: --name says which one is meant"));
+        let error = LayerFile::load(&path, Some("c")).unwrap_err().to_string();
+        assert!(error.ends_with("of the name `c` (--name), but `a`, `b`"), "{error}");
         let file = LayerFile::load(&path, Some("b")).unwrap();
         annotate(&file, &vec![("k".to_owned(), Some("v".to_owned()))]).unwrap();
         let values = documents(&fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(values[0]["metadata"], serde_json::json!({"name": "a"}));
         assert_eq!(values[1]["metadata"]["annotations"]["k"], "v");
+    }
+
+    #[test]
+    fn the_only_layer_must_have_the_name_that_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.yaml");
+        fs::write(&path, "kind: TerraformLayer\nmetadata: {name: other}\n").unwrap();
+        let error = LayerFile::load(&path, Some("nope")).unwrap_err().to_string();
+        assert!(error.contains("`nope`") && error.contains("`other`"), "{error}");
+        LayerFile::load(&path, Some("other")).unwrap();
+        fs::write(&path, "kind: TerraformLayer\nspec: {path: a}\n").unwrap();
+        LayerFile::load(&path, Some("any")).unwrap();
     }
 
     #[test]
