@@ -167,3 +167,33 @@ fn a_plan_made_with_mock_outputs_is_applied_only_where_that_is_asked_for() {
         assert!(ended.stdout.contains("x = \"real\""), "{}", ended.stdout);
     }
 }
+
+#[test]
+fn a_state_outside_of_the_removed_checkout_is_not_called_lost() {
+    for terragrunt in Terragrunt::all() {
+        let sandbox = &terragrunt.sandbox;
+        let (code, kept) = (sandbox.path("code"), sandbox.path("kept.tfstate"));
+        std::fs::create_dir_all(&code).unwrap();
+        git(&code, &["init", "--quiet"]);
+        let url = format!("file://{}", code.display());
+        for (path, lost) in [(kept.display().to_string(), false), ("in.tfstate".to_owned(), true)] {
+            std::fs::write(code.join("main.tf"), "output \"x\" {\n  value = 1\n}\n").unwrap();
+            let hcl = format!(
+                "remote_state {{\n  backend = \"local\"\n  config = {{ path = \"{path}\" }}\n  generate = \
+                 {{\n    path = \"backend.tf\"\n    if_exists = \"overwrite\"\n  }}\n}}\n"
+            );
+            std::fs::write(code.join("terragrunt.hcl"), hcl).unwrap();
+            git(&code, &["add", "."]);
+            git(&code, &["commit", "--quiet", "-m", &path]);
+            let plan = ["--plan-file", "the.plan"];
+            let ended = terragrunt.run(&[&["plan", &url][..], &plan].concat(), &[]);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            for how in [&plan[..], &["--no-plan"]] {
+                let ended = terragrunt.run(&[&["apply", &url][..], how].concat(), &[]);
+                assert_eq!(ended.code, 0, "{}", ended.stderr);
+                assert_eq!(ended.stderr.contains("would be lost"), lost, "{}", ended.stderr);
+            }
+        }
+        assert!(kept.exists());
+    }
+}

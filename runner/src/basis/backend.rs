@@ -183,6 +183,12 @@ impl Backend {
         Self { kind, identity }
     }
 
+    /// The state file of a `local` backend, relative to the module or absolute.
+    pub(crate) fn state_file(&self) -> Option<&Path> {
+        let path = self.identity.get("path").filter(|_| self.kind == "local")?;
+        path.as_str().map(Path::new)
+    }
+
     /// Whether type and identity are the same, as far as both sides know them. An absolute path of a
     /// local state is another machine's business.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {

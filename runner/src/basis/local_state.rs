@@ -1,5 +1,6 @@
 //! Whether a state is a file, and where that file is: read from what init recorded in the data
-//! directory. It does not know what the file contains, and reads no other backend's settings.
+//! directory, or from a backend that is known. It does not know what the file contains, and reads no
+//! other backend's settings.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde_json::Value;
 
+use crate::basis::backend::Backend;
 use crate::source::checkout::resolve;
 
 /// The directory in which the tool works, after its init.
@@ -23,6 +25,19 @@ impl Initialized<'_> {
     /// The state file, if the backend is `local` or there is none, and the file is inside `removed`.
     pub(crate) fn lost_with(&self, removed: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = self.state_file()? else { return Ok(None) };
+        self.inside(&file, removed)
+    }
+
+    /// The same of a backend that is known otherwise, as where terragrunt keeps its data elsewhere.
+    pub(crate) fn lost_of(&self, backend: &Backend, removed: &Path) -> io::Result<Option<PathBuf>> {
+        let Some(file) = backend.state_file() else { return Ok(None) };
+        match self.workspace {
+            None | Some("" | "default") => self.inside(file, removed),
+            Some(name) => self.inside(&workspace_file(Path::new(WORKSPACE_DIR), name), removed),
+        }
+    }
+
+    fn inside(&self, file: &Path, removed: &Path) -> io::Result<Option<PathBuf>> {
         let file = resolve(&fs::canonicalize(self.dir)?.join(file))?;
         Ok(file.starts_with(fs::canonicalize(removed)?).then_some(file))
     }
@@ -49,11 +64,16 @@ impl Initialized<'_> {
         };
         Ok(Some(match selected.trim() {
             "" | "default" => setting("path", "terraform.tfstate"),
-            name => {
-                setting("workspace_dir", "terraform.tfstate.d").join(name).join("terraform.tfstate")
-            }
+            name => workspace_file(&setting("workspace_dir", WORKSPACE_DIR), name),
         }))
     }
+}
+
+/// Where the states of other workspaces than `default` are.
+const WORKSPACE_DIR: &str = "terraform.tfstate.d";
+
+fn workspace_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name).join("terraform.tfstate")
 }
 
 fn read_or_empty(file: &Path) -> io::Result<String> {
@@ -132,6 +152,32 @@ mod tests {
         let module = Module::new(Some(outside));
         module.write(".terraform/environment", "dev\n");
         assert_eq!(module.lost(None).as_deref(), dev);
+    }
+
+    #[test]
+    fn the_state_of_a_known_backend_is_where_its_path_says() {
+        let module = Module::new(None);
+        let removed = fs::canonicalize(module.0.path().join("removed")).unwrap();
+        let dir = removed.join("module");
+        let outside = module.0.path().join("kept/x").display().to_string();
+        for (kind, path, workspace, lost) in [
+            ("local", "terraform.tfstate", None, Some("module/terraform.tfstate")),
+            ("local", "../x", Some("default"), Some("x")),
+            ("local", &outside, None, None),
+            (
+                "local",
+                &outside,
+                Some("dev"),
+                Some("module/terraform.tfstate.d/dev/terraform.tfstate"),
+            ),
+            ("s3", "", None, None),
+        ] {
+            let config = serde_json::json!({"path": path});
+            let backend = Backend::new(kind.to_owned(), &config, &dir, "", &Default::default());
+            let found = Initialized { dir: &dir, data: None, workspace };
+            let found = found.lost_of(&backend, &removed).unwrap();
+            assert_eq!(found, lost.map(|lost| removed.join(lost)), "{kind} {path} {workspace:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,6 @@ use fs_err as fs;
 use jiff::Timestamp;
 
 use crate::basis::configuration;
-use crate::basis::local_state::Initialized;
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
 use crate::cli::Environment;
@@ -468,37 +467,31 @@ impl Run<'_> {
     }
 
     async fn apply(&mut self, ready: &mut Ready, sum: Option<String>) -> Result<(), RunError> {
-        let (workspace, terragrunt) = (&ready.workspace, ready.terragrunt.is_some());
-        if !workspace.kept
-            && let Some(state) = self.lost_state(workspace)?
-        {
+        let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
+        let planned = self.report.plan.is_some();
+        if let Some(state) = self.lost_state(ready, planned)? {
             let lost = RunError::LocalState(state);
-            // Where terragrunt keeps its data is its own matter.
-            if !self.job.burrito && !terragrunt {
+            if !self.job.burrito && ready.terragrunt.is_none() {
                 return Err(lost);
             }
             tracing::warn!("{lost}");
         }
-        let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
-        let planned = self.report.plan.is_some();
         let program = |tool: &Tool<'_>| {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
         let before = fs::metadata(self.log.path())?.len();
         self.step_past_mirror(ready, "apply", program).await?;
         self.signals.dismiss_guard();
+        if !planned
+            && ready.terragrunt.is_some()
+            && let Ok(Some(state)) = self.lost_state(ready, planned)
+        {
+            tracing::warn!("{}", RunError::LocalState(state));
+        }
         if !planned && let Err(error) = self.find_mocks(ready, before) {
             tracing::warn!("whether mock outputs were used is not known: {error}");
         }
         self.has_applied(sum).await
-    }
-
-    /// The state file, if it is removed with the run's own directory.
-    fn lost_state(&self, workspace: &Workspace) -> std::io::Result<Option<PathBuf>> {
-        let Some(removed) = &workspace.own else { return Ok(None) };
-        let Environment { tf_data_dir, tf_workspace, .. } = self.environment;
-        let (data, workspace_name) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
-        Initialized { dir: &workspace.dir, data, workspace: workspace_name }.lost_with(removed)
     }
 
     /// Runs one step of the tool with its output shown.
