@@ -301,10 +301,10 @@ impl Constraint {
         self.items.is_empty()
     }
 
-    /// The first item that names a prerelease.
-    pub(super) fn prerelease(&self) -> Option<&str> {
+    /// The first item that names a prerelease, after its place.
+    pub(super) fn prerelease(&self) -> Option<(Option<&str>, &str)> {
         let item = self.items.iter().find(|item| item.version.is_prerelease())?;
-        Some(&item.text)
+        Some((item.place.as_deref(), &item.text))
     }
 
     /// Whether nothing follows the last dash of an item.

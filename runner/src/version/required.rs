@@ -134,7 +134,7 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
             }
         }
     }
-    scan.requirement = rules.requirement(tool);
+    scan.requirement = rules.requirement(tool)?;
     Ok(scan)
 }
 
@@ -187,6 +187,8 @@ struct Rules {
     tofu_1_12: Constraint,
     /// A `language` block is there, which OpenTofu before 1.12 does not take.
     needs_1_12: bool,
+    /// A `required_version` that OpenTofu from 1.12 on reads names a prerelease, so that it refuses it.
+    refused_by_1_12: bool,
 }
 
 impl Rules {
@@ -207,13 +209,10 @@ impl Rules {
                 Ok(constraint) => constraint.found_in(&place),
                 Err(source) => return Err(VersionError::Request { place, source }),
             };
-            if kind == Kind::RequiredVersion
-                && let Some(item) = constraint.prerelease()
-            {
-                return Err(VersionError::Prerelease { place, item: item.to_owned() });
-            }
             why.push(Reason::new(place, format!("{} {constraint}", kind.needle())));
             rules.needs_1_12 |= kind == Kind::CompatibleWith;
+            rules.refused_by_1_12 |=
+                tofu_file && kind == Kind::RequiredVersion && constraint.prerelease().is_some();
             if tofu_file || kind == Kind::CompatibleWith {
                 rules.tofu_1_12.and(constraint.clone());
             }
@@ -228,6 +227,7 @@ impl Rules {
         self.classic.and(other.classic);
         self.tofu_1_12.and(other.tofu_1_12);
         self.needs_1_12 |= other.needs_1_12;
+        self.refused_by_1_12 |= other.refused_by_1_12;
     }
 
     /// The rules with those of an override file: it replaces what was required before. For OpenTofu
@@ -239,14 +239,22 @@ impl Rules {
         self.add(other);
     }
 
-    fn requirement(mut self, tool: ToolName) -> Requirement {
+    /// What counts in the end. The tools refuse a prerelease only in that, not in what an override file replaces.
+    fn requirement(mut self, tool: ToolName) -> Result<Requirement, VersionError> {
+        if let Some((place, item)) = self.classic.prerelease() {
+            let (place, item) = (place.unwrap_or_default().to_owned(), item.to_owned());
+            return Err(VersionError::Prerelease { place, item });
+        }
         if tool != ToolName::Tofu {
-            return Requirement { constraint: self.classic, tofu_1_12: None };
+            return Ok(Requirement { constraint: self.classic, tofu_1_12: None });
         }
         if self.needs_1_12 {
             self.classic.and(">= 1.12.0".parse().unwrap_or_default());
         }
-        Requirement { constraint: self.classic, tofu_1_12: Some(self.tofu_1_12) }
+        if self.refused_by_1_12 {
+            self.tofu_1_12.and("< 1.12.0".parse().unwrap_or_default());
+        }
+        Ok(Requirement { constraint: self.classic, tofu_1_12: Some(self.tofu_1_12) })
     }
 }
 

@@ -170,6 +170,26 @@ fn an_override_file_replaces_what_was_required() {
     assert_eq!(asked(&files), "terraform 1.3");
 }
 
+/// The tools refuse a prerelease where it counts in the end, not where an override file replaces it.
+#[test]
+fn a_prerelease_that_an_override_file_replaces_is_no_obstacle() {
+    let (main, over) = (terraform("\"> 0.12.0-beta1, ~> 1.11.3\""), terraform("\"!= 1.11.3\""));
+    let files = [("main.tf", main.as_str()), ("x_override.tf", over.as_str())];
+    assert_eq!(asked(&files), "terraform != 1.11.3");
+    assert_eq!(allowed(&files), ["1.6.0", "1.11.0", "1.12.0", "1.12.6"]);
+    let says = "`> 0.12.0-beta1` names a prerelease";
+    for files in [
+        &[("main.tf", main.as_str()), ("x_override.tf", "")][..],
+        &[("main.tf", &over), ("x_override.tf", &main)],
+        &[("main.tf", &over), ("more.tf", &main)],
+    ] {
+        assert!(refusal(files).contains(says), "{}", refusal(files));
+    }
+    // OpenTofu replaces it before 1.12, and adds to it from then on.
+    let files = [("main.tofu", main.as_str()), ("x_override.tofu", over.as_str())];
+    assert_eq!(allowed(&files), ["1.6.0", "1.11.0"]);
+}
+
 #[test]
 fn what_must_be_evaluated_is_passed_over() {
     for text in ["var.v", "file(\"x\")", "\"~> ${var.v}\"", "true"] {
