@@ -44,7 +44,7 @@ pub struct Cli {
     )]
     pub log_format: LogFormat,
     /// Whether the program goes by the name `burrito`, which Burrito's pods execute: then an exit code
-    /// is 0 or 1, or 2 for an unknown subcommand, as upstream's program has it.
+    /// is 0 or 1, or 2 for an unknown subcommand of `burrito runner`, as upstream's program has it.
     #[arg(skip)]
     pub burrito: bool,
 }
@@ -56,7 +56,7 @@ Exit codes:
     2  changes pending (plan, only with    10  the datastore: unreachable, refused, lost upload
        --detailed-exitcode)                64  usage
     5  credentials (401, 403)             130  interrupted by SIGINT
-    6  network, retries used up           143  interrupted by SIGTERM";
+    6  network, retries used up           143  interrupted by SIGTERM or SIGHUP";
 
 impl Cli {
     /// Reads the command line. `Err` is the exit code when there is nothing more to do: help was
@@ -65,8 +65,8 @@ impl Cli {
     /// Under the name `burrito` the first word is `runner` (or `version`).
     pub fn from_arguments(args: impl Iterator<Item = OsString>) -> Result<Self, ExitCode> {
         let mut args = args.collect::<Vec<_>>();
-        let program = args.first().map(PathBuf::from).unwrap_or_default();
-        let burrito = program.file_name().is_some_and(|name| name == "burrito");
+        let executable = args.first().map(PathBuf::from).unwrap_or_default();
+        let burrito = executable.file_name().is_some_and(|name| name == "burrito");
         let of_runner = burrito && args.get(1).is_some_and(|word| word == "runner");
         if of_runner {
             args.remove(1);
@@ -91,12 +91,33 @@ impl Cli {
             }
         };
         let given = args.iter().take_while(|arg| *arg != "--").cloned().collect::<Vec<_>>();
-        let cli = with_variables(Self::command(), &given)
+        let program = program(of_runner);
+        let cli = with_variables(program.clone(), &given)
             .try_get_matches_from(args)
             .and_then(|matches| Self::from_arg_matches(&matches))
-            .map_err(|error| refused(hints::with_hint(error, &given, &Self::command())))?;
+            .map_err(|error| refused(hints::with_hint(error, &given, &program)))?;
         Ok(Self { burrito, ..cli })
     }
+}
+
+/// The command line, with what one command has otherwise than the arguments that it shares.
+fn program(of_runner: bool) -> clap::Command {
+    let program = Cli::command()
+        .mut_subcommand("start", |start| {
+            start.mut_arg("bin_dir", |arg| {
+                arg.help(format!("Where tools are installed [default: {BIN_DIR}]"))
+            })
+        })
+        .mut_subcommand("upload", |upload| {
+            upload.mut_arg("datastore", |arg| {
+                arg.help(
+                    "The datastore to send the files to. The token comes from --token-file or the variable \
+                     `PLANCHA_TOKEN`",
+                )
+            })
+        });
+    // Usage lines show what was typed.
+    if of_runner { program.bin_name("burrito runner") } else { program }
 }
 
 /// The command and those below it, with the variables that count and without their values in the help: one may hold
@@ -149,16 +170,17 @@ Examples:
   runner apply --plan-file plan.bin                    a plan from a file, without a datastore
   runner apply --no-plan                               plan and apply in one, unseen")]
     Apply(Box<ApplyArgs>),
-    /// Send what could not be stored after an apply: first the record of the apply, then the other files
+    /// Send what a run could not store: the record of an apply first, then the other files
     #[command(after_help = "\
-An apply that succeeded, but could not store all of its files, keeps them in a private directory and prints
-this command. It replaces nothing in the datastore, and removes what was sent. You can repeat it.")]
+A run that could not store all of its files keeps them in a private directory and prints this command: all
+files of an apply, the log and run.json of a run that failed. It replaces nothing in the datastore, and
+removes what was sent. You can repeat it.")]
     Upload(UploadArgs),
     /// Print the version that a directory asks for, and with --json why
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
     Install(InstallArgs),
-    /// Put a verified release into a directory that then is a mirror, for sites without a network
+    /// Put a verified release into a directory, which serves as a mirror for sites without a network
     Mirror(MirrorArgs),
     /// Do what Burrito's controllers ordered: for their pods, which say everything by the environment
     Start(StartArgs),
@@ -168,6 +190,9 @@ this command. It replaces nothing in the datastore, and removes what was sent. Y
     /// Print the runner's own version (also: --version, -V)
     Version,
 }
+
+/// Where Burrito's pods have the tools.
+pub(crate) const BIN_DIR: &str = "/runner/bin";
 
 /// `runner start`: upstream's flags. What is to be done stands in the environment and the cluster.
 #[derive(Debug, Args)]
@@ -335,7 +360,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub result: Option<PathBuf>,
     /// From the first signal until the tool is killed (90s, 5m)
-    #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = time_limit)]
     pub grace: Duration,
 }
 
@@ -363,6 +388,15 @@ pub struct PlanName {
     pub attempt: Option<Attempt>,
 }
 
+impl std::fmt::Display for PlanName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.attempt {
+            Some(attempt) => write!(f, "{}/{attempt}", self.run),
+            None => self.run.fmt(f),
+        }
+    }
+}
+
 impl std::str::FromStr for PlanName {
     type Err = datastore_api::InvalidName;
 
@@ -387,9 +421,16 @@ pub enum LogFormat {
 fn planning_tool(text: &str) -> Result<ToolName, String> {
     match text.parse() {
         Ok(tool @ (ToolName::Terraform | ToolName::Tofu)) => Ok(tool),
-        Ok(ToolName::Terragrunt) | Err(_) => {
-            Err(format!("`{text}` plans nothing: terraform or tofu"))
-        }
+        Ok(ToolName::Terragrunt) => Err(format!(
+            "`{text}` has another tool plan: name terraform or tofu here, and add --terragrunt"
+        )),
+        Err(_) if text.eq_ignore_ascii_case("opentofu") => Err(format!("`{text}`: write `tofu`")),
+        Err(_) => match ToolName::meant_by(text) {
+            Some(tool @ (ToolName::Terraform | ToolName::Tofu)) => {
+                Err(format!("`{text}`: did you mean `{tool}`?"))
+            }
+            _ => Err(format!("`{text}` is no tool that plans: write terraform or tofu")),
+        },
     }
 }
 

@@ -71,7 +71,7 @@ impl Failure {
             Kind::Datastore => 10,
             Kind::Usage => 64,
             Kind::Stopped(Stop::Interrupt) => 130,
-            Kind::Stopped(Stop::Terminate) => 143,
+            Kind::Stopped(Stop::Terminate | Stop::Hangup) => 143,
         }
     }
 
@@ -139,8 +139,8 @@ impl From<&RunError> for Failure {
             RunError::Applied(AppliedError::Unsent { next, .. }) => {
                 Self::new(Kind::Datastore, error).next_step(next)
             }
-            RunError::Tool { tool, errors, dir, .. } => {
-                let next = advice::after(tool, errors, dir);
+            RunError::Tool { tool, errors, dir, stored, .. } => {
+                let next = advice::after(tool, errors, dir, *stored);
                 Self {
                     errors: errors.iter().cloned().collect(),
                     ..Self::new(Kind::Unclassified, error).next_step(&next)
@@ -212,6 +212,10 @@ impl From<&UploadError> for Failure {
 impl From<&PlannedError> for Failure {
     fn from(error: &PlannedError) -> Self {
         match error {
+            PlannedError::Missing { pod: true, .. } => Self::new(Kind::Config, error).next_step(
+                "plan the layer again: Burrito's controllers do so at the next commit, or when its annotation \
+                 api.terraform.padok.cloud/sync-now is set to true",
+            ),
             PlannedError::Missing { .. }
             | PlannedError::NoneHere { .. }
             | PlannedError::Unreadable(_)
@@ -263,7 +267,8 @@ impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
         let (kind, next) = match error {
             JobError::Usage(_) => (Kind::Usage, None),
-            JobError::Config(_) | JobError::Layer(_) => (Kind::Config, None),
+            JobError::Config(_) => (Kind::Config, None),
+            JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
             JobError::Cluster(cause) => match cause.fault() {
                 ClusterFault::Unauthenticated => (
                     Kind::Credentials,
@@ -280,20 +285,52 @@ impl From<&JobError> for Failure {
                     Kind::Config,
                     Some("correct that field of the object (kubectl edit), then run again"),
                 ),
-                ClusterFault::Missing | ClusterFault::Configuration => (Kind::Config, None),
+                ClusterFault::Missing => (
+                    Kind::Config,
+                    Some(
+                        "see whether it was deleted or has another name (kubectl get, in that namespace); a \
+                         layer names its repository in spec.repository",
+                    ),
+                ),
+                ClusterFault::Nowhere => (
+                    Kind::Config,
+                    Some(
+                        "`runner start` is for Burrito's pods: mount the service account's token there, or set \
+                         KUBECONFIG; elsewhere use `runner plan` or `runner apply`",
+                    ),
+                ),
+                ClusterFault::Configuration => (Kind::Config, None),
                 ClusterFault::Transient => (
                     Kind::Network,
                     Some("see that the API server can be reached from here, then run again"),
                 ),
             },
         };
-        let failure = Self::new(kind, error);
-        let no_locks = matches!(error, JobError::Layer(LayerError::NoLocks { .. }));
-        match next.or(no_locks.then_some("put the manifest on a file system that has locks")) {
-            Some(next) => failure.next_step(next),
-            None => failure,
-        }
+        Self { next: next.map(str::to_owned), ..Self::new(kind, error) }
     }
+}
+
+/// What to do about a manifest that cannot be used.
+fn of_manifest(error: &LayerError) -> Option<&'static str> {
+    Some(match error {
+        LayerError::Io(_) => {
+            "see that it is there and may be read and written, or name another with --layer"
+        }
+        LayerError::Malformed { .. } => {
+            "correct the manifest; `kubectl apply --dry-run=client -f` checks it"
+        }
+        LayerError::Missing { .. } => {
+            "name with --layer a file that holds a manifest with `kind: TerraformLayer`"
+        }
+        LayerError::OtherName { .. } => {
+            "correct --name (PLANCHA_NAME), or leave it out where the file holds one layer"
+        }
+        LayerError::NoLocks { .. } => "put the manifest on a file system that has locks",
+        LayerError::Locked { .. } => "wait until that process has ended, then run again",
+        LayerError::Ambiguous { .. } | LayerError::Cluster(_) | LayerError::Edit { .. } => {
+            return None;
+        }
+    })
 }
 
 impl From<&VersionError> for Failure {
@@ -317,6 +354,12 @@ impl From<&VersionError> for Failure {
             VersionError::Prerelease { .. } => failure.next_step(
                 "leave out what follows the dash (prereleases satisfy a constraint by their numbers alone), and \
                  ask for a prerelease by --tool-version or a version file",
+            ),
+            VersionError::NotText(_) => failure.next_step(
+                "save the file as UTF-8 (`>` of Windows PowerShell writes UTF-16: use `Set-Content -Encoding utf8`)",
+            ),
+            VersionError::Syntax { .. } => failure.next_step(
+                "correct that line (a version is a text in quotes: version = \"0.98.0\")",
             ),
             VersionError::Request { .. } => failure.next_step(
                 "write a version (1.9.8), a constraint (`~> 1.9`, `>= 1.5, != 1.5.3, < 2`) or a keyword \
@@ -451,7 +494,7 @@ mod tests {
             \u{20}  1: variable \"region\" {}\n\nThe root module input variable \"region\" is not set.\n";
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
         let (tool, dir) = ("terraform".to_owned(), "/code".into());
-        let error = RunError::Tool { tool, step: "plan", code: 1, errors, dir };
+        let error = RunError::Tool { tool, step: "plan", code: 1, errors, dir, stored: false };
         let failure = Failure::from(&error);
         assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
         assert!(failure.next().unwrap().contains("TF_VAR_NAME"), "{failure:?}");

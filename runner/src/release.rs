@@ -200,7 +200,13 @@ impl Releases {
             Err(error) if error.is_unreachable() => match installed() {
                 Some(found) => {
                     let place = self.store(wanted.tool).dir().display().to_string();
-                    self.stand_in(wanted, found, Reason::new(place, outage(&error)))
+                    let why = match &error {
+                        ReleaseError::Offline { .. } => {
+                            "the network is not to be touched".to_owned()
+                        }
+                        error => error.to_string(),
+                    };
+                    self.stand_in(wanted, found, Reason::new(place, outage(&why)))
                 }
                 None => self.path_or(wanted, error).await,
             },

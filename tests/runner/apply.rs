@@ -92,8 +92,11 @@ async fn no_plan_to_apply_is_a_matter_of_configuration() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     for (args, says) in [
         (&["apply", "--name", "x"][..], "the datastore has no plan of default/x"),
-        (&["apply", "--name", "x", "--plan", "p"], "the datastore has no such plan of default/x"),
-        (&["apply", "--name", "x", "--plan", "p/3"], "the datastore has no such plan of default/x"),
+        (&["apply", "--name", "x", "--plan", "p"], "the datastore has no plan `p` of default/x"),
+        (
+            &["apply", "--name", "x", "--plan", "p/3"],
+            "the datastore has no plan `p/3` of default/x",
+        ),
         (&["apply", "--layer", "layer.yaml"], "the layer has no annotation plan-run"),
         (&["apply", "--plan-file", "missing"], "--plan-file missing does not exist"),
     ] {

@@ -119,9 +119,11 @@ fn what_is_not_there_is_exit_code_8() {
 
     $ runner plan --layer missing.yaml
     ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2)
+      next: see that it is there and may be read and written, or name another with --layer
 
     $ runner plan --layer main.tf
     ERROR main.tf holds no TerraformLayer
+      next: name with --layer a file that holds a manifest with `kind: TerraformLayer`
 
     $ runner plan --path missing
     ERROR the source has no directory `missing`
@@ -135,6 +137,90 @@ fn what_is_not_there_is_exit_code_8() {
     "#);
 }
 
+/// The thing, the cause and the next step of refusals that people meet.
+#[test]
+fn a_refusal_names_the_thing_and_the_next_step() {
+    let layer =
+        "kind: TerraformLayer\nmetadata: {name: other}\nspec: {terraform: {version: abc}}\n";
+    for (args, code, words) in [
+        (&["plan", "--tool", "opentofu"][..], 64, &["`opentofu`: write `tofu`"][..]),
+        (&["plan", "--tool", "terragrunt"], 64, &["add --terragrunt"]),
+        (&["plan", "--tool", "terrafrom"], 64, &["did you mean `terraform`?"]),
+        (&["plan", "--grace", "0s"], 64, &["leaves time for nothing"]),
+        (&["plan", "--name", ""], 64, &["'--name <NAME>': it is empty"]),
+        (&["plan", "--", "-out=x"], 64, &["`-out=x` after --", "--plan-file PATH"]),
+        (&["plan", "--layer", "other.yaml", "--name", "nope"], 8, &["`nope`", "`other`", "next: "]),
+        (&["plan", "--layer", "other.yaml"], 8, &["the layer's spec.terraform.version", "next: "]),
+        (
+            &["plan", "--layer", "main.tf"],
+            8,
+            &["main.tf holds no TerraformLayer", "next: name with"],
+        ),
+        (&["plan", "--layer", "no.yaml"], 8, &["no.yaml", "next: see that it is there"]),
+        (
+            &["plan", "--layer", "bad.yaml"],
+            8,
+            &["bad.yaml is no manifest: line 1", "next: correct"],
+        ),
+        (
+            &["plan", "--keyring", "no.asc"],
+            8,
+            &["--keyring (PLANCHA_KEYRING): no.asc", "next: see"],
+        ),
+        (
+            &["plan", "--datastore", "http://127.0.0.1:9", "--token-file", "no"],
+            8,
+            &["the token in no cannot be used", "next: see that the file of --token-file"],
+        ),
+        (&["resolve", "utf16"], 8, &["utf16/.terraform-version is not UTF-8 text", "UTF-16"]),
+        (&["resolve", "terragrunt", "toml"], 8, &["toml/.tgswitch.toml:1:", "next: correct that"]),
+        (&["start"], 8, &["BURRITO_RUNNER_LAYER_NAME is not set", "use `runner plan`"]),
+    ] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        sandbox.write("other.yaml", layer);
+        sandbox.write("bad.yaml", "kind: [\n");
+        sandbox.write("toml/.tgswitch.toml", "version = \n");
+        sandbox.write("utf16/main.tf", "");
+        std::fs::write(sandbox.work().join("utf16/.terraform-version"), b"\xff\xfe1\0").unwrap();
+        let ended = sandbox.run(args);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        for words in words {
+            assert!(ended.stderr.contains(words), "{args:?}: {words}: {}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("``"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_log_of_a_failed_tool_is_called_stored_only_where_it_is() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("echo 'Error: no' >&2; exit 1");
+    let ended = sandbox.run(&["plan"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("next: read the tool's output above\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_is_passed_over_is_said_once() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let root = sandbox.path("tenv");
+    std::fs::create_dir_all(root.join("remote.yaml")).unwrap();
+    let args = ["plan", "--tool", "terraform", "--tool-version", "latest"];
+    let ended = Ended::from(sandbox.command(&args).env("TENV_ROOT", root).output().unwrap());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("settings of mirrors").count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn help_says_what_holds_for_its_command() {
+    let sandbox = Sandbox::new(RUNNER);
+    let help = |args: &[&str]| sandbox.run(args).stdout;
+    assert!(help(&["start", "--help"]).contains("[default: /runner/bin]"));
+    assert!(help(&["plan", "--help"]).contains("[default: plancha/bin in"));
+    let upload = help(&["upload", "--help"]);
+    assert!(!upload.contains("nothing is stored"), "{upload}");
+    assert!(upload.contains("a run that failed"), "{upload}");
+}
+
 #[test]
 fn burrito_is_a_name_of_the_same_program() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
@@ -146,5 +232,9 @@ fn burrito_is_a_name_of_the_same_program() {
     assert_eq!(run(&["runner", "frobnicate"]), Some(2));
     assert_eq!(run(&["runner"]), Some(2));
     assert_eq!(run(&["runner", "plan", "--frobnicate"]), Some(1));
+    assert_eq!(run(&["frobnicate"]), Some(1), "as upstream's cobra");
+    let output = sandbox.program(&burrito, &["runner", "plan", "a", "b"]).output().unwrap();
+    let usage = String::from_utf8(output.stderr).unwrap();
+    assert!(usage.contains("Usage: burrito runner plan "), "{usage}");
     assert_eq!(run(&["runner", "plan", "missing"]), Some(1), "upstream knows no other code");
 }

@@ -202,7 +202,9 @@ fn planning(disposition: &str) -> (Sandbox, Started) {
 fn a_hangup_stops_a_plan() {
     let (_sandbox, runner) = planning("--default-signal=HUP");
     runner.signal("HUP");
-    assert_eq!(runner.wait().code, 143);
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stopped by SIGHUP"), "{}", ended.stderr);
 }
 
 #[test]

@@ -8,10 +8,15 @@ use std::str::FromStr;
 
 /// The text is not what its place in a key takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` {reason}", .text.escape_debug())]
+#[error("{} {reason}", shown(.text))]
 pub struct InvalidName {
     text: String,
     reason: &'static str,
+}
+
+/// An empty text needs no quotes.
+fn shown(text: &str) -> String {
+    if text.is_empty() { "it".to_owned() } else { format!("`{}`", text.escape_debug()) }
 }
 
 impl InvalidName {

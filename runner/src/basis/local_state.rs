@@ -173,7 +173,13 @@ mod tests {
             ("s3", "", None, None),
         ] {
             let config = serde_json::json!({"path": path});
-            let backend = Backend::new(kind.to_owned(), &config, &dir, "", &Default::default());
+            let backend = Backend::new(
+                kind.to_owned(),
+                &config,
+                &dir,
+                "",
+                &std::collections::BTreeMap::new(),
+            );
             let found = Initialized { dir: &dir, data: None, workspace };
             let found = found.lost_of(&backend, &removed).unwrap();
             assert_eq!(found, lost.map(|lost| removed.join(lost)), "{kind} {path} {workspace:?}");

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
-/// What to do about it. `dir` is where the tool ran.
-pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path) -> String {
+/// What to do about it. `dir` is where the tool ran; `stored` says whether the log goes into a datastore.
+pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) -> String {
     let find = |text: &str| {
         errors.iter().find(|error| error.summary.contains(text) || error.detail.contains(text))
     };
@@ -31,7 +31,8 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path) -> String {
                 TF_VAR_NAME"
             .to_owned();
     }
-    "the tool's output is above, and in the stored log".to_owned()
+    let place = if stored { "above, and in the stored log" } else { "above" };
+    format!("read the tool's output {place}")
 }
 
 /// Who holds the lock, as the tool printed it.
@@ -74,7 +75,7 @@ mod tests {
 
     fn advice(output: &str) -> String {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
-        after("terraform", &errors, Path::new("/code/live/vpc"))
+        after("terraform", &errors, Path::new("/code/live/vpc"), false)
     }
 
     #[test]
@@ -106,6 +107,8 @@ mod tests {
             "{}",
             advice(none)
         );
-        assert!(advice("Error: x\n\nbecause\n").contains("the tool's output"));
+        assert_eq!(advice("Error: x\n\nbecause\n"), "read the tool's output above");
+        let stored = after("terraform", &Diagnostics::default(), Path::new("/code"), true);
+        assert_eq!(stored, "read the tool's output above, and in the stored log");
     }
 }

@@ -19,6 +19,10 @@ impl Failure {
 
 fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
     Some(match (kind, cause) {
+        (_, ClientError::Token { .. }) => {
+            "see that the file of --token-file (PLANCHA_TOKEN_FILE; in Burrito's pods the mounted one) or the \
+             variable PLANCHA_TOKEN holds the token, and that the file may be read"
+        }
         (Kind::Credentials, _) => {
             "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in Burrito's pods: \
              the mounted one)"
@@ -66,8 +70,7 @@ fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
 pub(super) fn datastore_kind(error: &ClientError) -> Kind {
     match (error, error.status()) {
         (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
-        (ClientError::Token { .. }, _) => Kind::Credentials,
-        (ClientError::Setup(_), _) => Kind::Config,
+        (ClientError::Token { .. } | ClientError::Setup(_), _) => Kind::Config,
         (ClientError::Digest { .. } | ClientError::Damaged { .. }, _) => Kind::Integrity,
         (ClientError::File(_), _) => Kind::Unclassified,
         _ => Kind::Datastore,

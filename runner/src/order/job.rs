@@ -307,7 +307,16 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
     for arg in &args.args {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
         if arg.starts_with('-') && refused.iter().any(|refused| refused[1..] == *name) {
-            return Err(JobError::Usage(format!("`{arg}` after -- is the runner's own to say")));
+            let instead = match name {
+                "out" => "--plan-file PATH, before the --, keeps the plan in a file",
+                "json" => "a datastore also keeps the plan as JSON (plan.json)",
+                "chdir" => "name the directory as DIR",
+                "detailed-exitcode" => "write --detailed-exitcode, before the --",
+                _ => "the tool never asks for input here",
+            };
+            return Err(JobError::Usage(format!(
+                "`{arg}` after -- is set by the runner itself: leave it out; {instead}"
+            )));
         }
     }
     // The tool runs elsewhere, but the paths were written here.

@@ -8,11 +8,11 @@ use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 
 use crate::basis::place::{self, PlanPlace};
-use crate::cli::{DatastoreArgs, Environment, PlanName, Pod, StartArgs};
+use crate::cli::{BIN_DIR, DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::identity::workspace;
 use crate::order::job::{Action, Apply, Job, JobError, Named, Place, Refused, inside};
-use crate::order::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository};
+use crate::order::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository, ToolSpec};
 use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
@@ -24,13 +24,17 @@ const TOKEN: &str = "/var/run/secrets/token/burrito";
 const CA: &str = "/etc/ssl/certs/burrito-datastore-ca.crt";
 /// Kubernetes kills 30 s after the SIGTERM; what is left goes to the uploads.
 const GRACE: Duration = Duration::from_secs(20);
-const BIN_DIR: &str = "/runner/bin";
 
 impl Job {
     /// What the pod was started for.
     pub(crate) async fn start(args: StartArgs, environment: &Environment) -> Result<Self, Refused> {
         let pod = &environment.pod;
-        let missing = |variable: &str| JobError::Config(format!("{variable} is not set"));
+        let missing = |variable: &str| {
+            JobError::Config(format!(
+                "{variable} is not set: `runner start` is for Burrito's pods, whose controllers set it; elsewhere \
+                 use `runner plan` or `runner apply`"
+            ))
+        };
         let named = |value: &Option<String>, variable: &str| {
             let text = value.as_deref().ok_or_else(|| missing(variable))?;
             text.parse::<Name>().map_err(|error| JobError::Config(format!("{variable}: {error}")))
@@ -87,9 +91,18 @@ impl Job {
                     .to_owned(),
             )
         })?;
+        let own = &order.layer.spec;
+        let named = |tool: &ToolSpec| tool.version.as_ref().is_some_and(|text| !text.is_empty());
         let place = match tool {
-            ToolName::Terraform => "spec.terraform.version",
-            ToolName::Tofu | ToolName::Terragrunt => "spec.opentofu.version",
+            ToolName::Terraform if named(&own.terraform) => "the layer's spec.terraform.version",
+            ToolName::Terraform => "the repository's spec.terraform.version",
+            _ if named(&own.opentofu) => "the layer's spec.opentofu.version",
+            _ => "the repository's spec.opentofu.version",
+        };
+        let terragrunt_place = if named(&own.terragrunt) {
+            "the layer's spec.terragrunt.version"
+        } else {
+            "the repository's spec.terragrunt.version"
         };
         let action = match action {
             "apply" if merged.apply_without_plan => {
@@ -120,7 +133,7 @@ impl Job {
             submodules: !args.no_submodules,
             tool: Some(tool),
             request: merged.version.map(|version| (version, place)),
-            terragrunt: merged.terragrunt.map(|version| (version, "spec.terragrunt.version")),
+            terragrunt: merged.terragrunt.map(|version| (version, terragrunt_place)),
             datastore: Some(datastore),
             tools,
             options: PlanOptions::default(),
@@ -146,12 +159,19 @@ impl Job {
 /// The plan that the controller ordered to be applied; an empty attempt is the latest.
 fn artifact(order: &Order) -> Result<PlanName, JobError> {
     let artifact = &order.run.spec.artifact;
-    let of_run = |error| JobError::Config(format!("the run's spec.artifact: {error}"));
+    let of_run = |field: &'static str| {
+        move |error| {
+            JobError::Config(format!(
+                "the run's spec.artifact.{field}: {error}; it names the plan to apply: the layer must be planned \
+                 before"
+            ))
+        }
+    };
     let attempt = match artifact.attempt.as_str() {
         "" => None,
-        attempt => Some(attempt.parse().map_err(of_run)?),
+        attempt => Some(attempt.parse().map_err(of_run("attempt"))?),
     };
-    Ok(PlanName { run: artifact.run.parse().map_err(of_run)?, attempt })
+    Ok(PlanName { run: artifact.run.parse().map_err(of_run("run"))?, attempt })
 }
 
 fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {

@@ -15,8 +15,10 @@ use crate::process::guard::Guard;
 pub(crate) enum Stop {
     /// SIGINT: a person pressed Ctrl-C.
     Interrupt,
-    /// SIGTERM: whatever started the runner wants it gone. SIGHUP: its terminal is gone.
+    /// SIGTERM: whatever started the runner wants it gone.
     Terminate,
+    /// SIGHUP: its terminal is gone.
+    Hangup,
 }
 
 impl fmt::Display for Stop {
@@ -24,6 +26,7 @@ impl fmt::Display for Stop {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
         })
     }
 }
@@ -56,7 +59,7 @@ impl Signals {
                 let stop = tokio::select! {
                     biased;
                     _ = terminate.recv() => Stop::Terminate,
-                    _ = hung_up => Stop::Terminate,
+                    _ = hung_up => Stop::Hangup,
                     _ = interrupt.recv() => Stop::Interrupt,
                 };
                 let first = sender.send_if_modified(|known| {

@@ -161,6 +161,13 @@ pub(crate) enum ReleaseError {
     /// A file that a flag, a variable or tenv names cannot be read.
     #[error("a file that is needed cannot be read")]
     Unreadable(#[source] io::Error),
+    /// A keyring file cannot be read.
+    #[error("--keyring (PLANCHA_KEYRING): {} cannot be read", .path.display())]
+    NoKeyring {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// A keyring file holds no keys.
     #[error("the keyring {} holds no OpenPGP public key", .path.display())]
     Keyring {
@@ -256,7 +263,8 @@ impl ReleaseError {
                 ErrorKind::Integrity
             }
             Self::NoKey { source, .. } => source.kind(),
-            Self::Keyring { .. } | Self::CaFile(_) | Self::Scheme(_) => ErrorKind::Config,
+            Self::Keyring { .. } | Self::NoKeyring { .. } => ErrorKind::Config,
+            Self::CaFile(_) | Self::Scheme(_) => ErrorKind::Config,
             Self::Variable { .. } => ErrorKind::Config,
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
@@ -329,7 +337,9 @@ impl ReleaseError {
             }
             Self::NoKey { .. } => "supply the key with --keyring",
             Self::WrongKey { .. } => "supply the maker's key with --keyring",
-            Self::Unreadable(_) => "see that it is there and may be read, or name another",
+            Self::Unreadable(_) | Self::NoKeyring { .. } => {
+                "see that it is there and may be read, or name another"
+            }
             Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
             Self::CaFile(_) => "name a file of PEM certificates",
             Self::Scheme(_) => "name a mirror with an http, https or file URL",

@@ -47,7 +47,15 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Release(#[from] ReleaseError),
     #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
-    Tool { tool: String, step: &'static str, code: i32, errors: Diagnostics, dir: PathBuf },
+    Tool {
+        tool: String,
+        step: &'static str,
+        code: i32,
+        errors: Diagnostics,
+        dir: PathBuf,
+        /// Whether the log goes into a datastore.
+        stored: bool,
+    },
     #[error("{tool} {step} {end}")]
     Killed {
         tool: String,
@@ -208,6 +216,8 @@ impl Run<'_> {
     /// `basis`.
     async fn check_out(&mut self, basis: Option<&Basis>) -> Result<Ready, RunError> {
         let job = self.job;
+        // Once: it warns of what it passes over.
+        let releases = Releases::new(&job.tools, self.environment)?;
         let site = Site {
             environment: self.environment,
             scratch: self.scratch,
@@ -218,13 +228,13 @@ impl Run<'_> {
         };
         let workspace =
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
-        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead());
+        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
         self.report.revision.clone_from(&workspace.revision);
         if let Some(basis) = basis {
             self.check_code(basis, &workspace).await?;
         }
-        let installed = self.signals.or(self.install(&workspace, basis)).await;
+        let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
         let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
         self.report.tools(&installed, terragrunt.as_ref());
         for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
@@ -243,10 +253,8 @@ impl Run<'_> {
     }
 
     /// Hashes a tool that the order names by its version, while the code is fetched.
-    async fn hash_ahead(&self) {
-        if let (Some(tool), Some((version, _))) = (self.job.tool, &self.job.request)
-            && let Ok(releases) = Releases::new(&self.job.tools, self.environment)
-        {
+    async fn hash_ahead(&self, releases: &Releases) {
+        if let (Some(tool), Some((version, _))) = (self.job.tool, &self.job.request) {
             releases.hash_ahead(tool, version).await;
         }
     }
@@ -299,6 +307,7 @@ impl Run<'_> {
     /// The tool, and terragrunt if that is to run it.
     async fn install(
         &self,
+        releases: &Releases,
         workspace: &Workspace,
         basis: Option<&Basis>,
     ) -> Result<(Installed, Option<Installed>), RunError> {
@@ -307,7 +316,6 @@ impl Run<'_> {
             basis.map_or_else(|| (job.tool, job.request.clone()), |basis| basis.tool(job));
         let terragrunt =
             basis.map_or_else(|| job.terragrunt.clone(), |basis| basis.terragrunt(job));
-        let releases = Releases::new(&job.tools, self.environment)?;
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
         let mut around = self.environment.surroundings.clone();
         around.top.clone_from(&workspace.own);
@@ -568,7 +576,8 @@ impl Run<'_> {
         }
         let errors = Diagnostics::read(self.log.reader(before)?)?;
         let (code, dir) = (ended.code(), dir.to_owned());
-        Err(RunError::Tool { tool, step, code, errors, dir })
+        let stored = self.artifacts.is_some();
+        Err(RunError::Tool { tool, step, code, errors, dir, stored })
     }
 }
 

@@ -19,8 +19,14 @@ use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
 /// There is no plan that may be applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlannedError {
-    #[error("the datastore has no {} of {layer}", if *.named { "such plan" } else { "plan" })]
-    Missing { named: bool, layer: String },
+    #[error("the datastore has no plan {}of {layer}", .plan.as_ref().map(|plan| format!("`{plan}` ")).unwrap_or_default())]
+    Missing {
+        /// The plan that was named.
+        plan: Option<String>,
+        layer: String,
+        /// Whether it was Burrito's controllers who named it.
+        pod: bool,
+    },
     #[error(
         "the datastore has plans of {layer}, but none of this place ({ours}): {plan} is of {theirs}"
     )]
@@ -64,11 +70,11 @@ pub(crate) async fn choose(
         (Apply::File(_), _) => None,
         (Apply::Run(PlanName { run, attempt }), Some(artifacts)) => {
             let plan = artifacts.plan_of(run, *attempt).await?;
-            Some(plan.ok_or_else(|| missing(job, true))?)
+            Some(plan.ok_or_else(|| missing(job, from))?)
         }
         (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&job.place).await? {
             NewestPlan::Found(plan) => Some(*plan),
-            NewestPlan::Missing => return Err(missing(job, false)),
+            NewestPlan::Missing => return Err(missing(job, from)),
             NewestPlan::Elsewhere { plan, place } => {
                 let (theirs, ours) = (place.to_string(), job.place.to_string());
                 let layer = layer(job);
@@ -76,7 +82,7 @@ pub(crate) async fn choose(
             }
         },
         // Without a datastore no job names one of its plans.
-        (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, true)),
+        (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, from)),
     };
     if let Some(plan) = &stored
         && plan.record.as_ref().is_some_and(|record| !record.is_finished())
@@ -175,7 +181,11 @@ async fn from_datastore(
         }
         cause => cause.into(),
     })?;
-    let sha256 = sha256.ok_or_else(|| missing(job, true))?;
+    let sha256 = sha256.ok_or_else(|| PlannedError::Missing {
+        plan: Some(name.clone()),
+        layer: layer(job),
+        pod: job.pod,
+    })?;
     if !is_annotated(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
@@ -207,8 +217,12 @@ fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), Pl
     })
 }
 
-fn missing(job: &Job, named: bool) -> PlannedError {
-    PlannedError::Missing { named, layer: layer(job) }
+fn missing(job: &Job, from: &Apply) -> PlannedError {
+    let plan = match from {
+        Apply::Run(plan) => Some(plan.to_string()),
+        _ => None,
+    };
+    PlannedError::Missing { plan, layer: layer(job), pod: job.pod }
 }
 
 fn layer(job: &Job) -> String {

@@ -139,7 +139,10 @@ fn read(path: &Path) -> Result<String, LayerError> {
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {
     // Its further lines show the place in the text.
-    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    let first_line = |text: String| {
+        let line = text.lines().next().unwrap_or_default();
+        line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    };
     serde_saphyr::from_multiple(text).map_err(|error| first_line(error.to_string()))
 }
 

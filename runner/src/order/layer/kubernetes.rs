@@ -137,6 +137,8 @@ pub(crate) enum ClusterFault {
     Missing,
     /// The object holds what it should not.
     Malformed,
+    /// There is no cluster at all.
+    Nowhere,
     /// Another request, or another cluster, is needed.
     Configuration,
     /// It may pass: no answer, 408, 429, 5xx.
@@ -150,7 +152,8 @@ impl ClusterError {
             Self::Refused { code: 403, .. } => ClusterFault::Forbidden,
             Self::Refused { code: 404, .. } => ClusterFault::Missing,
             Self::Refused { code: 408 | 429 | 500.., .. } => ClusterFault::Transient,
-            Self::Refused { .. } | Self::Nowhere(_) => ClusterFault::Configuration,
+            Self::Refused { .. } => ClusterFault::Configuration,
+            Self::Nowhere(_) => ClusterFault::Nowhere,
             Self::Malformed { .. } => ClusterFault::Malformed,
             Self::Unanswered { error, .. } => match **error {
                 kube::Error::Auth(_) => ClusterFault::Unauthenticated,

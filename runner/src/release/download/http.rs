@@ -306,6 +306,11 @@ impl Http {
         }
     }
 
+    /// Whether a request for it is not even sent: the site could not be reached a short time ago.
+    pub(in crate::release) fn is_skipped(&self, url: &str) -> bool {
+        self.is_in_a_hurry() && self.sites.failed(url).is_some()
+    }
+
     async fn send(&self, url: &str, request: RequestBuilder) -> Result<Response, ReleaseError> {
         if self.is_in_a_hurry()
             && let Some((site, seconds)) = self.sites.failed(url)

@@ -168,7 +168,9 @@ impl Releases {
         file: &File,
     ) -> Result<Option<(Archive, Sha256)>, ReleaseError> {
         for archive in &files.archives {
-            tracing::info!("downloading {}", shown(&archive.url));
+            if !self.http.is_skipped(&archive.url) {
+                tracing::info!("downloading {}", shown(&archive.url));
+            }
             match self.http.download(&archive.url, MAX_ARCHIVE, file).await {
                 Ok(digest) => return Ok(Some((archive.clone(), digest))),
                 Err(ReleaseError::NotFound(_)) => {}

@@ -58,7 +58,9 @@ pub(in crate::release) fn check_keyrings(paths: &[PathBuf]) -> Result<(), Releas
 }
 
 fn read_keyring(path: &Path) -> Result<Keys, ReleaseError> {
-    let bytes = fs::read(path).map_err(ReleaseError::Unreadable)?;
+    let path_of = path.to_owned();
+    let bytes =
+        fs::read(path).map_err(|source| ReleaseError::NoKeyring { path: path_of, source })?;
     Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path: path.to_owned(), source })
 }
 
