@@ -8,7 +8,7 @@ use datastore_api::{File, PlanFormat};
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `plan.bin`.
+    /// `plan.bin`, and a state (`*.tfstate`), which is as secret.
     Bin,
     /// `plan.json`.
     Json,
@@ -51,6 +51,8 @@ impl From<&File> for Kind {
             File::Plan(PlanFormat::Pretty) => Self::Pretty,
             File::Plan(PlanFormat::Short) => Self::Short,
             File::Log => Self::Log,
+            // A state that a run could not write holds what a plan does.
+            File::Other(name) if name.as_ref().ends_with(".tfstate") => Self::Bin,
             File::Other(_) => Self::Artifact,
         }
     }
@@ -71,5 +73,18 @@ impl FromStr for Kind {
             let all = Self::ALL.map(Self::as_str).join(", ");
             format!("invalid kind `{text}`: expected one of {all}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_only_by_those_who_may_read_plans() {
+        let kind = |name: &str| Kind::from(&File::Other(name.parse().unwrap()));
+        assert_eq!(kind("errored.tfstate"), Kind::Bin);
+        assert_eq!(kind("errored-2.tfstate"), Kind::Bin);
+        assert_eq!(kind("run.json"), Kind::Artifact);
     }
 }

@@ -173,6 +173,17 @@ impl From<&RunError> for Failure {
                 "nothing was applied; give the code a backend block, or a directory that stays \
                  by --work-dir",
             ),
+            RunError::Errored { cause, errored } => Self {
+                message: chain(error),
+                next: Some(errored.next()),
+                ..Self::from(&**cause)
+            },
+            RunError::Unpushed { file, dir } => Self::new(Kind::Config, error).next_step(&format!(
+                "in {} run `terraform init` and then `terraform state push {}` (or the same with tofu or \
+                 terragrunt), remove the file, and run again",
+                dir.display(),
+                file.display()
+            )),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }

@@ -5,6 +5,7 @@
 mod apply;
 mod burrito;
 mod checkout;
+mod errored;
 mod faults;
 mod full_disk;
 mod hcl;

@@ -26,10 +26,12 @@ use crate::report::{Outcome, PlanReport, Report, StateLock};
 use crate::run::applied::AppliedError;
 use crate::run::apply_record::Record;
 use crate::run::artifacts::{Artifacts, Entry, OpenError};
+use crate::run::errored::{Errored, left_in};
 use crate::run::plan_summary::{PlanError, Summary};
 use crate::run::stored_plan::{self, Choice, PlannedError};
 use crate::source::checkout::{self, CheckoutError, Site, Workspace};
 use crate::source::scratch::{Scratch, ScratchError};
+use crate::source::states;
 use crate::tool::argv::Tool;
 use crate::tool::diagnostics::Diagnostics;
 use crate::tool::path_dir::with_tools;
@@ -72,6 +74,14 @@ pub(crate) enum RunError {
     Basis(#[from] BasisError),
     #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
+    #[error("{cause}; the backend did not take the state, which is in {}", shown(&.errored.files))]
+    Errored {
+        #[source]
+        cause: Box<RunError>,
+        errored: Errored,
+    },
+    #[error("{} is a state that an earlier apply could not write to its backend", .file.display())]
+    Unpushed { file: PathBuf, dir: PathBuf },
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -93,6 +103,11 @@ pub(crate) enum RunError {
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
     Stopped(Stop),
+}
+
+fn shown(files: &[PathBuf]) -> String {
+    let files = files.iter().map(|file| file.display().to_string());
+    files.collect::<Vec<_>>().join(", ")
 }
 
 /// The code in its place, and what works on it.
@@ -230,6 +245,13 @@ impl Run<'_> {
             checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
+        if workspace.own.is_some()
+            && let Some(file) = states::errored(&workspace.dir).into_iter().next()
+            && job.work_dir.is_some()
+        {
+            let dir = workspace.dir;
+            return Err(RunError::Unpushed { file, dir });
+        }
         self.report.revision.clone_from(&workspace.revision);
         if let Some(basis) = basis {
             self.check_code(basis, &workspace).await?;
@@ -488,7 +510,10 @@ impl Run<'_> {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
         let before = fs::metadata(self.log.path())?.len();
-        self.step_past_mirror(ready, "apply", program).await?;
+        let left = left_in(&ready.workspace);
+        let ended = self.step_past_mirror(ready, "apply", program).await;
+        let pushes = ready.terragrunt.as_ref().unwrap_or(&ready.installed).tool.to_string();
+        Box::pin(self.keep_errored(ended, &ready.workspace, pushes, &left)).await?;
         self.signals.dismiss_guard();
         if !planned
             && ready.terragrunt.is_some()

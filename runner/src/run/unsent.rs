@@ -26,6 +26,7 @@ use crate::process::private_file;
 use crate::run::apply_record::Record;
 use crate::run::artifacts::{APPLIED, other};
 use crate::source::scratch::Scratch;
+use crate::source::states;
 
 /// The digests of the files, as `sha256sum` prints them; of a name the last line counts.
 const SUMS: &str = "SHA256SUMS";
@@ -91,6 +92,51 @@ impl Unsent {
         let unsent = Self::create(state_home, scratch, run, attempt)?;
         unsent.keep(FAILED, &serde_json::to_vec_pretty(&failed)?)?;
         Ok(unsent)
+    }
+
+    /// The directory of an attempt whose state is to be kept, which may hold other files already.
+    pub(crate) fn of_state(
+        state_home: Option<&Path>,
+        scratch: &Scratch,
+        run: &RunKey,
+        attempt: Attempt,
+    ) -> io::Result<Self> {
+        if let Some(home) = state_home {
+            let dir = of_layer(home, run).join(run.run.as_ref()).join(attempt.to_string());
+            match builder().recursive(true).create(&dir) {
+                Ok(()) => return Ok(Self { dir, is_found: true }),
+                Err(error) => tracing::warn!("{} cannot be made: {error}", dir.display()),
+            }
+        }
+        let dir = scratch.join(IN_SCRATCH);
+        builder().recursive(true).create(&dir)?;
+        Ok(Self { dir, is_found: false })
+    }
+
+    /// Keeps a copy of a state, on disk when this returns; it replaces none. Returns where it is.
+    pub(crate) fn keep_state(&self, from: &Path) -> io::Result<PathBuf> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut index = 0;
+        let (path, mut to) = loop {
+            let path = self.dir.join(states::errored_name(index));
+            match options.open(&path) {
+                Ok(to) => break (path, to),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => index += 1,
+                Err(error) => return Err(error),
+            }
+        };
+        let copied = fs::File::open(from)
+            .and_then(|mut from| io::copy(&mut from, &mut to))
+            .and_then(|_| to.sync_all());
+        match copied {
+            Ok(()) => Ok(path),
+            Err(error) => {
+                // Half a state would be taken for a whole one.
+                fs::remove_file(path)?;
+                Err(error)
+            }
+        }
     }
 
     fn create(
@@ -211,13 +257,27 @@ fn of_layer(state_home: &Path, run: &RunKey) -> PathBuf {
     state_home.join("plancha/unsent").join(namespace.as_ref()).join(layer.as_ref())
 }
 
-/// Makes the directory of an attempt, which must not be there yet.
+/// Makes the directory of an attempt, which must not be there yet, or hold nothing but states.
 fn create(state_home: &Path, run: &RunKey, attempt: Attempt) -> io::Result<PathBuf> {
     let of_run = of_layer(state_home, run).join(run.run.as_ref());
     builder().recursive(true).create(&of_run)?;
     let dir = of_run.join(attempt.to_string());
-    builder().create(&dir)?;
+    match builder().create(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && holds_only_states(&dir)? => {}
+        made => made?,
+    }
     Ok(dir)
+}
+
+fn holds_only_states(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if !(name.starts_with("errored") && name.ends_with(".tfstate")) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn builder() -> std::fs::DirBuilder {
@@ -266,7 +326,7 @@ fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -14,6 +14,7 @@ use fs_err as fs;
 use tempfile::TempDir;
 
 use crate::process::Log;
+use crate::source::states;
 
 const PREFIX: &str = "plancha-";
 const LOCK: &str = ".lock";
@@ -49,6 +50,8 @@ pub(crate) struct Scratch {
     dir: TempDir,
     /// The one entry that outlives the run.
     kept: OnceLock<&'static str>,
+    /// Whether all of it does.
+    whole: OnceLock<()>,
     /// Held while the run lives.
     _lock: File,
 }
@@ -73,13 +76,19 @@ impl Scratch {
         if let Err(error) = sweep(parent) {
             tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
         }
-        Ok(Self { dir, kept: OnceLock::new(), _lock: lock })
+        Ok(Self { dir, kept: OnceLock::new(), whole: OnceLock::new(), _lock: lock })
     }
 
     /// Leaves this entry where it is when the run ends, and removes all others.
     pub(crate) fn keep(&self, name: &'static str) {
         // A second call names the same entry.
         let _ = self.kept.set(name);
+    }
+
+    /// Leaves everything where it is when the run ends.
+    pub(crate) fn keep_all(&self) {
+        // A second call says the same.
+        let _ = self.whole.set(());
     }
 
     /// A path in it.
@@ -90,6 +99,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if self.whole.get().is_some() {
+            self.dir.disable_cleanup(true);
+            return;
+        }
         let Some(kept) = self.kept.get() else { return };
         self.dir.disable_cleanup(true);
         let Ok(entries) = fs::read_dir(self.dir.path()) else { return };
@@ -115,7 +128,19 @@ fn sweep(parent: &Path) -> io::Result<()> {
         let metadata = entry.metadata()?;
         let old = metadata.modified()? + MIN_AGE < SystemTime::now();
         if metadata.is_dir() && metadata.uid() == me && old && is_abandoned(&entry.path())? {
-            fs::remove_dir_all(entry.path())?;
+            let states = states::errored(&entry.path());
+            for state in &states {
+                tracing::warn!(
+                    "a run that was killed has left {state}, the state of an apply that no backend took: in a \
+                     checkout of its commit run `terraform init` and `terraform state push {state}`, then \
+                     remove {dir}",
+                    state = state.display(),
+                    dir = entry.path().display()
+                );
+            }
+            if states.is_empty() {
+                fs::remove_dir_all(entry.path())?;
+            }
         }
     }
     Ok(())
@@ -165,10 +190,16 @@ mod tests {
         let (young, _) = make("plancha-young");
         let (foreign, _) = make("other-dead");
         age(&foreign);
+        let (errored, _) = make("plancha-errored");
+        let state = errored.join("work/live/.terragrunt-cache/a/b/errored.tfstate");
+        fs::create_dir_all(state.parent().unwrap()).unwrap();
+        fs::write(&state, "{}").unwrap();
+        age(&errored);
 
         sweep(parent.path()).unwrap();
 
         assert!(!dead.exists());
+        assert!(state.exists(), "nothing else records what that apply has created");
         assert!(living.exists() && young.exists() && foreign.exists());
     }
 }

@@ -36,6 +36,47 @@ pub(super) fn find(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The name under which the tool leaves a state that its backend did not take.
+pub(crate) const ERRORED: &str = "errored.tfstate";
+
+/// The name of one of several such states in one directory.
+pub(crate) fn errored_name(index: usize) -> String {
+    if index == 0 { ERRORED.to_owned() } else { format!("errored-{}.tfstate", index + 1) }
+}
+
+/// The states below a directory that no backend took. What cannot be read is left out, with a warning.
+pub(crate) fn errored(dir: &Path) -> Vec<PathBuf> {
+    let (mut found, mut to_do) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(dir) = to_do.pop() {
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                tracing::warn!("whether a state is left there is not known: {error}");
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && name != ".git" && name != ".terraform" => {
+                    to_do.push(entry.path());
+                }
+                Ok(kind) if kind.is_file() && name == ERRORED => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Those of the module in this directory, and of what terragrunt has copied from it.
+pub(crate) fn errored_in_place(dir: &Path) -> Vec<PathBuf> {
+    let own = Some(dir.join(ERRORED)).filter(|file| file.is_file());
+    own.into_iter().chain(errored(&dir.join(".terragrunt-cache"))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
