@@ -239,6 +239,10 @@ impl From<&PlannedError> for Failure {
             PlannedError::Unchecked(_) => {
                 Self::new(Kind::Integrity, error).next_step("nothing was applied; plan again")
             }
+            PlannedError::Record { .. } => Self::new(Kind::Integrity, error).next_step(
+                "nothing was applied; plan again, or remove the record to have only what the plan itself \
+                 contains compared",
+            ),
             PlannedError::Damaged { .. } => Self::new(Kind::Integrity, error).next_step(
                 "nothing was applied; plan again (`datastore verify` lists what else is damaged)",
             ),

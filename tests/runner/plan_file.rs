@@ -123,12 +123,32 @@ fn a_plan_file_that_is_not_the_recorded_one_is_refused() {
     refused(&run_in(&sandbox, "dev", &[], APPLY), &says);
     assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
 
-    // Without a record, and of no form that can be read: nothing is known, and the plan is named.
-    for record in ["{", ""] {
+    for record in ["{", "", "xx", "{}"] {
         sandbox.write("the.plan.run.json", record);
-        let ended = run_in(&sandbox, "dev", &[], APPLY);
-        assert_eq!(ended.code, 0, "{}", ended.stderr);
-        assert!(ended.stderr.contains("cannot be read"), "{}", ended.stderr);
-        assert!(ended.stderr.contains("are not compared"), "{}", ended.stderr);
+        refused(&run_in(&sandbox, "dev", &[], APPLY), &["the record ../the.plan.run.json"]);
+    }
+    // Without a record, and of no form that can be read: nothing is known, and the plan is named.
+    std::fs::remove_file(sandbox.work().join("the.plan.run.json")).unwrap();
+    let ended = run_in(&sandbox, "dev", &[], APPLY);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("are not compared"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_plan_never_replaces_what_is_no_plan() {
+    let sandbox = modules(&["dev"]);
+    sandbox.write("dev/notes", "of mine");
+    sandbox.write("dev/empty", "");
+    let plan = |file: &str| run_in(&sandbox, "dev", &[], &["plan", "--plan-file", file]);
+    for file in ["main.tf", "notes", "new.tf", "a.auto.tfvars", "new.tf.json", "x.hcl", "x.tofu"] {
+        let ended = plan(file);
+        assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("--plan-file {file}")), "{}", ended.stderr);
+    }
+    assert_eq!(sandbox.read("dev/notes"), "of mine");
+    assert!(sandbox.read("dev/main.tf").contains("output"));
+    for file in ["empty", "new.plan", "new.plan"] {
+        let ended = plan(file);
+        assert_eq!(ended.code, 0, "{file}: {}", ended.stderr);
     }
 }

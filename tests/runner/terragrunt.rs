@@ -138,7 +138,13 @@ fn a_plan_made_with_mock_outputs_is_applied_only_where_that_is_asked_for() {
         let quiet = [("TG_LOG_LEVEL", "error"), ("TERRAGRUNT_LOG_LEVEL", "error")];
         let mute = [("TG_LOG_DISABLE", "true"), ("TERRAGRUNT_LOG_DISABLE", "true")];
         let json = [("TG_LOG_FORMAT", "json"), ("TERRAGRUNT_LOG_FORMAT", "json")];
-        for variables in [&[][..], &quiet, &mute, &json] {
+        let level =
+            [("TG_LOG_CUSTOM_FORMAT", "%level\n"), ("TERRAGRUNT_LOG_CUSTOM_FORMAT", "%level\n")];
+        let cut = "%msg(width=9)\n";
+        let cut = [("TG_LOG_CUSTOM_FORMAT", cut), ("TERRAGRUNT_LOG_CUSTOM_FORMAT", cut)];
+        let bare = [("TG_LOG_FORMAT", "bare"), ("TERRAGRUNT_LOG_FORMAT", "bare")];
+        let pairs = [("TG_LOG_FORMAT", "key-value"), ("TERRAGRUNT_LOG_FORMAT", "key-value")];
+        for variables in [&[][..], &quiet, &mute, &json, &level, &cut, &bare, &pairs] {
             let ended = terragrunt.run(&plan, variables);
             assert_eq!(ended.code, 0, "{}", ended.stderr);
             let report = terragrunt.report();
@@ -168,32 +174,50 @@ fn a_plan_made_with_mock_outputs_is_applied_only_where_that_is_asked_for() {
     }
 }
 
+/// Of a git URL: the checkout is removed, and a local state in it with it.
 #[test]
-fn a_state_outside_of_the_removed_checkout_is_not_called_lost() {
+fn a_local_state_in_a_checkout_that_is_removed_is_refused_with_terragrunt_too() {
     for terragrunt in Terragrunt::all() {
         let sandbox = &terragrunt.sandbox;
-        let (code, kept) = (sandbox.path("code"), sandbox.path("kept.tfstate"));
-        std::fs::create_dir_all(&code).unwrap();
-        git(&code, &["init", "--quiet"]);
-        let url = format!("file://{}", code.display());
-        for (path, lost) in [(kept.display().to_string(), false), ("in.tfstate".to_owned(), true)] {
-            std::fs::write(code.join("main.tf"), "output \"x\" {\n  value = 1\n}\n").unwrap();
-            let hcl = format!(
-                "remote_state {{\n  backend = \"local\"\n  config = {{ path = \"{path}\" }}\n  generate = \
-                 {{\n    path = \"backend.tf\"\n    if_exists = \"overwrite\"\n  }}\n}}\n"
-            );
-            std::fs::write(code.join("terragrunt.hcl"), hcl).unwrap();
-            git(&code, &["add", "."]);
-            git(&code, &["commit", "--quiet", "-m", &path]);
-            let plan = ["--plan-file", "the.plan"];
-            let ended = terragrunt.run(&[&["plan", &url][..], &plan].concat(), &[]);
+        let repository = sandbox.path("repository");
+        let write = |name: &str, text: &str| {
+            let path = repository.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let outside = sandbox.path("outside.tfstate");
+        let generated = format!(
+            "remote_state {{\n  backend = \"local\"\n  config = {{ path = \"{}\" }}\n  \
+             generate = {{ path = \"backend.tf\", if_exists = \"overwrite\" }}\n}}\n",
+            outside.display()
+        );
+        let code = "output \"x\" {\n  value = 1\n}\n";
+        write("plain/main.tf", code);
+        write("plain/terragrunt.hcl", "");
+        write("modules/m/main.tf", code);
+        write("source/terragrunt.hcl", "terraform {\n  source = \"../modules//m\"\n}\n");
+        write("kept/main.tf", code);
+        write("kept/terragrunt.hcl", &generated);
+        git(&repository, &["init", "--quiet"]);
+        git(&repository, &["add", "."]);
+        git(&repository, &["commit", "--quiet", "-m", "all"]);
+        let url = format!("file://{}", repository.display());
+        for (dir, code) in [("plain", 8), ("source", 8), ("kept", 0)] {
+            let file = format!("{dir}.plan");
+            let source = [&url, "--path", dir];
+            let planned = [&["plan"], &source[..], &["--plan-file", &file]].concat();
+            let ended = terragrunt.run(&planned, &[]);
             assert_eq!(ended.code, 0, "{}", ended.stderr);
-            for how in [&plan[..], &["--no-plan"]] {
-                let ended = terragrunt.run(&[&["apply", &url][..], how].concat(), &[]);
-                assert_eq!(ended.code, 0, "{}", ended.stderr);
-                assert_eq!(ended.stderr.contains("would be lost"), lost, "{}", ended.stderr);
+            let by_file = [&["apply"], &source[..], &["--plan-file", &file]].concat();
+            let unplanned = [&["apply"], &source[..], &["--no-plan"]].concat();
+            for apply in [by_file, unplanned] {
+                let ended = terragrunt.run(&apply, &[]);
+                assert_eq!(ended.code, code, "{apply:?}: {}\n{}", ended.stdout, ended.stderr);
+                let is_lost = ended.stderr.contains("the state would be lost");
+                assert_eq!(is_lost, code == 8, "{}", ended.stderr);
+                assert_eq!(ended.stdout.contains("Apply complete"), code == 0, "{}", ended.stdout);
             }
         }
-        assert!(kept.exists());
+        assert!(outside.exists());
     }
 }

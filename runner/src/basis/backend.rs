@@ -185,8 +185,9 @@ impl Backend {
 
     /// The state file of a `local` backend, relative to the module or absolute.
     pub(crate) fn state_file(&self) -> Option<&Path> {
-        let path = self.identity.get("path").filter(|_| self.kind == "local")?;
-        path.as_str().map(Path::new)
+        let path = (self.kind == "local").then(|| self.identity.get("path"))?;
+        let path = path.and_then(|path| path.as_str()).filter(|path| !path.is_empty());
+        Some(Path::new(path.unwrap_or("terraform.tfstate")))
     }
 
     /// Whether type and identity are the same, as far as both sides know them. An absolute path of a

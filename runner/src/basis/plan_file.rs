@@ -33,6 +33,16 @@ pub(crate) fn hand_out(plan: &Path, to: &Path, report: &Report) -> io::Result<()
     replace(to, &mut fs::File::open(plan)?)
 }
 
+/// Whether this existing file is a plan, which another may replace: by its form, or by the record beside it.
+pub(crate) fn is_plan(path: &Path) -> bool {
+    let is_archive = || {
+        let mut archive = zip::ZipArchive::new(fs::File::open(path).ok()?).ok()?;
+        let has_plan = archive.by_name("tfplan").is_ok();
+        Some(has_plan)
+    };
+    is_archive() == Some(true) || matches!(record(path), Ok(Some(_)))
+}
+
 fn replace(to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
@@ -44,19 +54,16 @@ fn replace(to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     Ok(())
 }
 
-/// The record of the plan in this file. `None`: there is none, or it cannot be read.
-pub(crate) fn record(plan: &Path) -> Option<PlanRecord> {
-    let path = record_path(plan);
-    let read = || -> io::Result<PlanRecord> {
-        let file = io::BufReader::new(io::Read::take(fs::File::open(&path)?, MAX_RECORD));
-        serde_json::from_reader(file).map_err(io::Error::from)
+/// The record of the plan in this file. `None`: there is none.
+pub(crate) fn record(plan: &Path) -> io::Result<Option<PlanRecord>> {
+    let file = match fs::File::open(record_path(plan)) {
+        Ok(file) => io::BufReader::new(io::Read::take(file, MAX_RECORD)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
     };
-    match read() {
-        Ok(record) => Some(record),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            tracing::warn!("the record {} cannot be read: {error}", path.display());
-            None
-        }
+    let record = serde_json::from_reader::<_, PlanRecord>(file).map_err(io::Error::from)?;
+    if record.plan.is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it records no plan"));
     }
+    Ok(Some(record))
 }

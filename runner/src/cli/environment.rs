@@ -226,6 +226,11 @@ fn terragrunt_log() -> Vec<(String, OsString)> {
         if text(&level).is_some_and(|level| is_quiet(&level)) {
             variables.push((level, OsString::from("warn")));
         }
+        // A format of one's own may leave out the message, or cut it.
+        let custom = format!("{prefix}_LOG_CUSTOM_FORMAT");
+        if text(&custom).is_some() {
+            variables.push((custom, OsString::from("%level %msg\n")));
+        }
         let disable = format!("{prefix}_LOG_DISABLE");
         if text(&disable).is_some() {
             // For 0.72 any value disables it, `false` as well.

@@ -39,7 +39,10 @@ pub(super) fn check_outputs(
     }
     match (&args.plan_file, action) {
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
-        (Some(path), _) => check_output("--plan-file", path, false),
+        (Some(path), _) => {
+            check_output("--plan-file", path, false)?;
+            check_replaced(path)
+        }
         (None, _) => Ok(()),
     }
 }
@@ -79,6 +82,25 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobE
             reason(&error)
         )),
     }
+}
+
+/// A plan replaces no other file than a plan, and takes no name under which a tool reads its code.
+fn check_replaced(path: &Path) -> Result<(), JobError> {
+    const CODE: [&str; 7] =
+        [".tf", ".tf.json", ".tfvars", ".tfvars.json", ".tofu", ".tofu.json", ".hcl"];
+    let refused = |reason: &str| {
+        let shown = path.display();
+        Err(JobError::Config(format!("--plan-file {shown} {reason}: name another file")))
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if CODE.iter().any(|suffix| name.ends_with(suffix)) {
+        return refused("has the name of a configuration file");
+    }
+    let is_empty = fs::metadata(path).map_or(true, |file| file.len() == 0);
+    if is_empty || plan_file::is_plan(path) {
+        return Ok(());
+    }
+    refused("exists, and is no plan")
 }
 
 fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {

@@ -1,5 +1,6 @@
 //! The recipes: what a plan is, and what an apply is, step by step.
 
+mod lost_state;
 mod plan_basis;
 
 use std::ffi::OsString;
@@ -497,15 +498,9 @@ impl Run<'_> {
     }
 
     async fn apply(&mut self, ready: &mut Ready, sum: Option<String>) -> Result<(), RunError> {
+        self.check_lost_state(ready).await?;
         let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
         let planned = self.report.plan.is_some();
-        if let Some(state) = self.lost_state(ready, planned)? {
-            let lost = RunError::LocalState(state);
-            if !self.job.burrito && ready.terragrunt.is_none() {
-                return Err(lost);
-            }
-            tracing::warn!("{lost}");
-        }
         let program = |tool: &Tool<'_>| {
             if planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
@@ -515,12 +510,6 @@ impl Run<'_> {
         let pushes = ready.terragrunt.as_ref().unwrap_or(&ready.installed).tool.to_string();
         Box::pin(self.keep_errored(ended, &ready.workspace, pushes, &left)).await?;
         self.signals.dismiss_guard();
-        if !planned
-            && ready.terragrunt.is_some()
-            && let Ok(Some(state)) = self.lost_state(ready, planned)
-        {
-            tracing::warn!("{}", RunError::LocalState(state));
-        }
         if !planned && let Err(error) = self.find_mocks(ready, before) {
             tracing::warn!("whether mock outputs were used is not known: {error}");
         }

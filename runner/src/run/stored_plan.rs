@@ -1,7 +1,7 @@
 //! The plan that an apply is given: found, fetched into a private file, and checked to be the very one
 //! that was made. The tool sees it only after that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
@@ -33,6 +33,12 @@ pub(crate) enum PlannedError {
     NoneHere { layer: String, plan: String, theirs: String, ours: String },
     #[error(transparent)]
     Basis(#[from] BasisError),
+    #[error("the record {} of the plan cannot be read", .path.display())]
+    Record {
+        path: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
     #[error("the plan cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error(
@@ -90,7 +96,13 @@ pub(crate) async fn choose(
         return Err(PlannedError::Unfinished(plan.to_string()));
     }
     let (name, record) = match (from, &stored) {
-        (Apply::File(path), _) => (path.display().to_string(), plan_file::record(path)),
+        (Apply::File(path), _) => {
+            let record = plan_file::record(path).map_err(|cause| PlannedError::Record {
+                path: plan_file::record_path(path),
+                cause,
+            })?;
+            (path.display().to_string(), record)
+        }
         (_, Some(plan)) => (plan.to_string(), plan.record.clone()),
         (_, None) => (String::new(), None),
     };

@@ -1,16 +1,13 @@
 //! What a run records of the code, backend and tool of its plan, and what an apply compares with that.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use datastore_api::Attempt;
 
 use crate::basis::Basis;
 use crate::basis::backend::{self, Backend};
 use crate::basis::configuration;
-use crate::basis::local_state::Initialized;
 use crate::basis::plan_file::{self, Contents};
-use crate::cli::Environment;
 use crate::order::job::{Action, Apply};
 use crate::report::Report;
 use crate::run::action::{PLAN_FILE, Ready, Run, RunError};
@@ -77,29 +74,6 @@ impl Run<'_> {
             let (dir, variables) = (&ready.workspace.dir, &self.environment.backend);
             let contents = Contents::read(plan, dir, variables);
             self.report.backend = contents.and_then(|contents| contents.backend);
-        }
-    }
-
-    /// The state file, if it is removed with the run's own directory. With terragrunt the plan to apply says where
-    /// the state is; without a plan that is known once terragrunt has initialized the code.
-    pub(super) fn lost_state(&self, ready: &Ready, planned: bool) -> io::Result<Option<PathBuf>> {
-        let Workspace { dir, own, kept, .. } = &ready.workspace;
-        let Some(removed) = own.as_ref().filter(|_| !kept) else { return Ok(None) };
-        let Environment { tf_data_dir, tf_workspace, backend: variables, .. } = self.environment;
-        let (data, workspace) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
-        let initialized = Initialized { dir, data, workspace };
-        if ready.terragrunt.is_none() {
-            return initialized.lost_with(removed);
-        }
-        let plan = planned.then(|| Contents::read(&self.scratch.join(PLAN_FILE), dir, variables));
-        let of_plan = plan.flatten().and_then(|contents| contents.backend);
-        let in_cache = || {
-            let data_dirs = backend::data_dirs(dir, data, true);
-            Backend::of_module(dir, &data_dirs, workspace.unwrap_or_default(), variables)
-        };
-        match of_plan.or_else(in_cache) {
-            Some(backend) => initialized.lost_of(&backend, removed),
-            None => Ok(None),
         }
     }
 
