@@ -314,9 +314,9 @@ fn check_and_serve_refuse_a_directory_in_the_same_words() {
 #[test]
 fn a_token_without_a_namespace_or_with_an_id_of_two_words_is_refused() {
     for (words, reason) in [
-        (&["token", "ci", "--namespace", ""][..], "--namespace: `` "),
-        (&["token", "ci", "--namespace", "a,,b"], "--namespace: `` "),
-        (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` "),
+        (&["token", "ci", "--namespace", ""][..], "--namespace: it is empty"),
+        (&["token", "ci", "--namespace", "a,,b"], "--namespace: it is empty"),
+        (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` must not contain"),
         (&["token", "c i", "--namespace", "a"], "the id `c i` is empty, or has spaces"),
         (&["token", "", "--namespace", "a"], "the id `` is empty"),
         (

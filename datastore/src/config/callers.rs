@@ -212,7 +212,12 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     for namespace in namespace {
         // With any text for `*` it must be able to be a name.
         if let Err(error) = namespace.replace('*', "x").parse::<Name>() {
-            return Err(format!("--namespace: `{}` {error}", namespace.escape_debug()));
+            let pattern = namespace.escape_debug();
+            return Err(if namespace.contains('*') {
+                format!("--namespace `{pattern}`: {error}")
+            } else {
+                format!("--namespace: {error}")
+            });
         }
     }
     let (kinds, verbs) = (all("--kind", kind)?, all("--verb", verb)?);
