@@ -8,4 +8,5 @@ pub(crate) mod errored;
 pub(crate) mod failed;
 pub(crate) mod plan_summary;
 pub(crate) mod stored_plan;
+mod turn;
 pub(crate) mod unsent;

@@ -357,3 +357,26 @@ fn who_can_write_beside_a_private_checkout_does_not_choose_its_version() {
     let ended = sandbox.run(&["plan", &url, "--path", "live/vpc"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
+
+#[test]
+fn a_kept_work_directory_belongs_to_one_repository() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let other = sandbox.path("other");
+    git(&dir, &["clone", "--quiet", ".", other.to_str().unwrap()]);
+    let run = |dir: &Path| {
+        let url = format!("file://{}", dir.display());
+        sandbox.run(&["plan", &url, "--path", "live/vpc", "--work-dir", "kept"])
+    };
+    for _ in 0..2 {
+        let ended = run(&dir);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    let ended = run(&other);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("holds a checkout of "), "{}", ended.stderr);
+    // One of an older version is taken over.
+    std::fs::write(sandbox.work().join("kept/.plancha-work"), "").unwrap();
+    assert_eq!(run(&other).code, 0);
+    assert_eq!(run(&dir).code, 8);
+}

@@ -506,3 +506,16 @@ async fn a_proxys_404_allows_no_second_apply() {
     let ended = sandbox.run_with(&proxy.url, &other);
     assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
 }
+
+/// All are given the same order at once: one applies, the others find its record.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_runners_with_the_same_order_at_once_one_applies() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = version ] || sleep 0.3");
+    let runners = [(); 6].map(|()| sandbox.start(Some(&datastore.url), UNPLANNED));
+    for runner in runners {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    assert_eq!(applies(&sandbox), 1);
+}

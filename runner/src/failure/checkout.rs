@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 
 use crate::failure::datastore::datastore_kind;
 use crate::failure::{Failure, Kind};
-use crate::source::checkout::CheckoutError;
+use crate::source::checkout::{CheckoutError, MARK};
 
 const NO_ROOM: &str = "free some space there, or name a directory with more by --work-dir or by TMPDIR, and run again";
 
@@ -15,6 +15,7 @@ impl From<&CheckoutError> for Failure {
         let kind = match error {
             CheckoutError::NotADirectory { .. }
             | CheckoutError::NotOurs(_)
+            | CheckoutError::OtherRepository { .. }
             | CheckoutError::Busy(_)
             | CheckoutError::StateInTheWay { .. }
             | CheckoutError::NoSuchPath { .. }
@@ -52,6 +53,10 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::OutdatedSubmodule { .. } => failure.next_step(
                 "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
             ),
+            CheckoutError::OtherRepository { dir, .. } => failure.next_step(&format!(
+                "name another --work-dir; if it is the same repository under a new address, empty the file {}",
+                dir.join(MARK).display()
+            )),
             CheckoutError::StateInTheWay { .. } => failure.next_step(
                 "move the state to a backend or another directory, or name another --work-dir",
             ),

@@ -225,6 +225,11 @@ impl Run<'_> {
         if let Some(basis) = basis {
             self.compare(from, basis, &ready)?;
         }
+        // Held until the apply is recorded.
+        let _turn = self.turn(from).await?;
+        if let Some(record) = self.recorded_since(from).await? {
+            return self.applied_before(from, record).await;
+        }
         self.apply(&mut ready, sum).await
     }
 
@@ -234,12 +239,18 @@ impl Run<'_> {
         let job = self.job;
         // Once: it warns of what it passes over.
         let releases = Releases::new(&job.tools, self.environment)?;
+        // A path has no other name than itself.
+        let address = match &job.source {
+            checkout::Source::Git(git) => Some(git.url()),
+            _ => None,
+        };
         let site = Site {
             environment: self.environment,
             scratch: self.scratch,
             signals: self.signals,
             datastore: job.datastore.as_ref(),
             submodules: job.submodules,
+            repository: job.place.repository.as_deref().or(address),
             planned: basis.and_then(Basis::commit),
         };
         let workspace =

@@ -229,6 +229,15 @@ impl Artifacts {
         Ok(record.is_some_and(|record| record.applied.is_some() || is_plan && record.is_finished()))
     }
 
+    /// The same with the files that the attempts have by now.
+    pub(crate) async fn look_again(&self) -> Result<Self, ClientError> {
+        if self.server == Server::Burritos {
+            return Ok(self.clone());
+        }
+        let stored = self.client.attempts(&self.run).await?.attempts;
+        Ok(Self { stored, ..self.clone() })
+    }
+
     /// What the attempts of this run have applied, the latest first, but older versions' records last.
     pub(crate) async fn applied(&self) -> Result<Vec<Record>, ClientError> {
         let (mut records, mut older) = (Vec::new(), Vec::new());

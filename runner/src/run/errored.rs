@@ -92,13 +92,11 @@ impl Run<'_> {
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
         let dir = workspace.kept.then(|| workspace.dir.clone());
         let errored = Errored { files, program, dir, stored };
-        match ended {
-            Err(cause) => Err(RunError::Errored { cause: Box::new(cause), errored }),
-            Ok(()) => {
-                tracing::warn!("the tool has left a state: {}", errored.next());
-                Ok(())
-            }
+        if let Err(cause) = ended {
+            return Err(RunError::Errored { cause: Box::new(cause), errored });
         }
+        tracing::warn!("the tool has left a state: {}", errored.next());
+        Ok(())
     }
 
     /// Puts a state where it outlives the run.

@@ -4,6 +4,7 @@
 //! program, into a directory of our own. What the code means is not known here.
 
 use std::fs::{File, TryLockError};
+use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 use datastore_api::{BundleKey, Client, ClientError};
@@ -51,6 +52,8 @@ pub(crate) struct Site<'a> {
     pub(crate) datastore: Option<&'a Client>,
     /// Whether submodules and LFS files are fetched, and missed.
     pub(crate) submodules: bool,
+    /// The repository of the code, as a place names it.
+    pub(crate) repository: Option<&'a str>,
     /// The commit of the plan to apply: a repository or bundle is checked out there.
     pub(crate) planned: Option<&'a str>,
 }
@@ -76,6 +79,8 @@ pub(crate) enum CheckoutError {
     Git { reason: String },
     #[error("{} holds files that are not ours: --work-dir takes a new directory, or one of an earlier run", .0.display())]
     NotOurs(PathBuf),
+    #[error("{} holds a checkout of {theirs}, and perhaps its state, not of {ours}", .dir.display())]
+    OtherRepository { dir: PathBuf, theirs: String, ours: String },
     #[error("another run works in {} now", .0.display())]
     Busy(PathBuf),
     #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]
@@ -140,7 +145,7 @@ pub(crate) async fn checkout(
 ) -> Result<Workspace, CheckoutError> {
     let own = || {
         if let Some(dir) = work_dir {
-            return claim(dir).map(|lock| (dir.to_owned(), Some(lock)));
+            return claim(dir, site.repository).map(|lock| (dir.to_owned(), Some(lock)));
         }
         let dir = site.scratch.join("work");
         make(&dir)?;
@@ -259,18 +264,30 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
 pub(crate) const MARK: &str = ".plancha-work";
 
 /// A directory that stays from run to run: it must be new or ours, and nobody else's now.
-fn claim(dir: &Path) -> Result<File, CheckoutError> {
+fn claim(dir: &Path, repository: Option<&str>) -> Result<File, CheckoutError> {
     make(dir)?;
     let mark = dir.join(MARK);
     if !fs::exists(&mark)? && fs::read_dir(dir)?.next().is_some() {
         return Err(CheckoutError::NotOurs(dir.to_owned()));
     }
-    let lock = fs::OpenOptions::new().create(true).append(true).open(mark)?;
+    let mut lock = fs::OpenOptions::new().create(true).append(true).open(&mark)?;
     match lock.file().try_lock() {
-        Ok(()) => Ok(lock.into()),
-        Err(TryLockError::WouldBlock) => Err(CheckoutError::Busy(dir.to_owned())),
-        Err(TryLockError::Error(error)) => Err(error.into()),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(CheckoutError::Busy(dir.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
     }
+    let Some(ours) = repository else { return Ok(lock.into()) };
+    let recorded = fs::read_to_string(&mark)?;
+    match recorded.lines().next() {
+        // Older versions recorded nothing.
+        None => writeln!(lock, "{ours}")?,
+        Some(theirs) if theirs == ours => {}
+        Some(theirs) => {
+            let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
+            return Err(CheckoutError::OtherRepository { dir: dir.to_owned(), theirs, ours });
+        }
+    }
+    Ok(lock.into())
 }
 
 fn make(dir: &Path) -> std::io::Result<()> {

@@ -69,6 +69,8 @@ mod tests {
     };
     use tokio::time::Instant;
 
+    use crate::store::Calls;
+
     use super::*;
     use crate::store::write::put::Terms;
     use crate::store::{Inner, Key, Provider, Store, Traits};
@@ -149,7 +151,7 @@ mod tests {
             let is_stopped = Arc::<AtomicBool>::default();
             let silent = Stopped { is_stopped: Arc::clone(&is_stopped), ..Stopped::default() };
             let traits = Traits { provider: Some(Provider::S3), ..Traits::memory() };
-            let store = Store(Arc::new(Inner::new(Arc::new(silent), traits)));
+            let store = Store(Arc::new(Inner::new(Arc::new(silent), traits, Calls::default())));
             let put = async |file: &str, content: &'static [u8]| {
                 let key = Key::at(&format!("layers/a/b/c/0/{file}")).unwrap();
                 let body = stream::iter([Ok(Bytes::from_static(content))]);

@@ -1,0 +1,96 @@
+//! The last look before an apply. A run may have been applied since its records were first read, by another
+//! runner that was given the same order at the same time.
+//!
+//! On one machine such runners wait for each other. Runners on several machines do not: there the tool's lock of
+//! the state keeps two applies from overlapping, and the second look finds the one that was recorded by then.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::time::Duration;
+
+use datastore_api::RunKey;
+
+use crate::order::job::Apply;
+use crate::process::private_file;
+use crate::run::action::{Run, RunError};
+use crate::run::apply_record::Record;
+
+/// Between two tries to get the lock.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Run<'_> {
+    /// Waits until no other runner on this machine applies the run of this name. The lock is held as long as
+    /// the file that it returns.
+    pub(super) async fn turn(&self, from: &Apply) -> Result<Option<File>, RunError> {
+        let job = self.job;
+        let may_be_shared = matches!(from, Apply::Unplanned(_)) && job.named.run && !job.again;
+        if !may_be_shared || self.artifacts.is_none() {
+            return Ok(None);
+        }
+        let file = match self.lock_file() {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!("other runners of this run are not waited for: {error}");
+                return Ok(None);
+            }
+        };
+        let locked = async {
+            let mut waits = false;
+            loop {
+                match file.try_lock() {
+                    Ok(()) => return Ok(()),
+                    Err(TryLockError::WouldBlock) if !waits => {
+                        waits = true;
+                        tracing::info!("another runner applies {} now: waiting for it", job.run);
+                    }
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Error(error)) => return Err(error),
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        match self.signals.or(locked).await.map_err(RunError::Stopped)? {
+            Ok(()) => Ok(Some(file)),
+            Err(error) => {
+                tracing::warn!("other runners of this run are not waited for: {error}");
+                Ok(None)
+            }
+        }
+    }
+
+    fn lock_file(&self) -> io::Result<File> {
+        let home = self.environment.state_home.as_deref();
+        let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
+        // A name is one segment of a path, and neither `.` nor `..`.
+        let RunKey { namespace, layer, run } = &self.job.run;
+        let dir = home.join("plancha/applying").join(namespace.as_ref()).join(layer.as_ref());
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
+        private_file(&dir.join(run.as_ref()))
+    }
+
+    /// The record of an apply that was made since the records were first read.
+    pub(super) async fn recorded_since(&self, from: &Apply) -> Result<Option<Record>, RunError> {
+        let Some(artifacts) = &self.artifacts else { return Ok(None) };
+        let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
+        let looked = async {
+            if let Some(plan) = plan {
+                return artifacts.applied_plan(plan).await;
+            }
+            if !self.job.pod && (!matches!(from, Apply::Unplanned(_)) || self.job.again) {
+                return Ok(None);
+            }
+            let mut records = artifacts.look_again().await?.applied().await?;
+            Ok(if records.is_empty() { None } else { Some(records.swap_remove(0)) })
+        };
+        let record = self.signals.or(looked).await.map_err(RunError::Stopped)??;
+        if record.is_some() || self.job.again {
+            return Ok(record);
+        }
+        if let Some((dir, record)) = self.unsent_record(plan) {
+            self.send_unsent(&dir).await;
+            return Ok(Some(record));
+        }
+        Ok(None)
+    }
+}
