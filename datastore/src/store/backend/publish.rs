@@ -182,7 +182,8 @@ fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
             file.read_to_end(&mut json)?;
             Ok(Record::parse(&json))
         }
-        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) if is_absent(&error) && !place.is_dir() => Ok(None),
+        Err(error) if is_absent(&error) => Err(no_file(ErrorKind::IsADirectory.into())),
         Err(error) => Err(no_file(error)),
     }
 }
