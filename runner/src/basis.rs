@@ -148,6 +148,11 @@ impl Basis {
         self.chosen == Chosen::ByFile && self.recorded().is_none()
     }
 
+    /// The directory in which the plan was made, where no repository names its code.
+    pub(crate) fn made_in(&self) -> Option<&str> {
+        self.record.as_ref()?.directory.as_deref()
+    }
+
     /// Compares what a plan file without a record contains: `ours` are workspace and backend here, and
     /// `difference` is that of the code.
     pub(crate) fn check_contents(

@@ -35,6 +35,7 @@ use crate::order::job::{Job, Refused};
 use crate::process::{Log, Signals};
 use crate::report::{Outcome, Report};
 use crate::run::action::{Run, RunError};
+use crate::source::checkout::Source;
 use crate::source::scratch::Scratch;
 
 /// Where Kubernetes reads how a container ended, if it put a file there.
@@ -125,6 +126,9 @@ async fn execute(
 ) -> u8 {
     let mut report = Report::new(job.action.as_str(), Timestamp::now());
     report.place = Some(job.place.clone());
+    if let (Source::Directory(dir), None) = (&job.source, &job.place.repository) {
+        report.directory = fs_err::canonicalize(dir).ok().map(|dir| dir.display().to_string());
+    }
     let set_up = || -> Result<_, RunError> {
         process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;

@@ -51,6 +51,9 @@ pub(crate) struct Report {
     /// Where the plan belongs.
     #[serde(default)]
     pub(crate) place: Option<PlanPlace>,
+    /// The directory of the code, where no repository names it: shown, and never compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) directory: Option<String>,
     /// The state that it is for, once init has run.
     #[serde(default)]
     pub(crate) backend: Option<Backend>,
@@ -85,6 +88,8 @@ pub(crate) struct PlanRecord {
     pub(crate) terragrunt: Option<ToolRecord>,
     #[serde(default)]
     pub(crate) place: Option<PlanPlace>,
+    #[serde(default)]
+    pub(crate) directory: Option<String>,
     #[serde(default)]
     pub(crate) backend: Option<Backend>,
     #[serde(default)]
@@ -180,6 +185,7 @@ impl Report {
             lock_file_sha256: None,
             providers: None,
             place: None,
+            directory: None,
             backend: None,
             configuration_sha256: None,
             mocks: Vec::new(),

@@ -152,3 +152,17 @@ fn a_plan_never_replaces_what_is_no_plan() {
         assert_eq!(ended.code, 0, "{file}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn outside_of_git_an_apply_in_another_directory_names_that_of_the_plan() {
+    let sandbox = modules(&["a/vpc"]);
+    sandbox.write("b/vpc/main.tf", &sandbox.read("a/vpc/main.tf"));
+    let plan = &["plan", "--plan-file", "../../the.plan"];
+    let apply = &["apply", "--plan-file", "../../the.plan"];
+    assert_eq!(run_in(&sandbox, "a/vpc", &[], plan).code, 0);
+    for (dir, warns) in [("a/vpc", false), ("b/vpc", true)] {
+        let ended = run_in(&sandbox, dir, &[], apply);
+        let says = format!("the plan was made in {}", sandbox.work().join("a/vpc").display());
+        assert_eq!(ended.stderr.contains(&says), warns, "{dir}: {}", ended.stderr);
+    }
+}

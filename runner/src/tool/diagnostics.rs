@@ -7,6 +7,7 @@ mod line;
 mod parser;
 mod text;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead};
 
@@ -112,7 +113,7 @@ impl Diagnostics {
         let mut parser = Parser::default();
         let mut line = Vec::new();
         while next_line(&mut output, &mut line)? {
-            parser.line(&String::from_utf8_lossy(&line));
+            parser.line(&masked(&String::from_utf8_lossy(&line)));
         }
         Ok(parser.finish())
     }
@@ -126,6 +127,27 @@ impl Diagnostics {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
+}
+
+/// A line whose URLs have no values in their queries: such a value may be a credential.
+fn masked(line: &str) -> Cow<'_, str> {
+    if !(line.contains("://") && line.contains('?')) {
+        return Cow::Borrowed(line);
+    }
+    let ends = |c: char| c.is_whitespace() || "\"'`<>".contains(c);
+    let words = line.split_inclusive(ends).map(|word| match word.split_once('?') {
+        Some((address, query)) if address.contains("://") => {
+            let (query, end) = query.split_at(query.find(ends).unwrap_or(query.len()));
+            let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+                Some((name, _)) => format!("{name}=***"),
+                None => "***".to_owned(),
+            });
+            let pairs = pairs.collect::<Vec<_>>().join("&");
+            Cow::Owned(format!("{address}?{pairs}{end}"))
+        }
+        _ => Cow::Borrowed(word),
+    });
+    Cow::Owned(words.collect())
 }
 
 /// Reads one line without its end into `line`, at most [`MAX_LINE`] bytes of it; `false` at the end.

@@ -28,6 +28,11 @@ impl Run<'_> {
             // It initializes when it applies. What its cache shows is of the last time.
             self.describe(ready)?;
         }
+        if let (Some(theirs), Some(ours)) = (basis.made_in(), self.report.directory.as_deref())
+            && theirs != ours
+        {
+            tracing::warn!("the plan was made in {theirs}; it is applied in {ours}");
+        }
         let Report { backend, configuration_sha256, providers, .. } = &self.report;
         if let Some(configuration) = *configuration_sha256 {
             basis.check_initialized(backend.as_ref(), configuration, providers.as_ref())?;

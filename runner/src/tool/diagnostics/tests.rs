@@ -270,3 +270,16 @@ fn what_is_not_text_is_no_panic() {
     let bytes = b"\xff\xfe\nError: \xe2\x94\n\n  on \x00 line 99999999999999, in \xff:\n\n\xff";
     assert_eq!(Diagnostics::read(&bytes[..]).unwrap().iter().count(), 0);
 }
+
+#[test]
+fn the_values_of_a_query_are_not_repeated() {
+    let output = "Error: Failed to get state\n\nGET \"https://h/s?token=hunter2&x=1\" (is it up?) \
+        https://h/t?hunter2: 403\n";
+    let errors = Diagnostics::read(output.as_bytes()).unwrap();
+    let error = errors.first().unwrap().to_string();
+    assert!(
+        error.contains("\"https://h/s?token=***&x=***\" (is it up?) https://h/t?***"),
+        "{error}"
+    );
+    assert!(!error.contains("hunter2"), "{error}");
+}
