@@ -247,7 +247,10 @@ impl From<&PlannedError> for Failure {
                 "nothing was applied; plan again (`datastore verify` lists what else is damaged)",
             ),
             PlannedError::Datastore(cause) => Self::of_datastore(cause, error),
-            PlannedError::Io(_) => Self::new(Kind::Unclassified, error),
+            PlannedError::Io(cause) => Self {
+                next: of_disk(cause).map(str::to_owned),
+                ..Self::new(Kind::Unclassified, error)
+            },
         }
     }
 }
@@ -521,6 +524,9 @@ mod tests {
             (io::ErrorKind::StorageFull, "free some space"),
             (io::ErrorKind::ReadOnlyFilesystem, "TMPDIR names"),
         ] {
+            let fetched = ClientError::File(io::Error::from(kind));
+            let failure = Failure::from(&PlannedError::Datastore(fetched));
+            assert!(failure.next().unwrap().contains(next), "{failure:?}");
             let failure = Failure::from(&RunError::Io(io::Error::from(kind)));
             assert!(failure.next().unwrap().contains(next), "{failure:?}");
         }

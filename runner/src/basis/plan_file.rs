@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use tempfile::NamedTempFile;
 
 pub(crate) use contents::Contents;
 
@@ -27,10 +28,15 @@ pub(crate) fn record_path(plan: &Path) -> PathBuf {
 /// Puts the plan and its record where the caller wants them: 0600, each whole or not at all. A plan and a
 /// record that do not belong together are refused when the plan is applied.
 pub(crate) fn hand_out(plan: &Path, to: &Path, report: &Report) -> io::Result<()> {
-    replace(&record_path(to), &mut report.to_json().as_bytes())?;
+    let record = record_path(to);
     // A link stays one.
     let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
-    replace(to, &mut fs::File::open(plan)?)
+    // Both find room before either is seen.
+    let staged_plan = stage(to, &mut fs::File::open(plan)?)?;
+    let staged_record = stage(&record, &mut report.to_json().as_bytes())?;
+    staged_record.persist(record)?;
+    staged_plan.persist(to)?;
+    Ok(())
 }
 
 /// Whether this existing file is a plan, which another may replace: by its form, or by the record beside it.
@@ -43,15 +49,14 @@ pub(crate) fn is_plan(path: &Path) -> bool {
     is_archive() == Some(true) || matches!(record(path), Ok(Some(_)))
 }
 
-fn replace(to: &Path, from: &mut impl io::Read) -> io::Result<()> {
+fn stage(to: &Path, from: &mut impl io::Read) -> io::Result<NamedTempFile> {
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".plancha-")
         .tempfile_in(directory.unwrap_or(Path::new(".")))?;
     io::copy(from, &mut file)?;
     file.flush()?;
-    file.persist(to)?;
-    Ok(())
+    Ok(file)
 }
 
 /// The record of the plan in this file. `None`: there is none.
@@ -66,4 +71,21 @@ pub(crate) fn record(plan: &Path) -> io::Result<Option<PlanRecord>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it records no plan"));
     }
     Ok(Some(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_cannot_be_written_leaves_no_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let (plan, to) = (dir.path().join("plan.bin"), dir.path().join("p"));
+        let report = Report::new("plan", jiff::Timestamp::now());
+        hand_out(&plan, &to, &report).unwrap_err();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        fs::write(&plan, "a plan").unwrap();
+        hand_out(&plan, &to, &report).unwrap();
+        assert!(to.exists() && record_path(&to).exists());
+    }
 }

@@ -63,6 +63,7 @@ fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
                  pods: BURRITO_DATASTORE_HOSTNAME), and can be reached from here (GET /readyz), then run again"
             }
         },
+        (_, ClientError::File(cause)) => return super::of_disk(cause),
         _ => return None,
     })
 }
