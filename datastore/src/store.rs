@@ -226,7 +226,7 @@ impl Store {
         }
     }
 
-    /// Jobs in a directory's file system that nobody waits for any more.
+    /// Running jobs in a directory's file system whose callers have given up.
     pub(crate) fn jobs_left(&self) -> usize {
         self.disk.as_ref().map_or(0, |disk| disk.jobs().left())
     }

@@ -272,7 +272,7 @@ impl Basis {
         changed: bool,
     ) -> Result<(), BasisError> {
         let (Some(theirs), Some(ours)) = (self.revision.as_deref(), ours) else { return Ok(()) };
-        // Of a plan of a dirty tree the digest of the configuration tells.
+        // For a plan of a dirty tree the configuration digest decides.
         let same = commit(theirs) == commit(ours) && (theirs.ends_with(DIRTY) || !changed);
         if same { Ok(()) } else { self.changed("code", theirs, ours) }
     }
@@ -329,7 +329,7 @@ impl Basis {
         BasisError::Elsewhere { plan: self.plan.clone(), what, theirs, ours }
     }
 
-    /// An error, except where the plan was named: then whoever named it has seen that it is older.
+    /// An error, except where the plan was named: then the user has chosen an older plan.
     fn changed(&self, what: &'static str, theirs: &str, ours: &str) -> Result<(), BasisError> {
         let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
         let error = BasisError::Changed { plan: self.plan.clone(), what, theirs, ours };

@@ -7,6 +7,6 @@ pub(crate) mod artifacts;
 pub(crate) mod errored;
 pub(crate) mod failed;
 pub(crate) mod plan_summary;
+mod run_lock;
 pub(crate) mod stored_plan;
-mod turn;
 pub(crate) mod unsent;

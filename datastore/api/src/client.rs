@@ -289,8 +289,8 @@ impl Client {
         self.save(&file_call(Method::GET, run, attempt, file), None, to).await
     }
 
-    /// The same of a file whose digest is `recorded` elsewhere: where the datastore breaks off, that tells a
-    /// damaged file from a lost connection.
+    /// Like [`Self::save_file`] for a file whose digest is `recorded` elsewhere, so that a damaged file is
+    /// distinguished from a lost connection.
     pub async fn save_recorded_file(
         &self,
         run: &RunKey,

@@ -35,7 +35,7 @@ pub(crate) enum Route {
 const API: &str = "/api";
 
 impl Route {
-    /// All but `Unknown`. The first of a path also stands for the methods that its path does not take.
+    /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
     const ALL: [Self; 18] = [
         Self::GetPlan,
         Self::PutPlan,

@@ -104,7 +104,7 @@ fn as_burrito_others_reach_it_unless_it_is_told_another_address() {
     assert_eq!(listen(&[("BURRITO_DATASTORE_ADDR", ":9001")], ""), any(9001));
     let ours = [("BURRITO_DATASTORE_ADDR", ":9001"), ("PLANCHA_LISTEN", ":9002")];
     assert_eq!(listen(&ours, ""), any(9002));
-    // Nothing that lies in the image may stand before Burrito's own settings.
+    // No file in the image may take precedence over Burrito's own settings.
     let image = include_str!("../../../Dockerfile.datastore");
     assert!(!image.contains("PLANCHA_LISTEN=") && !image.contains("PLANCHA_STORAGE="));
 }
@@ -246,9 +246,9 @@ fn in_a_pod_callers_are_told_apart_by_kubernetes() {
     assert_eq!(found.allowed.unwrap().len(), 3);
     assert_eq!(found.api, crate::KubeApi::Kubeconfig(vec!["/a".into(), "/b".into()]));
     assert_eq!(found.isolation, crate::Isolation::Burrito);
-    // A list of nobody is a list.
-    let nobody = kubernetes(&in_a_pod(&[], "datastore: {serviceAccounts: []}").unwrap());
-    assert!(nobody.allowed.is_some_and(|allowed| allowed.is_empty()));
+    // An empty list is a list.
+    let empty = kubernetes(&in_a_pod(&[], "datastore: {serviceAccounts: []}").unwrap());
+    assert!(empty.allowed.is_some_and(|allowed| allowed.is_empty()));
     let refusal = |env: Texts| in_a_pod(env, "").unwrap_err().1;
     insta::assert_snapshot!(refusal(&[("BURRITO_DATASTORE_SERVICEACCOUNTS", "a/b,runner")]).trim(), @"error: BURRITO_DATASTORE_SERVICEACCOUNTS: `runner` is not of the form namespace/name");
     insta::assert_snapshot!(refusal(&[("PLANCHA_ISOLATION", "burrito")]).trim(), @"error: PLANCHA_ISOLATION: `burrito` lets everybody on the list of ServiceAccounts do everything, and there is no list: name them in BURRITO_DATASTORE_SERVICEACCOUNTS (namespace/name, with commas)");
@@ -340,8 +340,8 @@ fn a_storage_url_with_more_than_a_place_is_refused_without_its_password() {
         ("s3://user:hunter2@bucket", "`s3://bucket` has a user or password"),
         ("https://user:hunter2@host/x", "`https://host/x` has a user or password"),
     ] {
-        let told = refusal(&format!("datastore serve --storage {url}"), &[HOME]);
-        assert!(told.contains(reason) && !told.contains("hunter2"), "{told}");
+        let message = refusal(&format!("datastore serve --storage {url}"), &[HOME]);
+        assert!(message.contains(reason) && !message.contains("hunter2"), "{message}");
     }
 }
 

@@ -150,7 +150,7 @@ impl Page {
         }
         let help = "Tries of the storage that failed since the last one that did not.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
-        let help = "Jobs in the file system of a directory that nobody waits for any more.";
+        let help = "Running jobs in the file system of a directory whose callers have given up.";
         self.one("datastore_storage_hung_jobs", "gauge", help, store.jobs_left() as u64);
         if let Some(age) = store.since_success() {
             let name = "datastore_storage_probe_age_seconds";

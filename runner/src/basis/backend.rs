@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-/// A backend's type and what tells its states apart.
+/// A backend's type and the settings that identify its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backend {
     #[serde(rename = "type")]
@@ -268,7 +268,7 @@ fn connection(text: &str, name: &str) -> Option<String> {
     }
 }
 
-/// A path relative to the module, where it lies in it.
+/// A path relative to the module, if it is inside the module.
 fn local_path(text: &str, dir: &Path) -> String {
     let path = Path::new(text);
     let inside = path.strip_prefix(dir).unwrap_or(path);

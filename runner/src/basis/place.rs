@@ -138,7 +138,7 @@ pub(crate) fn workspace(variable: Option<&str>, data_dir: Option<&Path>) -> Stri
     named.unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned())
 }
 
-/// The layer's name where nobody gives one: `<repository>.<path>[.<workspace>]` in lower case, with a dot
+/// The default name of the layer: `<repository>.<path>[.<workspace>]` in lower case, with a dot
 /// for each slash. `repository` is its last segment, or the directory's name. Eight digits of a digest
 /// follow where the name alone could be another place's, too.
 pub(crate) fn default_name(repository: &str, path: &str, workspace: Option<&str>) -> String {

@@ -1,4 +1,4 @@
-//! The place of a job's code, and the layer's name where nobody gives one.
+//! The place of a job's code, and the default name of the layer.
 
 use std::path::{Path, PathBuf};
 

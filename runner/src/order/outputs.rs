@@ -18,7 +18,7 @@ pub(super) fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
     let files = [&args.layer, &args.result, &args.plan_file, &record, &environment.tf_data_dir];
     let absolute = |path: &PathBuf| {
         let path = std::path::absolute(path).ok()?;
-        // Git tells of places without links.
+        // git prints paths without symbolic links.
         let parent = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
         Some(parent?.join(path.file_name()?))
     };

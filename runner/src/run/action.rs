@@ -226,7 +226,7 @@ impl Run<'_> {
             self.compare(from, basis, &ready)?;
         }
         // Held until the apply is recorded.
-        let _turn = self.turn(from).await?;
+        let _lock = self.lock_run(from).await?;
         if let Some(record) = self.recorded_since(from).await? {
             return self.applied_before(from, record).await;
         }
@@ -673,7 +673,7 @@ fn init(tool: &Tool<'_>) -> Program {
 }
 
 /// Whether an init failed for want of a provider, in the words of terraform and tofu. An apply that has
-/// begun is not repeated: only a program that it started can have said this.
+/// started is not repeated: only a program that it started can have printed this.
 fn no_provider(output: &str) -> bool {
     let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
     contains(&["Failed to query available provider packages", "Failed to install provider"])

@@ -1,5 +1,5 @@
-//! States that a backend did not take. The tool leaves such a state as `errored.tfstate` where it worked, and
-//! nothing else records what the apply has created: so the file outlives every directory of the run.
+//! States that a backend did not accept. The tool leaves such a state as `errored.tfstate` where it worked, and
+//! nothing else records what the apply has created: so the file is kept when the run's directories are removed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -99,7 +99,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts a state where it outlives the run.
+    /// Moves a state to where it is kept after the run.
     fn rescue(&self, file: &Path) -> PathBuf {
         match self.try_rescue(file) {
             Ok(to) => to,
@@ -115,13 +115,9 @@ impl Run<'_> {
         let state_home = self.environment.state_home.as_deref();
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
         let kept = Unsent::of_state(state_home, self.scratch, &self.job.run, attempt)?;
-        match kept.keep_state(file) {
-            Ok(to) => {
-                kept.stay(self.scratch);
-                Ok(to)
-            }
-            Err(error) => Err(error),
-        }
+        let to = kept.keep_state(file)?;
+        kept.stay(self.scratch);
+        Ok(to)
     }
 
     /// Stores them as artifacts of the attempt: the disk of a pod goes with it.

@@ -21,7 +21,7 @@ pub(in crate::store) fn open_file(
     options: &mut OpenOptions,
 ) -> io::Result<(File, Metadata)> {
     let file = match options.custom_flags(OFlag::O_NONBLOCK.bits()).open(place) {
-        // Nobody is at the other end.
+        // A FIFO without a reader.
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
             return Err(irregular(fs::metadata(place)?.file_type()));
         }

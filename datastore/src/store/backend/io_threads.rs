@@ -49,7 +49,7 @@ pub(in crate::store) async fn run<T: Send + 'static>(
 ) -> io::Result<T> {
     let (sends, done) = oneshot::channel();
     start(move || {
-        // Nobody may wait any more.
+        // The caller may have given up.
         let _sent = sends.send(work());
     });
     done.await.unwrap_or_else(|_| {
@@ -101,7 +101,7 @@ impl Threads {
     /// A thread, from when it begins to look for a job to its end.
     fn work(&'static self) {
         while let Some(job) = self.next() {
-            // A panic drops the sender, which tells the caller.
+            // A panic drops the sender, so the caller gets an error.
             let _panicked = catch_unwind(AssertUnwindSafe(job));
             let mut state = self.state();
             if !state.is_watched {

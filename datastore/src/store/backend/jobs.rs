@@ -1,4 +1,4 @@
-//! The threads that may be in a file system at once, and what becomes of callers while all of them hang.
+//! How many jobs use a file system at once, and the error while all of them hang.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,16 +14,16 @@ use crate::store::backend::io_threads;
 /// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
 /// threads than these.
 const JOBS: usize = 64;
-/// If all of them are taken and none began or ended for so long, they hang.
+/// If all places are taken and no job has started or ended for this long, they hang.
 const HANGS: Duration = Duration::from_secs(10);
 
 /// The jobs of one directory.
 #[derive(Debug)]
 pub(in crate::store) struct Jobs {
     places: Arc<Semaphore>,
-    /// When a job last began or ended.
+    /// When a job last started or ended.
     moved: Mutex<Instant>,
-    /// Jobs under way that nobody waits for any more.
+    /// Running jobs whose callers have given up.
     left: AtomicUsize,
 }
 
@@ -49,8 +49,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
 }
 
-/// Fails if nobody waits any more for what this thread does: its caller was answered that it failed, so it must not
-/// be done later, over what others have done since.
+/// Fails if the caller of this thread's job has given up: it was answered with an error, so the job must not write
+/// over what others have stored since.
 pub(in crate::store) fn wanted() -> io::Result<()> {
     let is_left = |job: &Arc<Job>| job.state.load(Ordering::Relaxed) == LEFT;
     if CURRENT.with_borrow(|job| job.as_ref().is_some_and(is_left)) {
@@ -92,7 +92,7 @@ impl Jobs {
         done.await
     }
 
-    /// How many are under way that nobody waits for any more: their callers gave up.
+    /// How many running jobs have callers that gave up.
     pub(in crate::store) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
@@ -181,7 +181,7 @@ mod tests {
         while jobs.places.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert!(!jobs.hang(), "they have only begun");
+        assert!(!jobs.hang(), "they have only started");
         let another = Arc::clone(&jobs);
         let refused = tokio::spawn(async move { another.run(|| Ok(())).await });
         tokio::task::yield_now().await;

@@ -70,7 +70,7 @@ impl Staged {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Gives it its name: instead of what has that, or only if nothing has. Not if nobody waits for it any more.
+    /// Gives it its name: it replaces the file of that name, or is created only if there is none. Fails if the caller has given up.
     pub(in crate::store) fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
         wanted()?;
         if creates {

@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// How an object lies there that nothing but its content describes. It is never taken for plain if another key may
+    /// The stored format of an object that only its content describes. It is never taken for plain if another key may
     /// have encrypted it: one of a kind with an unmistakable head, if its head is another; one of any other kind, if a
     /// key is set and its head looks random.
     async fn unmarked(

@@ -1,6 +1,6 @@
-//! Until when a small upload is answered, whatever the storage does.
+//! When a small upload is answered at the latest, whatever the storage does.
 //!
-//! A put asks the storage several times: for the entry in the index, for the object, and for what became of them. Each
+//! A put asks the storage several times: for the entry in the index, for the object, and for their results. Each
 //! has a limit, and together they would take too long. So the answer has a limit of its own; the upload goes on
 //! without it, and what it leaves is cleaned up.
 
@@ -27,7 +27,7 @@ impl WholeBody {
         }
     }
 
-    /// So long its upload may take from now on, once it was received.
+    /// How long the upload may take after the body was received.
     async fn limit(&self) -> Duration {
         let (size, notify) = &*self.0;
         notify.notified().await;
@@ -38,7 +38,7 @@ impl WholeBody {
     }
 }
 
-/// What becomes of an upload, or that it is not known in time. Then the upload goes on by itself.
+/// The result of an upload, or an error after the limit. The upload then continues in the background.
 pub(in crate::store) async fn in_time<T: Send + 'static>(
     mut upload: ToItsEnd<Result<T, StoreError>>,
     whole: WholeBody,

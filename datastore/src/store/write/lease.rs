@@ -1,9 +1,9 @@
 //! Which of several replicas creates an object, where the storage refuses to create small objects twice but cannot do
-//! so when a multipart upload is completed: on Azure, and on servers that pass over the condition.
+//! so when a multipart upload is completed: on Azure, and on servers that ignore the condition.
 //!
-//! Whoever has created a small object, the lease, looks whether there is an object, makes one if not, and removes the
-//! lease. What a killed process has left is taken over once it is so old that no completion takes longer; of several
-//! that try, the storage lets one replace that version of it.
+//! A caller creates a small object, the lease. Then it checks whether the object exists, creates it if not, and deletes the
+//! lease. A lease that a killed process has left is taken over once it is older than any completion; of several callers
+//! that try, the storage lets one replace that version of the lease.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use crate::store::{Store, StoreError, backend, parse, random, timestamp};
 
 /// Where leases are, each under the key of its object.
 const LEASES: &str = ".plancha/leases/";
-/// A lease of this age belongs to nobody: a completion has 10 minutes.
+/// A lease of this age is abandoned: a completion has 10 minutes.
 const AGE: SignedDuration = SignedDuration::from_mins(12);
-/// Whoever has held a lease for longer before he begins to complete must not do so.
+/// A caller that has held a lease for longer before its completion must not complete.
 const FRESH: Duration = Duration::from_mins(1);
-/// One that was held for longer may be another's by now, and is left.
+/// A lease that was held for longer may have been taken over, and is not deleted.
 const OURS: Duration = Duration::from_mins(11);
-/// So long another's lease is waited for.
+/// How long to wait for the lease of another caller.
 const WAIT: Duration = Duration::from_secs(15);
-/// Between two looks at it.
+/// Between two checks of it.
 const EVERY: Duration = Duration::from_millis(250);
-/// Those that are so old nobody will come back to.
+/// Leases of this age are swept.
 const LEFT: SignedDuration = SignedDuration::from_hours(24);
 
 /// The right to create one object.
@@ -46,8 +46,8 @@ pub(in crate::store) struct Lease {
 pub(in crate::store) enum Creator {
     /// This caller: with a lease, where that is needed.
     Us(Option<Lease>),
-    /// Nobody, because this is there.
-    Nobody(There),
+    /// No caller, because this exists.
+    NotNeeded(There),
 }
 
 /// What became of a try to have a lease.
@@ -89,7 +89,7 @@ impl Store {
             }
             match self.there(path, received).await? {
                 There::Nothing => {}
-                there => return Ok(Creator::Nobody(there)),
+                there => return Ok(Creator::NotNeeded(there)),
             }
             if Instant::now() >= until {
                 return Err(StoreError::Undecided);
@@ -159,7 +159,7 @@ impl Store {
         Timestamp::now().checked_sub(ahead).unwrap_or(Timestamp::MAX)
     }
 
-    /// Removes the leases that nobody has come back to a day before `now`, and returns how many.
+    /// Deletes the leases that are older than a day at `now`, and returns how many.
     pub(in crate::store) async fn sweep_leases(&self, now: Timestamp) -> Result<usize, StoreError> {
         let mut leases = self.list(LEASES)?;
         let mut swept = 0;

@@ -76,10 +76,10 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let lease = match self.creator(path, terms, &received).await {
             Ok(Creator::Us(lease)) => lease,
-            nobody => {
+            creator => {
                 abort(&mut *upload).await;
-                return match nobody? {
-                    Creator::Nobody(There::Same) => Ok(received.sha256),
+                return match creator? {
+                    Creator::NotNeeded(There::Same) => Ok(received.sha256),
                     _ => Err(StoreError::Exists),
                 };
             }

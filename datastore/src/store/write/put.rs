@@ -134,8 +134,8 @@ impl Store {
         }
         let lease = match self.creator(path, terms, &received).await? {
             Creator::Us(lease) => lease,
-            Creator::Nobody(There::Same) => return Ok(sha256),
-            Creator::Nobody(_) => return Err(StoreError::Exists),
+            Creator::NotNeeded(There::Same) => return Ok(sha256),
+            Creator::NotNeeded(_) => return Err(StoreError::Exists),
         };
         let stored = self.put_small(path, terms, bytes, received).await;
         self.release(lease).await;

@@ -111,7 +111,7 @@ impl Contents {
                 continue;
             };
             let path = dir.join(name);
-            // For tofu `x.tofu` stands in for `x.tf`, which terraform alone reads.
+            // tofu reads `x.tofu` instead of `x.tf`; terraform reads only the latter.
             let of_tofu = name.replacen(".tf", ".tofu", 1);
             let unread = if tofu {
                 of_tofu != name && self.files.contains_key(&of_tofu)

@@ -40,7 +40,7 @@ fn next(bytes: &mut &[u8], depth: u32) -> Option<Value> {
     })
 }
 
-/// Nil, and what no setting that tells states apart is: binary, extensions, fractions, long negative numbers.
+/// Nil, and values that no identifying setting has: binary, extensions, fractions, long negative numbers.
 fn skip(bytes: &mut &[u8], kind: u64) -> Option<()> {
     match kind {
         0xc0 => Some(()),

@@ -85,7 +85,7 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
     let mut others = Vec::new();
     if let Some(record) = record.filter(|_| !is_burritos) {
         let sent = send_record(client, &record, &run, was_there(APPLIED)).await?;
-        others.extend(told(APPLIED, &sent, dir));
+        others.extend(report_outcome(APPLIED, &sent, dir));
     }
     for (name, file) in files().into_iter().filter(|(name, _)| !is_burritos || *name != REPORT) {
         let path = dir.join(name);
@@ -95,7 +95,7 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
         let upload = Upload::file(&path).await?;
         let put = client.put_file(&run, attempt, &file, &upload, Condition::Create);
         let sent = outcome(put.await, was_there(name))?;
-        others.extend(told(name, &sent, dir));
+        others.extend(report_outcome(name, &sent, dir));
         if !matches!(sent, Sent::Other) {
             fs::remove_file(path)?;
         }
@@ -183,7 +183,7 @@ fn outcome(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, Client
 }
 
 /// Says what became of a file; its name, if it stays.
-fn told(name: &'static str, sent: &Sent, dir: &Path) -> Option<&'static str> {
+fn report_outcome(name: &'static str, sent: &Sent, dir: &Path) -> Option<&'static str> {
     match sent {
         Sent::New => tracing::info!("{name}: sent"),
         Sent::Before => tracing::info!("{name}: was stored already, with the same bytes"),

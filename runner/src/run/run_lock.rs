@@ -1,8 +1,8 @@
-//! The last look before an apply. A run may have been applied since its records were first read, by another
+//! The last check before an apply. A run may have been applied since its records were first read, by another
 //! runner that was given the same order at the same time.
 //!
 //! On one machine such runners wait for each other. Runners on several machines do not: there the tool's lock of
-//! the state keeps two applies from overlapping, and the second look finds the one that was recorded by then.
+//! the state keeps two applies from overlapping, and the second check finds the one that was recorded by then.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -16,30 +16,24 @@ use crate::process::private_file;
 use crate::run::action::{Run, RunError};
 use crate::run::apply_record::Record;
 
-/// Between two tries to get the lock.
+/// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
     /// Waits until no other runner on this machine applies the run of this name. The lock is held as long as
     /// the file that it returns.
-    pub(super) async fn turn(&self, from: &Apply) -> Result<Option<File>, RunError> {
+    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<File>, RunError> {
         let job = self.job;
         let may_be_shared = matches!(from, Apply::Unplanned(_)) && job.named.run && !job.again;
         if !may_be_shared || self.artifacts.is_none() {
             return Ok(None);
         }
-        let file = match self.lock_file() {
-            Ok(file) => file,
-            Err(error) => {
-                tracing::warn!("other runners of this run are not waited for: {error}");
-                return Ok(None);
-            }
-        };
         let locked = async {
+            let file = self.lock_file()?;
             let mut waits = false;
             loop {
                 match file.try_lock() {
-                    Ok(()) => return Ok(()),
+                    Ok(()) => return Ok(file),
                     Err(TryLockError::WouldBlock) if !waits => {
                         waits = true;
                         tracing::info!("another runner applies {} now: waiting for it", job.run);
@@ -50,13 +44,15 @@ impl Run<'_> {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        match self.signals.or(locked).await.map_err(RunError::Stopped)? {
-            Ok(()) => Ok(Some(file)),
-            Err(error) => {
-                tracing::warn!("other runners of this run are not waited for: {error}");
-                Ok(None)
-            }
-        }
+        let locked = self.signals.or(locked).await.map_err(RunError::Stopped)?;
+        Ok(locked
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "cannot lock run {}, so another runner of it may apply at the same time: {error}",
+                    job.run
+                );
+            })
+            .ok())
     }
 
     fn lock_file(&self) -> io::Result<File> {
@@ -73,7 +69,7 @@ impl Run<'_> {
     pub(super) async fn recorded_since(&self, from: &Apply) -> Result<Option<Record>, RunError> {
         let Some(artifacts) = &self.artifacts else { return Ok(None) };
         let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
-        let looked = async {
+        let found = async {
             if let Some(plan) = plan {
                 return artifacts.applied_plan(plan).await;
             }
@@ -83,7 +79,7 @@ impl Run<'_> {
             let mut records = artifacts.look_again().await?.applied().await?;
             Ok(if records.is_empty() { None } else { Some(records.swap_remove(0)) })
         };
-        let record = self.signals.or(looked).await.map_err(RunError::Stopped)??;
+        let record = self.signals.or(found).await.map_err(RunError::Stopped)??;
         if record.is_some() || self.job.again {
             return Ok(record);
         }
