@@ -1,6 +1,8 @@
 //! Storing an object: all of it becomes visible in one step, or nothing.
 
 pub(crate) mod deadline;
+#[cfg(test)]
+mod double;
 pub(crate) mod lease;
 pub(crate) mod multipart;
 pub(crate) mod parts;

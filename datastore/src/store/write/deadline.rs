@@ -54,102 +54,32 @@ pub(in crate::store) async fn in_time<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use async_trait::async_trait;
     use bytes::Bytes;
-    use futures::stream::{self, BoxStream};
-    use futures::{StreamExt as _, TryStreamExt as _};
+    use futures::{FutureExt as _, TryStreamExt as _, stream};
     use object_store::memory::InMemory;
-    use object_store::path::Path;
-    use object_store::{
-        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-        PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    };
     use tokio::time::Instant;
 
-    use crate::store::Calls;
-
     use super::*;
+    use crate::store::write::double::{Call, Hooked};
     use crate::store::write::put::Terms;
-    use crate::store::{Inner, Key, Provider, Store, Traits};
+    use crate::store::{Calls, Inner, Key, Provider, Store, Traits};
 
-    /// A storage that may stop answering.
-    #[derive(Debug, Default)]
-    struct Stopped {
-        behind: InMemory,
-        is_stopped: Arc<AtomicBool>,
-    }
-
-    impl Stopped {
-        async fn answers(is_stopped: Arc<AtomicBool>) {
-            while is_stopped.load(Ordering::Relaxed) {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+    async fn answers(is_stopped: Arc<AtomicBool>) -> object_store::Result<()> {
+        while is_stopped.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-    }
-
-    impl fmt::Display for Stopped {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("stopped")
-        }
-    }
-
-    #[async_trait]
-    impl ObjectStore for Stopped {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            Self::answers(Arc::clone(&self.is_stopped)).await;
-            self.behind.put_opts(path, payload, options).await
-        }
-
-        async fn put_multipart_opts(
-            &self,
-            path: &Path,
-            options: PutMultipartOptions,
-        ) -> Result<Box<dyn MultipartUpload>> {
-            self.behind.put_multipart_opts(path, options).await
-        }
-
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            Self::answers(Arc::clone(&self.is_stopped)).await;
-            self.behind.get_opts(path, options).await
-        }
-
-        fn delete_stream(
-            &self,
-            paths: BoxStream<'static, Result<Path>>,
-        ) -> BoxStream<'static, Result<Path>> {
-            self.behind.delete_stream(paths)
-        }
-
-        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            let (listed, is_stopped) = (self.behind.list(prefix), Arc::clone(&self.is_stopped));
-            stream::once(Self::answers(is_stopped))
-                .flat_map(|()| stream::empty())
-                .chain(listed)
-                .boxed()
-        }
-
-        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-            self.behind.list_with_delimiter(prefix).await
-        }
-
-        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-            self.behind.copy_opts(from, to, options).await
-        }
+        Ok(())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_small_put_over_a_silent_storage_is_answered_within_20_s() {
         for create in [false, true] {
             let is_stopped = Arc::<AtomicBool>::default();
-            let silent = Stopped { is_stopped: Arc::clone(&is_stopped), ..Stopped::default() };
+            let stopped = Arc::clone(&is_stopped);
+            let before = move |_: Call<'_>| answers(Arc::clone(&stopped)).boxed();
+            let silent = Hooked { inner: InMemory::new(), before };
             let traits = Traits { provider: Some(Provider::S3), ..Traits::memory() };
             let store = Store(Arc::new(Inner::new(Arc::new(silent), traits, Calls::default())));
             let put = async |file: &str, content: &'static [u8]| {

@@ -336,82 +336,15 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use async_trait::async_trait;
-    use futures::stream::{self, BoxStream};
+    use futures::{FutureExt as _, future, stream};
     use object_store::memory::InMemory;
-    use object_store::{
-        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-        PutMultipartOptions, Result,
-    };
 
     use super::*;
+    use crate::store::write::double::{Call, Hooked};
     use crate::store::{Calls, Inner, Traits};
-
-    /// Refuses some puts.
-    struct Refusing<F> {
-        behind: InMemory,
-        refuses: F,
-    }
-
-    impl<F> fmt::Debug for Refusing<F> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            fmt::Display::fmt(self, f)
-        }
-    }
-
-    impl<F> fmt::Display for Refusing<F> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("refusing")
-        }
-    }
-
-    #[async_trait]
-    impl<F: Fn(&Path, &PutMode) -> Result<()> + Send + Sync + 'static> ObjectStore for Refusing<F> {
-        async fn put_opts(
-            &self,
-            path: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            (self.refuses)(path, &options.mode)?;
-            self.behind.put_opts(path, payload, options).await
-        }
-
-        async fn put_multipart_opts(
-            &self,
-            path: &Path,
-            options: PutMultipartOptions,
-        ) -> Result<Box<dyn MultipartUpload>> {
-            self.behind.put_multipart_opts(path, options).await
-        }
-
-        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-            self.behind.get_opts(path, options).await
-        }
-
-        fn delete_stream(
-            &self,
-            paths: BoxStream<'static, Result<Path>>,
-        ) -> BoxStream<'static, Result<Path>> {
-            self.behind.delete_stream(paths)
-        }
-
-        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            self.behind.list(prefix)
-        }
-
-        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-            self.behind.list_with_delimiter(prefix).await
-        }
-
-        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-            self.behind.copy_opts(from, to, options).await
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
@@ -419,15 +352,15 @@ mod tests {
             let creations = Arc::new(AtomicUsize::default());
             let counted = Arc::clone(&creations);
             // As Azure says it of blocks.
-            let refuses = move |path: &Path, mode: &PutMode| {
-                if *mode != PutMode::Create {
-                    return Ok(());
-                }
+            let before = move |call: Call<'_>| {
+                let Call::Put(path, PutMode::Create) = call else {
+                    return future::ready(Ok(())).boxed();
+                };
                 counted.fetch_add(1, Ordering::Relaxed);
                 let source = "BlobAlreadyExists".into();
-                Err(Error::AlreadyExists { path: path.to_string(), source })
+                future::ready(Err(Error::AlreadyExists { path: path.to_string(), source })).boxed()
             };
-            let azure = Arc::new(Refusing { behind: InMemory::new(), refuses });
+            let azure = Arc::new(Hooked { inner: InMemory::new(), before });
             let provider = Some(Provider::Azure);
             let traits = Traits { provider, ..Traits::memory() };
             let store =
@@ -444,10 +377,10 @@ mod tests {
                 }
                 sleep(PAUSES[2] / 2).await;
                 if others_come {
-                    azure.behind.put(&path, "theirs".into()).await.unwrap();
+                    azure.inner.put(&path, "theirs".into()).await.unwrap();
                 }
             });
-            let there = azure.behind.get(&path).await.unwrap().bytes().await.unwrap();
+            let there = azure.inner.get(&path).await.unwrap().bytes().await.unwrap();
             if others_come {
                 assert!(matches!(put, Err(StoreError::Exists)), "{put:?}");
                 assert_eq!(there, "theirs");
