@@ -92,7 +92,10 @@ impl Running {
         let mut socket = self.connect();
         write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).unwrap();
+        if let Err(error) = socket.read_to_end(&mut answer) {
+            let log = self.log.lock().unwrap();
+            panic!("{error} after {} bytes of {path}; the log:\n{log}", answer.len());
+        }
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
         let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
         (status, answer.split_off(end + 4))
