@@ -17,35 +17,41 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// So long the end waits for what is still in a file system. A thread that hangs there ends with the process.
+/// How long the end waits for jobs in a file system. A thread that hangs there ends with the process.
 const REST: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    let command = match Command::parse() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    let log_format =
+        if let Command::Serve(settings) = &command { Some(settings.log_format) } else { None };
+    // Dropped last: requests that end with the runtime are logged, too.
+    let _log = log_format.map(log::init);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(StartError::Process(error).into())),
     };
-    let code = runtime.block_on(run_command());
+    let code = runtime.block_on(run_command(command));
     runtime.shutdown_timeout(REST);
     code
 }
 
-async fn run_command() -> ExitCode {
-    match Command::parse() {
-        Ok(Command::Serve(settings)) => match serve(settings).await {
+async fn run_command(command: Command) -> ExitCode {
+    match command {
+        Command::Serve(settings) => match serve(settings).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => ExitCode::from(error.exit_code()),
         },
-        Ok(Command::Check(settings)) => ended(check(&settings, &mut stdout()).await),
-        Ok(Command::Tool(at, tool)) => ended(run(&at, tool, &mut stdout()).await),
-        Ok(Command::Token(new, rules)) => ended(token(&new, rules.as_deref(), &mut stdout())),
-        Ok(Command::Version(text)) => ended(writeln!(stdout(), "{text}").map_err(Into::into)),
-        Err(code) => code,
+        Command::Check(settings) => ended(check(&settings, &mut stdout()).await),
+        Command::Tool(at, tool) => ended(run(&at, tool, &mut stdout()).await),
+        Command::Token(new, rules) => ended(token(&new, rules.as_deref(), &mut stdout())),
+        Command::Version(text) => ended(writeln!(stdout(), "{text}").map_err(Into::into)),
     }
 }
 
 async fn serve(settings: Serve) -> Result<(), StartError> {
-    let _log = log::init(settings.log_format).map_err(StartError::Process)?;
     let served = listen_and_serve(settings).await;
     served.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
 }

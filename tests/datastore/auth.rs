@@ -431,9 +431,12 @@ async fn each_refusal_and_each_write_is_a_line_of_the_audit_and_no_token_is() {
     let lines = || {
         let lines = log();
         let lines = lines.lines().filter(|line| line.contains("audit: "));
-        lines
+        let mut lines = lines
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .collect::<Vec<_>>()
+            .collect::<Vec<_>>();
+        // Lines of unknown callers are queued, so they can follow younger ones.
+        lines.sort_by_key(|line| line["timestamp"].to_string());
+        lines
     };
     until("a line for each", || lines().len() >= 10);
     let shown = lines().into_iter().map(|line| {

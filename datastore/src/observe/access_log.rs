@@ -1,20 +1,19 @@
-//! The line of a request: an audit line for a refusal and for a write, else an access line.
+//! Writes the log line of a request: an audit line for a refusal or a write, otherwise an access line.
 //!
-//! A line has the path, never the whole query, and never a header of the caller's: one of them is a
-//! token.
+//! A line contains the path, but never the whole query and no header of the caller, because one of them is the token.
 
 use crate::auth::caller::Caller;
 use crate::observe::context::RequestContext;
 use crate::observe::log::IMMEDIATE;
 
-/// The beginning of a caller's text, in bytes: no valid name is longer, and no caller may fill the log.
+/// Longest text of a caller in a line, in bytes. No valid name is longer, and no caller may fill the log.
 const SHORT: usize = 256;
 
 fn short(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHORT)]
 }
 
-/// The parameter of a query, as a line shows it.
+/// A parameter of the query, shortened for a line.
 fn parameter<'a>(context: &'a RequestContext, name: &str) -> Option<&'a str> {
     context.query().text(name).map(short)
 }
@@ -37,7 +36,7 @@ pub(super) fn access(context: &RequestContext) {
     );
 }
 
-/// The line of an unknown caller is not written at once: it could make us wait for the log with every try.
+/// The line of an unknown caller is queued: otherwise each of its requests could make us wait for the log.
 pub(super) fn audit(context: &RequestContext, message: &str) {
     let caller = context.caller().map(Caller::name);
     let sha256 = context.sha256().map(|sha256| sha256.to_string());

@@ -1,25 +1,29 @@
-//! The log: lines on standard error, written by a thread, those of a few milliseconds at once.
+//! The log: lines on standard error.
 //!
-//! A write for each line was an eighth of what a small request costs, and its answer waited for it. Lines that
-//! must not be lost are written immediately, together with all before them: warnings, and audit lines, each of
-//! which is written before its answer. So is everything at the end. If the process is killed, the other lines
-//! of its last few milliseconds are lost.
+//! Lines of level INFO go through a queue, and a thread writes them, together with those that arrive within a few
+//! milliseconds: a write for each line was an eighth of what a small request costs, and its answer waited for it.
+//! Lines that must not be lost are written before the call that logs them returns: warnings, errors and audit
+//! lines. They do not wait for the queue, so they can precede INFO lines that are a few milliseconds older.
+//!
+//! No line is dropped. If standard error blocks, the queue fills up, and then every thread that logs waits. What is
+//! in the queue is written when the program ends. If the process is killed, the queue is lost.
 
 use std::io::{self, IsTerminal as _, Write};
-use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use tracing::{Level, Metadata};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
-/// The target of lines that must not be lost.
-pub(crate) const IMMEDIATE: &str = "at_once";
-/// How long other lines are buffered.
+/// The target of INFO lines that must not be lost.
+pub(crate) const IMMEDIATE: &str = "immediate";
+/// Pause after each write of queued lines.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
-/// Bytes in the buffer from which on the thread that adds a line also writes them, and waits for that.
-const MAX_BUFFER: usize = 1 << 20;
+/// Lines in the queue, about 1 MiB of them. Memory for their places is taken at the start.
+const QUEUE: usize = 4096;
+/// Bytes that are written at once.
+const BATCH: usize = 64 << 10;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,115 +34,55 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log, which ends with what it returns.
-pub fn init(format: LogFormat) -> io::Result<Log> {
-    let started = Log::start()?;
+/// Starts the log. When the result is dropped, it writes the queue, and waits for that at most a second.
+pub fn init(format: LogFormat) -> WorkerGuard {
+    let queue = NonBlockingBuilder::default().lossy(false).buffered_lines_limit(QUEUE);
+    let (queue, guard) = queue.thread_name("log").finish(Batch::default());
     let log = tracing_subscriber::fmt()
-        .with_writer(started.lines())
+        .with_writer(queue.with_filter(|line| !is_immediate(line)).or_else(io::stderr))
         .with_ansi(io::stderr().is_terminal())
-        .with_max_level(tracing::Level::INFO)
+        .with_max_level(Level::INFO)
         .with_target(false);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
     }
-    Ok(started)
+    guard
 }
 
-/// The log. Writes what it has when it is dropped.
-pub struct Log(Lines);
+fn is_immediate(line: &Metadata<'_>) -> bool {
+    *line.level() <= Level::WARN || line.target() == IMMEDIATE
+}
 
-/// Lines on their way. Clones share them.
-#[derive(Clone)]
-struct Lines(Arc<Shared>);
-
+/// Queued lines that are written to standard error together.
 #[derive(Default)]
-struct Shared {
-    buffer: Mutex<Vec<u8>>,
-    is_some: Condvar,
-    /// Held while they are written, so that they stay in order.
-    writing: Mutex<()>,
-}
+struct Batch(Vec<u8>);
 
-/// One line.
-struct Line {
-    lines: Lines,
-    at_once: bool,
-}
-
-impl Log {
-    fn start() -> io::Result<Self> {
-        let lines = Lines(Arc::default());
-        let flushing = lines.clone();
-        thread::Builder::new().name("log".to_owned()).spawn(move || {
-            loop {
-                let some = lock(&flushing.0.buffer);
-                let some = flushing.0.is_some.wait_while(some, |buffer| buffer.is_empty());
-                drop(some.unwrap_or_else(PoisonError::into_inner));
-                thread::sleep(FLUSH_INTERVAL);
-                flushing.write();
-            }
-        })?;
-        Ok(Self(lines))
-    }
-
-    fn lines(&self) -> Lines {
-        self.0.clone()
+impl Batch {
+    /// Writes them in one call, so that no immediate line gets between parts of a line.
+    fn write_out(&mut self) -> io::Result<()> {
+        let written = io::stderr().write_all(&self.0);
+        self.0.clear();
+        written
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.0.write();
-    }
-}
-
-impl Lines {
-    fn add(&self, text: &[u8], at_once: bool) {
-        let mut buffer = lock(&self.0.buffer);
-        let was_empty = buffer.is_empty();
-        buffer.extend_from_slice(text);
-        let at_once = at_once || buffer.len() > MAX_BUFFER;
-        drop(buffer);
-        if at_once {
-            self.write();
-        } else if was_empty {
-            self.0.is_some.notify_one();
+impl Write for Batch {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(line);
+        if self.0.len() >= BATCH {
+            self.write_out()?;
         }
+        Ok(line.len())
     }
 
-    fn write(&self) {
-        let _writing = lock(&self.0.writing);
-        let lines = mem::take(&mut *lock(&self.0.buffer));
-        // A failure can be reported nowhere.
-        io::stderr().write_all(&lines).unwrap_or_default();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Line;
-
-    fn make_writer(&self) -> Line {
-        Line { lines: self.clone(), at_once: true }
-    }
-
-    fn make_writer_for(&self, meta: &Metadata<'_>) -> Line {
-        let at_once = *meta.level() <= Level::WARN || meta.target() == IMMEDIATE;
-        Line { lines: self.clone(), at_once }
-    }
-}
-
-impl Write for Line {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.lines.add(text, self.at_once);
-        Ok(text.len())
-    }
-
+    /// Called when the queue is empty. New lines gather while it pauses.
     fn flush(&mut self) -> io::Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        self.write_out()?;
+        thread::sleep(FLUSH_INTERVAL);
         Ok(())
     }
 }
