@@ -1,4 +1,4 @@
-//! The routes: what a request means and what it is answered.
+//! The HTTP API: the routes, their parameters, and their answers.
 
 pub(crate) mod applied;
 pub(crate) mod artifacts;
@@ -13,4 +13,5 @@ pub(crate) mod query;
 pub(crate) mod route;
 pub(crate) mod router;
 pub(crate) mod runs;
+pub(crate) mod service;
 pub(crate) mod transfer;

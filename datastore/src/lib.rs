@@ -1,4 +1,4 @@
-//! An HTTP service over an object store, for what runs of Terraform produce.
+//! An HTTP service over an object store that keeps the artifacts of Terraform runs.
 
 mod api;
 mod auth;
@@ -35,13 +35,13 @@ use crate::transport::memory::Memory;
 use crate::transport::server::Service;
 use crate::transport::tls::Tls;
 
-/// So long the storage is tried before anybody is answered: what will not get better by itself ends the program
-/// before it listens. A storage that is silent is tried on, while `/healthz` answers and `/readyz` says no.
+/// How long the storage is probed before the service answers requests: an error that a retry cannot fix ends the
+/// program before it listens. Probing a silent storage goes on, while `/healthz` is 200 and `/readyz` is 503.
 const BEFORE_SERVING: Duration = Duration::from_millis(500);
-/// Time to remove what uploads that were broken off have left behind.
+/// Time to remove what interrupted uploads and probes have left behind.
 const TIDY: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown` is cancelled and the requests under way are answered.
+/// Serves until `shutdown` is cancelled and the requests in flight are answered.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -57,9 +57,9 @@ pub async fn serve(
         started = &mut starting => Some(started.map_err(unusable)?),
         () = sleep(BEFORE_SERVING) => None,
         () = shutdown.cancelled() => {
-            // What it is tried with is removed at the end of the try.
+            // The probe removes its object at its end.
             if tokio::time::timeout(TIDY, starting).await.is_err() {
-                tracing::warn!("the object that the storage was tried with may be left below .plancha/probe");
+                tracing::warn!("the object of the storage probe may be left below .plancha/probe");
             }
             return Ok(());
         }
@@ -87,7 +87,7 @@ pub async fn serve(
         encrypting: crate::api::encrypt::EncryptLock::default(),
         shutdown: shutdown.clone(),
     };
-    let service = Service { app: crate::api::router::Service::new(app), limits, tls, connections };
+    let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };
     let stop = shutdown.child_token();
     let mut serving = pin!(crate::transport::server::run(listener, service, stop.clone(), drain));
     let refused = async {
@@ -109,7 +109,7 @@ pub async fn serve(
         return Err(unusable(error));
     }
     if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
-        tracing::warn!("an upload that was broken off may have left a hidden file");
+        tracing::warn!("an interrupted upload may have left a hidden file");
     }
     tracing::info!("shut down");
     Ok(())

@@ -1,4 +1,4 @@
-//! What is known of a request: created at its start, filled by each stage, written at its end.
+//! The record of a request: created at its start, filled by each stage, written at its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::api::query::RawQuery;
 use crate::api::route::Route;
 use crate::auth::caller::Caller;
 
-/// What is known of a request. It travels in the request's extensions. Clones share it.
+/// The record of a request. It travels in the request's extensions. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext(Arc<Record>);
 
@@ -28,7 +28,7 @@ struct Record {
     caller: OnceLock<Caller>,
     sha256: OnceLock<Sha256>,
     refusal: OnceLock<&'static str>,
-    /// Zero until there is an answer.
+    /// 0 until the request is answered.
     status: AtomicU16,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -38,7 +38,7 @@ struct Record {
 }
 
 tokio::task_local! {
-    /// For errors that become a response where no request is at hand.
+    /// For errors, which become a response where the request is not available.
     pub(super) static CURRENT: RequestContext;
 }
 
@@ -66,9 +66,9 @@ impl RequestContext {
         }))
     }
 
-    /// Applies to the request that this task answers, if it answers one.
+    /// Calls `fill` with the request that this task answers, if any.
     pub(crate) fn with_current(fill: impl FnOnce(&Self)) {
-        // Outside of a request there is nothing to fill.
+        // Nothing to do outside of a request.
         CURRENT.try_with(fill).unwrap_or_default();
     }
 
@@ -88,31 +88,36 @@ impl RequestContext {
         self.0.uri.path()
     }
 
+    /// Whether its caller must authenticate.
+    pub(crate) fn needs_caller(&self) -> bool {
+        self.0.route.needs_caller(self.path())
+    }
+
     pub(crate) fn query(&self) -> &RawQuery {
         &self.0.query
     }
 
-    /// Who sent it; none until it is authenticated.
+    /// The caller, once it is authenticated.
     pub(crate) fn caller(&self) -> Option<&Caller> {
         self.0.caller.get()
     }
 
     pub(crate) fn set_caller(&self, caller: Caller) {
-        // It is authenticated once.
+        // A request is authenticated once.
         self.0.caller.set(caller).unwrap_or_default();
     }
 
-    /// The digest of what it has stored.
+    /// The digest of the object that the request stored.
     pub(crate) fn sha256(&self) -> Option<Sha256> {
         self.0.sha256.get().copied()
     }
 
     pub(crate) fn set_sha256(&self, sha256: Sha256) {
-        // It stores one object.
+        // A request stores one object.
         self.0.sha256.set(sha256).unwrap_or_default();
     }
 
-    /// Why it was refused, as a label.
+    /// Why the request was refused, as a label of the metrics.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         self.0.refusal.get().copied()
     }
@@ -122,7 +127,7 @@ impl RequestContext {
         self.0.refusal.set(reason).unwrap_or_default();
     }
 
-    /// Whether it read what another program has stored, so that its digest is unknown.
+    /// Whether the request read an object that another program stored, without a known digest.
     pub(crate) fn is_foreign(&self) -> bool {
         self.0.is_foreign.load(Ordering::Relaxed)
     }
@@ -131,7 +136,7 @@ impl RequestContext {
         self.0.is_foreign.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the answer was broken off, or the stored bytes are damaged.
+    /// Whether the answer was broken off, or the stored bytes have changed.
     pub(crate) fn is_broken(&self) -> bool {
         self.0.is_broken.load(Ordering::Relaxed)
     }
@@ -140,12 +145,12 @@ impl RequestContext {
         self.0.is_broken.store(true, Ordering::Relaxed);
     }
 
-    /// Its refusal, or its write, is for the audit.
+    /// The request gets an audit line if it is refused or writes.
     pub(crate) fn set_audited(&self) {
         self.0.is_audited.store(true, Ordering::Relaxed);
     }
 
-    /// None if the caller left before there was one.
+    /// `None` if the caller closed the connection before the answer.
     pub(crate) fn status(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.0.status.load(Ordering::Relaxed)).ok()
     }
@@ -178,7 +183,7 @@ impl RequestContext {
         self.0.method != Method::GET && self.0.method != Method::HEAD
     }
 
-    /// The message of its audit line, if it is due one.
+    /// The message of the audit line, if the request gets one.
     pub(super) fn audit(&self) -> Option<&'static str> {
         if !self.0.is_audited.load(Ordering::Relaxed) {
             return None;
@@ -190,20 +195,20 @@ impl RequestContext {
             _ if !self.is_write() => None,
             Some(status) if status.is_success() => Some("audit: written"),
             Some(_) => Some("audit: not written"),
-            // An upload that is complete is kept even if its caller does not wait for the answer.
+            // A complete upload is kept even if its caller does not wait for the answer.
             None => Some("audit: its caller left before the answer; it may be written"),
         }
     }
 }
 
-/// The id that the caller, or a proxy before us, has already given to the request.
+/// The id that the caller, or a proxy before us, gave to the request.
 fn given_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&c);
     ((1..=128).contains(&id.len()) && id.bytes().all(is_allowed)).then(|| id.to_owned())
 }
 
-/// Unlike any other of this process, and most likely of its replicas.
+/// An id that no other request of this process has, and most likely none of its replicas.
 fn next_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let started = jiff::Timestamp::now().as_microsecond();

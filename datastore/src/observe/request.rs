@@ -1,15 +1,16 @@
-//! The start and the end of a request: at its start it gets a [`RequestContext`], its end writes that once, as a
-//! line and as metrics.
+//! Start and end of a request. At its start, it gets a [`RequestContext`]. At its end, the context is written once, as
+//! log line and as metrics.
 //!
-//! A refusal or a write gets an audit line. That one is written before the answer is sent, so that no answer
-//! is without its line. Every other request gets an access line after the last byte of its answer.
+//! A refusal or a write gets an audit line, which is written before the answer is sent: no such answer is without its
+//! line. Every other request gets an access line after the last byte of its answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::HeaderValue;
+use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -20,21 +21,21 @@ use crate::observe::access_log;
 use crate::observe::context::{CURRENT, REQUEST_ID, RequestContext};
 use crate::observe::counters::Metrics;
 
-/// Gives a request its context, and an id that its answer and all its lines have. At its end come its line
-/// and its metrics.
-pub(crate) async fn instrument<F: Future<Output = Response>>(
-    metrics: &Metrics,
+/// Gives a request its context, and an id that its answer and all its log lines have. When the request ends, its
+/// log line is written and the request is counted.
+pub(crate) async fn instrument(
+    State(metrics): State<Metrics>,
     request: Request,
-    next: impl FnOnce(Request, RequestContext) -> F,
+    next: Next,
 ) -> Response {
     let context = RequestContext::new(&request);
     let span = tracing::info_span!("request", id = context.id());
     let request = counted(request, &context);
-    let end = End { context: context.clone(), metrics: metrics.clone(), is_logged: false };
+    let end = End { context: context.clone(), metrics, is_logged: false };
     let mut counted = Counted { body: Body::empty(), span: span.clone(), end };
-    let answer = CURRENT.scope(context.clone(), next(request, context.clone()));
+    let answer = CURRENT.scope(context.clone(), next.run(request));
     let mut response = answer.instrument(span).await;
-    // An id has only characters that a header may have.
+    // Every character of an id is valid in a header.
     let id = HeaderValue::from_str(context.id()).unwrap_or(HeaderValue::from_static(""));
     response.headers_mut().insert(REQUEST_ID, id);
     context.set_status(response.status());
@@ -48,7 +49,7 @@ pub(crate) async fn instrument<F: Future<Output = Response>>(
     })
 }
 
-/// The context goes with the request, and the bytes of its body are counted as they come.
+/// Puts the context into the request, and counts the bytes of its body when they arrive.
 fn counted(mut request: Request, context: &RequestContext) -> Request {
     request.extensions_mut().insert(context.clone());
     if request.body().is_end_stream() {
@@ -62,7 +63,7 @@ fn counted(mut request: Request, context: &RequestContext) -> Request {
     })
 }
 
-/// The body of an answer. The request ends with it, also when it is dropped before its end.
+/// The body of an answer. The request ends when it is dropped, even if it is dropped before its end.
 struct Counted {
     body: Body,
     span: tracing::Span,

@@ -22,9 +22,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::error::Cause;
 use crate::api::route::Route;
-use crate::api::router;
+use crate::api::service;
 use crate::config::Drain;
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::connections::{Connection, Connections};
@@ -40,7 +39,7 @@ const BUFFER: usize = 256 << 10;
 /// What is served, and how.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) app: router::Service,
+    pub(crate) app: service::Service,
     pub(crate) limits: Limits,
     /// None means in plain.
     pub(crate) tls: Option<Tls>,
@@ -50,7 +49,7 @@ pub(crate) struct Service {
 /// What answers the requests of one connection.
 #[derive(Clone)]
 struct Answers {
-    app: router::Service,
+    app: service::Service,
     /// How long a request may wait for a place within the limit of connections.
     wait: Duration,
     connection: Arc<Connection>,
@@ -173,7 +172,7 @@ async fn answer(request: Request<Incoming>, answers: Answers) -> Result<Response
         request.extensions_mut().insert(connection.stage.known());
         app.answer(request).await
     } else {
-        let mut refused = app.refuse(request, Cause::Crowded).await;
+        let mut refused = app.refuse_crowded(request).await;
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         refused
     };
