@@ -1,5 +1,5 @@
-//! What callers send, as the fuzz targets of `tests/fuzz` feed it to the parsers, and what must hold
-//! whatever it is. Not in a released program.
+//! Entry points of the fuzz targets in `tests/fuzz`: they parse what callers send, and check what must hold for any
+//! input. Not part of a released program.
 
 use datastore_api::{RunKey, Sha256};
 
@@ -9,12 +9,12 @@ use crate::api::{applied, artifacts, bundles, plans, runs, transfer};
 use crate::auth::Access;
 use crate::store::Key;
 
-/// A query, to every route: what is accepted names one place, and that place names it; and it lies in the
-/// namespace that the caller is asked about.
+/// Parses a query as every route does. An accepted query has one key, which is converted to a path and back. The key is
+/// in the namespace for which the permission of the caller is checked.
 ///
 /// # Panics
 ///
-/// If it does not.
+/// If one of this does not hold.
 pub fn query(text: &str) {
     let query = RawQuery::parse(text);
     let params = Params::of(&query);

@@ -1,4 +1,4 @@
-//! The kinds of artifact: what a limit, an age or a figure is about.
+//! The kinds of artifacts. Limits, ages and metrics are by kind.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Bin, Self::Json, Self::Pretty, Self::Short, Self::Log, Self::Bundle, Self::Artifact];
 
-    /// Its name, in flags and in figures.
+    /// Its name in flags and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bin => "bin",

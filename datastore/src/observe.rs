@@ -1,4 +1,4 @@
-//! What is recorded of a request: its log line, its audit line and the metrics.
+//! What the service records: log lines, audit lines and metrics.
 
 mod access_log;
 pub(crate) mod context;

@@ -11,22 +11,22 @@ pub enum StartError {
     /// The storage cannot be opened.
     #[error("cannot use the storage {0}")]
     Storage(String, #[source] BoxError),
-    /// Something about those who tell who a caller is.
-    #[error("cannot tell callers apart")]
+    /// The Kubernetes API, or another source of callers, cannot be used.
+    #[error("cannot authenticate callers")]
     Callers(#[source] anyhow::Error),
     /// The certificate cannot be read, or does not fit its key.
     #[error("cannot use the certificate")]
     Certificate(#[source] anyhow::Error),
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
-    /// The system refuses what every process needs.
+    /// The system refuses a thread, a signal handler or the limit of open files.
     #[error("cannot start")]
     Process(#[source] io::Error),
 }
 
 impl StartError {
-    /// The exit code, of the one list for all commands.
+    /// The exit code: `serve` and all commands share one list.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Storage(..) => 10,

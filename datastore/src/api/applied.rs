@@ -1,5 +1,5 @@
-//! `/api/applied`: the record that a plan of a layer has been applied. It is found by the plan's
-//! digest, so every run of the layer finds it, and it is never replaced.
+//! `/api/applied`: the record that a plan of a layer was applied. Its key is the digest of the plan, so every run of
+//! the layer finds it. It is never replaced.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! `/api/artifacts`: any file of an attempt that upstream has no route for.
+//! `/api/artifacts`: the files of an attempt for which Burrito has no route.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! `/api/repository/revision/bundle`: a commit of a repository, as a git bundle.
+//! `/api/repository/revision/bundle`: the git bundle of a commit.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -1,8 +1,8 @@
-//! `POST /api/encrypt`: Burrito's request to encrypt everything that is stored in plain.
+//! `POST /api/encrypt`: Burrito's request to encrypt every stored object that is not encrypted yet.
 //!
-//! It answers as Burrito does, but encrypts bundles too, and an object that is already encrypted is no error. It
-//! works object by object, so that a second request continues an interrupted one. It continues when its caller
-//! leaves, and stops at the next object when the service shuts down.
+//! It answers as Burrito does, but also encrypts bundles, and skips objects that are already encrypted. It works object
+//! by object: a second request continues an interrupted one. It continues if its caller disconnects, and stops
+//! after the current objects when the service shuts down.
 
 use std::sync::Arc;
 
@@ -27,22 +27,22 @@ use crate::observe::context::RequestContext;
 use crate::store::encryption::AtRest;
 use crate::store::{Key, Store, StoreError};
 
-/// Bytes of a request.
-const BODY: usize = 64 << 10;
-/// Objects encrypted at once; each holds some parts of an upload in memory.
-const AT_ONCE: usize = 2;
-/// A line of progress is logged after so many objects.
-const PROGRESS: usize = 100;
-/// Errors that are listed in an answer; more are only counted.
-const ERRORS: usize = 100;
+/// Maximum bytes of a request body.
+const MAX_BODY: usize = 64 << 10;
+/// Objects that are encrypted at the same time; each holds some parts of an upload in memory.
+const CONCURRENCY: usize = 2;
+/// Objects between two log lines about the progress.
+const PROGRESS_INTERVAL: usize = 100;
+/// Maximum of errors that an answer lists; more are only counted.
+const MAX_ERRORS: usize = 100;
 
-/// A caller that may change how everything is stored.
+/// Only extracted if the caller has the permission `admin`.
 pub(crate) struct Administrator;
 
-/// The body of a request, or why it cannot be read.
+/// The key in the body of a request, or Burrito's text for an invalid body.
 pub(crate) struct EncryptBody(Result<SecretString, &'static str>);
 
-/// Only one request at a time encrypts; others wait for it.
+/// Held by the request that encrypts; others wait for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EncryptLock(Arc<Mutex<()>>);
 
@@ -108,7 +108,7 @@ async fn encrypt_all(
             let encrypted = store.encrypt(&key).await;
             Ok::<_, StoreError>((key, encrypted))
         });
-        let mut encrypted = std::pin::pin!(encrypted.buffer_unordered(AT_ONCE));
+        let mut encrypted = std::pin::pin!(encrypted.buffer_unordered(CONCURRENCY));
         while let Some((key, encrypted)) = encrypted.try_next().await? {
             report.add(&key, encrypted);
             if shutdown.is_cancelled() {
@@ -127,16 +127,16 @@ impl EncryptReport {
         self.seen += 1;
         match encrypted {
             Ok(true) => self.encrypted += 1,
-            // Deleted since it was listed, or replaced by a version that is encrypted.
+            // Deleted after it was listed, or replaced by an encrypted version.
             Ok(false) | Err(StoreError::NotFound | StoreError::Replaced) => {}
             Err(error) => {
                 let path = key.place().unwrap_or_default();
                 tracing::error!(path, error = chain(&error), "cannot encrypt");
-                // The causes of a backend's failure are in the log alone.
+                // Only the log has the causes of a backend's failure.
                 self.error(format!("{path}: {error}"));
             }
         }
-        if self.seen.is_multiple_of(PROGRESS) {
+        if self.seen.is_multiple_of(PROGRESS_INTERVAL) {
             let Self { seen, encrypted, failed, .. } = *self;
             tracing::info!(seen, encrypted, failed, "encrypting stored objects");
         }
@@ -144,7 +144,7 @@ impl EncryptReport {
 
     fn error(&mut self, error: String) {
         self.failed += 1;
-        if self.errors.len() < ERRORS {
+        if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);
         }
     }
@@ -175,13 +175,13 @@ impl IntoResponse for EncryptReport {
 impl EncryptBody {
     async fn read(body: Body) -> Result<SecretString, &'static str> {
         const INVALID: &str = "Invalid JSON format";
-        let bytes = to_bytes(body, BODY).await.map_err(|_| "Failed to read request body")?;
+        let bytes = to_bytes(body, MAX_BODY).await.map_err(|_| "Failed to read request body")?;
         let fields = match serde_json::from_slice::<Value>(&bytes) {
             Ok(Value::Object(fields)) => fields,
             Ok(Value::Null) => return Err("encryptionKey is required"),
             Ok(_) | Err(_) => return Err(INVALID),
         };
-        // As Go reads it: the case of the letters does not count, and null is nothing.
+        // As Go parses it: names are case-insensitive, and null means absent.
         let found = fields.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("encryptionKey"));
         match found.map(|(_, value)| value) {
             Some(Value::String(key)) if !key.is_empty() => Ok(key.into()),
@@ -206,8 +206,8 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
         match parts.extensions.get().and_then(RequestContext::caller) {
             Some(caller) if caller.may_administer() => Ok(Self),
             _ => Err(Route::Encrypt.error()(Cause::Forbidden(
-                "this caller may not change how everything is kept; a rule with the verb `admin` in the \
-                 datastore's policy (PLANCHA_POLICY) can allow it"
+                "this caller may not encrypt all objects; a rule with the verb `admin` in the datastore's policy \
+                 (PLANCHA_POLICY) can allow it"
                     .to_owned(),
             ))),
         }
@@ -217,14 +217,14 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
 impl DescribeRequest for Administrator {
     fn describe(operation: &mut Operation) {
         operation.of(Route::Encrypt);
-        operation.answer("401", "Nobody is known by this token, or there is none.");
-        operation.answer("403", "This caller may not do that.");
+        operation.answer("401", "The token is missing or unknown.");
+        operation.answer("403", "The caller has no permission for this.");
     }
 }
 
 impl DescribeRequest for EncryptBody {
     fn describe(operation: &mut Operation) {
-        operation.answer_in_json("400", "The body cannot be read, or nothing is encrypted here.");
+        operation.answer_in_json("400", "The body is invalid, or encryption is not enabled.");
         operation.answer_in_json("401", "The key is not the configured one.");
         operation.answer_in_json("500", "No key is configured.");
     }
@@ -232,7 +232,7 @@ impl DescribeRequest for EncryptBody {
 
 impl DescribeResponse for EncryptReport {
     fn describe(operation: &mut Operation) {
-        operation.answer_in_json("200", "Everything is encrypted.");
+        operation.answer_in_json("200", "All objects are encrypted.");
         operation
             .answer_in_json("206", "Some objects could not be encrypted; `errors` names them.");
     }

@@ -1,7 +1,7 @@
-//! How an error becomes a response: here, and nowhere else.
+//! The only place where an error becomes a response.
 //!
-//! Burrito's routes answer Burrito's texts, since its controllers and users know them; Plancha's
-//! own answer `application/problem+json` (RFC 9457).
+//! Errors on Burrito's routes have Burrito's texts, which its controllers and users know. Errors on the other routes
+//! are problem documents (`application/problem+json`, RFC 9457).
 
 use axum::Json;
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
@@ -17,14 +17,14 @@ use crate::store::{StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
-/// Why a request was not served, with the route that decides about the text.
+/// An error, and the route that decides about its text.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) route: Route,
     pub(crate) cause: Cause,
 }
 
-/// Why a request was not served.
+/// Why a request failed or was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cause {
     #[error("missing query parameter `{0}`")]
@@ -53,7 +53,7 @@ pub(crate) enum Cause {
     TooLarge(#[from] TooLarge),
     #[error("HTTP/1.1 needs exactly one `Host` header, and this request has {0}")]
     Host(usize),
-    #[error("the `Host` header is no host and port")]
+    #[error("invalid `Host` header: expected a host, or a host and a port")]
     NoHost,
     #[error("the body has a transfer coding other than `chunked`")]
     Coding,
@@ -64,14 +64,14 @@ pub(crate) enum Cause {
 }
 
 impl Route {
-    /// For `map_err`: the error of this route.
+    /// Makes an error of this route, for `map_err`.
     pub(crate) fn error<E: Into<Cause>>(self) -> impl FnOnce(E) -> ApiError {
         move |cause| ApiError { route: self, cause: cause.into() }
     }
 }
 
 impl ApiError {
-    /// Every error, one line each, and no wildcard: a new variant must choose.
+    /// The status of each error. There is no wildcard, so that the compiler asks for the status of a new one.
     fn status(&self) -> StatusCode {
         match &self.cause {
             Cause::Missing(_) => StatusCode::BAD_REQUEST,
@@ -119,7 +119,7 @@ impl ApiError {
 
     /// Burrito's text, or the error's own where Burrito has none.
     fn text(&self) -> String {
-        let upstream = match (&self.cause, self.route) {
+        let burrito = match (&self.cause, self.route) {
             (_, route) if !route.has_burrito_texts() => None,
             (Cause::Missing("revision"), _) => Some("missing revision parameter"),
             (Cause::Missing(_), _) => Some("missing query parameters"),
@@ -127,7 +127,7 @@ impl ApiError {
             (_, route) if self.is_backend() => route.storage_failure_text(),
             _ => None,
         };
-        match (&self.cause, upstream) {
+        match (&self.cause, burrito) {
             (Cause::Store(error), Some(text)) if self.gives_reason(error) => {
                 format!("{text}: {}", reason(error))
             }
@@ -150,8 +150,9 @@ impl ApiError {
         }
     }
 
-    /// Upstream adds the storage's own words where a plan is put, and they can name a path or URL of the server's:
-    /// ours give the reason alone. A full storage says so everywhere.
+    /// Whether the text ends with the reason. Burrito adds the storage's error text when a plan is stored. That text
+    /// can contain a path or URL of the server, so we add the reason only. On every route, we add that the storage is
+    /// full or hangs.
     fn gives_reason(&self, error: &StoreError) -> bool {
         matches!(error, StoreError::Full(_) | StoreError::Hung(_))
             || self.route == Route::PutPlan && self.is_backend()
@@ -168,7 +169,7 @@ impl ApiError {
     }
 }
 
-/// Tells a client that the stored bytes of the object have changed: a retry cannot succeed.
+/// Marks an answer whose object has changed in the storage: a retry cannot succeed.
 const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
 
 impl IntoResponse for ApiError {
@@ -198,7 +199,7 @@ impl IntoResponse for ApiError {
 }
 
 impl ApiError {
-    /// Adds to the record of the request what the metrics count of an error.
+    /// Adds the error to the record of the request, for the metrics.
     fn record(&self) {
         RequestContext::with_current(|context| {
             if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
@@ -212,7 +213,7 @@ impl ApiError {
 }
 
 impl Cause {
-    /// The label of a refusal for a limit or a missing permission; errors in a request, and of the storage, are none.
+    /// The label of a refusal: a limit or a missing permission. Invalid requests and other errors of the storage have none.
     fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Forbidden(_) => "forbidden",
@@ -232,13 +233,13 @@ impl Cause {
     }
 }
 
-/// Any path and method that no route takes: the text of Burrito's framework.
+/// The answer for an unknown path or method, with the text of Burrito's framework.
 pub(crate) async fn not_found() -> Response {
     let json = [(CONTENT_TYPE, "application/json")];
     (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
 }
 
-/// Text as Burrito sends it.
+/// A plain text answer as Burrito sends it.
 pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     (status, [(CONTENT_TYPE, "text/plain; charset=UTF-8")], text.into()).into_response()
 }
@@ -251,7 +252,7 @@ fn problem(status: StatusCode, detail: &str) -> Response {
     (status, [(CONTENT_TYPE, "application/problem+json")], Json(body)).into_response()
 }
 
-/// A header value made of text that cannot be anything else.
+/// A header value from text that contains only valid characters.
 pub(crate) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }

@@ -1,7 +1,7 @@
-//! `/api/logs`: what a run printed.
+//! `/api/logs`: the log of a run.
 //!
-//! Stored as it came; read as upstream's server reads it, a JSON array of lines, which is written
-//! while the log streams by.
+//! It is stored unchanged. A GET answers it as Burrito's server does: as a JSON array of lines, which is written while
+//! the log is read.
 
 use axum::Extension;
 use axum::extract::State;
@@ -42,13 +42,13 @@ pub(crate) async fn get(
         resolve_attempt(&store, run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
     let (meta, log) = store.open_whole(&key).await.map_err(Route::GetLogs.error())?;
     record_read(&context, &meta);
-    // Weak: the tag names the log, and this is another rendering of it.
+    // Weak, because the tag is the one of the log, and the answer is another rendering of it.
     let tag = [(ETAG, format!("W/{}", tag(&meta)))];
     let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
     if known.is_some_and(|tags| etag_matches(tags, &tag[0].1, Compare::Weak)) {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
     }
-    // A control character becomes six.
+    // A control character becomes six characters.
     let max = meta.size.saturating_mul(6).saturating_add(64);
     let json = [(CONTENT_TYPE, "application/json")];
     Ok((tag, json, bounded(logged(lines(log)), max)).into_response())
@@ -102,7 +102,7 @@ fn lines(log: ByteStream) -> ByteStream {
 /// Writes text that comes in pieces as JSON strings, one for each line.
 #[derive(Default)]
 struct Lines {
-    /// The beginning of a character whose other bytes are in the next piece.
+    /// The first bytes of a character that continues in the next piece.
     incomplete: Vec<u8>,
 }
 
@@ -136,7 +136,7 @@ fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
-/// Go replaces every byte that is no UTF-8, one by one.
+/// Go replaces every byte that is not UTF-8, one by one.
 fn replace(invalid: &[u8], json: &mut Vec<u8>) {
     json.extend_from_slice(&b"\\ufffd".repeat(invalid.len()));
 }

@@ -1,9 +1,9 @@
-//! `/api/openapi.json`: the routes, described by the signatures of their own handlers.
+//! `/api/openapi.json`: a description of the routes, made from the signatures of their handlers.
 //!
-//! [`Api`] makes of a handler a route *and* its description: the query has the parameters that its
-//! [`FromParams`] parses when it is run, the headers and bodies are those of [`ReadRequest`] and [`Upload`],
-//! and an answer in JSON is what a value of its type looks like. So nothing can drift, and types that the
-//! runner shares need no derive.
+//! [`Api`] makes a route and its description from the same handler. The parameters of the query are those that its
+//! [`FromParams`] parses. Headers and bodies are those of [`ReadRequest`] and [`Upload`]. The schema of a JSON answer is
+//! made from example values of its type. So the description cannot differ from the code, and types that the runner
+//! shares need no derive.
 
 use axum::extract::State;
 use axum::handler::Handler;
@@ -21,7 +21,7 @@ use crate::api::params::{FromParams, ParamSpec, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{ReadRequest, Upload};
 
-/// Routes over the state `S`, and their descriptions.
+/// Routes with the state `S`, and their descriptions.
 pub(crate) struct Api<S> {
     router: Router<S>,
     paths: Map<String, Value>,
@@ -33,21 +33,21 @@ pub(crate) struct Operation {
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: Map<String, Value>,
-    /// Decides about the form of errors.
+    /// Determines the content type of errors.
     route: Option<Route>,
 }
 
-/// What a handler takes.
+/// Describes an argument of a handler.
 pub(crate) trait DescribeRequest {
     fn describe(operation: &mut Operation);
 }
 
-/// What a handler answers.
+/// Describes the answer of a handler.
 pub(crate) trait DescribeResponse {
     fn describe(operation: &mut Operation);
 }
 
-/// A handler that describes itself.
+/// Describes a handler by its arguments and its answer.
 pub(crate) trait DescribeHandler<T> {
     fn describe(operation: &mut Operation);
 }
@@ -57,7 +57,7 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
         Self { router: Router::new(), paths: Map::new() }
     }
 
-    /// A route. With a GET comes the HEAD.
+    /// Adds a route. A GET also answers HEAD.
     pub(crate) fn route<H, T>(mut self, route: Route, handler: H, summary: &str) -> Self
     where
         H: Handler<T, S> + DescribeHandler<T>,
@@ -76,7 +76,7 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
         Self { router, paths: self.paths }
     }
 
-    /// The routes, and the document.
+    /// Returns the routes, and the document with `others` added: routes, their content types and summaries.
     pub(crate) fn finish(mut self, others: &[(Route, &str, &str)]) -> (Router<S>, String) {
         for (route, content, summary) in others {
             let answer = json!({ "description": "OK", "content": { (*content): {} } });
@@ -105,7 +105,7 @@ impl Operation {
         self.parameters.push(parameter);
     }
 
-    /// Errors have the form of this route's.
+    /// Sets the route, which determines the content type of errors.
     pub(crate) fn of(&mut self, route: Route) {
         self.route = Some(route);
     }
@@ -114,19 +114,19 @@ impl Operation {
         self.answers.insert(status.to_owned(), json!({ "description": description }));
     }
 
-    /// An answer that is JSON on any route.
+    /// Describes an answer that is JSON on any route.
     pub(crate) fn answer_in_json(&mut self, status: &str, description: &str) {
         let answer = json!({ "description": description, "content": { "application/json": {} } });
         self.answers.insert(status.to_owned(), answer);
     }
 
     fn finish(mut self, summary: &str) -> Value {
-        let wrong = "A name or the query is wrong, or the body is not what it was said to be.";
+        let wrong = "A parameter is missing or invalid, or the body does not match its digest.";
         if !self.answers.contains_key("400") {
             self.answer("400", wrong);
         }
         self.answer("500", "The storage failed.");
-        self.answer("503", "Too much is under way: try again after `Retry-After` seconds.");
+        self.answer("503", "The server is at capacity: retry after `Retry-After` seconds.");
         let refusal = match self.route {
             Some(route) if !route.has_burrito_texts() => "application/problem+json",
             _ => "text/plain",
@@ -165,17 +165,17 @@ impl<T> DescribeRequest for Extension<T> {
 
 impl DescribeRequest for HeaderMap {
     fn describe(operation: &mut Operation) {
-        operation.header("If-None-Match", "Entity tags; 304 if it is one of these.");
-        operation.answer("304", "It is what `If-None-Match` names.");
-        operation.answer("404", "There is none.");
+        operation.header("If-None-Match", "Entity tags; 304 if one of them matches.");
+        operation.answer("304", "The entity tag matches `If-None-Match`.");
+        operation.answer("404", "The object does not exist.");
     }
 }
 
 impl<T: FromParams> DescribeRequest for Query<T> {
     fn describe(operation: &mut Operation) {
         operation.of(T::ROUTE);
-        operation.answer("401", "Nobody is known by this token, or there is none.");
-        operation.answer("403", "This caller may not do that in this namespace.");
+        operation.answer("401", "The token is missing or unknown.");
+        operation.answer("403", "The caller has no permission for this in the namespace.");
         for ParamSpec { name, required, type_name } in Params::specs::<T>() {
             operation.parameters.push(json!({
                 "name": name, "in": "query", "required": required, "schema": schema(type_name),
@@ -187,44 +187,47 @@ impl<T: FromParams> DescribeRequest for Query<T> {
 impl DescribeRequest for ReadRequest {
     fn describe(operation: &mut Operation) {
         operation.header("Range", "One range of bytes.");
-        operation.header("If-Match", "Entity tags; 412 if it is none of these.");
-        operation.header("If-None-Match", "Entity tags; 304 if it is one of these.");
-        operation.header("If-Range", "An entity tag; `Range` counts only if it is this one.");
+        operation.header("If-Match", "Entity tags; 412 if none of them matches.");
+        operation.header("If-None-Match", "Entity tags; 304 if one of them matches.");
+        operation.header("If-Range", "An entity tag; `Range` is used only if it matches.");
         let tags = json!({
             "ETag": { "schema": { "type": "string" } },
-            "Repr-Digest": { "description": "Its sha256 (RFC 9530).", "schema": { "type": "string" } },
+            "Repr-Digest": { "description": "The SHA-256 digest (RFC 9530).", "schema": { "type": "string" } },
         });
-        for (status, text) in [("200", "All of it."), ("206", "The range that was asked for.")] {
+        for (status, text) in [("200", "The whole content."), ("206", "The requested range.")] {
             let answer = json!({ "description": text, "headers": tags, "content": bytes() });
             operation.answers.insert(status.to_owned(), answer);
         }
-        operation.answer("304", "It is what `If-None-Match` names.");
-        operation.answer("404", "There is none.");
-        operation.answer("412", "It is not what `If-Match` names.");
-        operation.answer("416", "The range begins past the end.");
+        operation.answer("304", "The entity tag matches `If-None-Match`.");
+        operation.answer("404", "The object does not exist.");
+        operation.answer("412", "The `If-Match` precondition failed.");
+        operation.answer("416", "The range begins after the end of the object.");
     }
 }
 
 impl DescribeRequest for Upload {
     fn describe(operation: &mut Operation) {
-        operation.header("Repr-Digest", "The sha256 of the body (RFC 9530); 400 if it is another.");
-        operation.header("If-None-Match", "`*`: 412 if something else is there already.");
+        operation.header(
+            "Repr-Digest",
+            "The SHA-256 digest of the body (RFC 9530); 400 if the body does not match it.",
+        );
+        operation.header("If-None-Match", "`*`: 412 if other content is already stored.");
         operation.body = Some(json!({ "required": true, "content": bytes() }));
         let etag = json!({ "ETag": { "schema": { "type": "string" } } });
-        let answer = json!({ "description": "It is stored.", "headers": etag });
+        let answer = json!({ "description": "The object is stored.", "headers": etag });
         operation.answers.insert("200".to_owned(), answer);
-        operation.answer("412", "Something else is there already.");
-        operation.answer("413", "It is larger than this kind may be.");
+        operation.answer("412", "Other content is already stored.");
+        operation.answer("413", "The body is larger than the limit of its kind.");
         operation.answer("507", "The storage is full.");
     }
 }
 
 impl DescribeResponse for Response {
-    /// [`ReadRequest`] and [`Upload`] describe what is in it.
+    /// [`ReadRequest`] and [`Upload`] describe their answers themselves.
     fn describe(operation: &mut Operation) {
         if !operation.answers.contains_key("200") {
             let content = json!({ "application/json": { "schema": { "type": "object" } } });
-            let answer = json!({ "description": "All of it.", "content": content });
+            let answer = json!({ "description": "The whole content.", "content": content });
             operation.answers.insert("200".to_owned(), answer);
         }
     }
@@ -234,7 +237,7 @@ impl<T: Example> DescribeResponse for Json<T> {
     fn describe(operation: &mut Operation) {
         let examples = T::examples().map(|example| json!(example));
         let content = json!({ "application/json": { "schema": shape(&examples.iter().collect::<Vec<_>>()) } });
-        let answer = json!({ "description": "What there is.", "content": content });
+        let answer = json!({ "description": "The listing.", "content": content });
         operation.answers.insert("200".to_owned(), answer);
     }
 }
@@ -261,7 +264,7 @@ described!(A, B, C);
 described!(A, B, C, D);
 described!(A, B, C, D, E, F);
 
-/// Two values that show together all that an answer may hold.
+/// Two values that together show every field of an answer, and which of them can be null or empty.
 trait Example: Serialize + Sized {
     fn examples() -> [Self; 2];
 }
@@ -281,7 +284,7 @@ impl Example for Attempts {
     }
 }
 
-/// The schema of values like these.
+/// The schema that fits all of these values.
 fn shape(values: &[&Value]) -> Value {
     let of = |value: &&Value| match value {
         Value::Null => "null",
@@ -310,7 +313,7 @@ fn shape(values: &[&Value]) -> Value {
     schema
 }
 
-/// The schema of a parameter, by the type that parses it.
+/// The schema of a parameter, by the name of the type that parses it.
 fn schema(type_name: &str) -> Value {
     match type_name.rsplit("::").next() {
         Some("Attempt") => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),

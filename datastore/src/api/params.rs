@@ -1,8 +1,7 @@
 //! The query of a request, typed.
 //!
-//! An empty value is missing, as Burrito has it. A repeated parameter is refused, since a proxy or another
-//! reader of the same query may take another of its values. [`crate::api::error`] defines what a missing
-//! parameter answers.
+//! An empty value means that the parameter is missing, as in Burrito. A repeated parameter is refused, because a proxy
+//! or another reader of the same query may use another of its values. [`crate::api::error`] has the answers.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -18,21 +17,21 @@ use crate::api::route::Route;
 use crate::auth::policy::Access;
 use crate::observe::context::RequestContext;
 
-/// The parameters of a route, which its caller may use so; or the route's refusal.
+/// The parameters of a route. Extracting them checks that the caller may access what they name.
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// What a route takes in its query.
+/// The parameters of a route, parsed from its query.
 pub(crate) trait FromParams: Sized {
-    /// The route that refuses a wrong query.
+    /// The route, which determines the text of errors.
     const ROUTE: Route;
 
     fn from_params(params: &Params) -> Result<Self, Cause>;
 
-    /// What the request is about to do, with the names that are then used on the storage.
+    /// The access that the request needs. It has the same names that the handler uses.
     fn access(&self) -> Access<'_>;
 }
 
-/// Parses the parameters of a query; or records which ones a route parses.
+/// Parses the parameters of a query, or records which ones a route parses.
 pub(crate) struct Params<'a> {
     query: &'a RawQuery,
     recorded: Option<RefCell<Vec<ParamSpec>>>,
@@ -42,11 +41,11 @@ pub(crate) struct Params<'a> {
 pub(crate) struct ParamSpec {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
-    /// Of the type that parses it.
+    /// The name of the type that parses it.
     pub(crate) type_name: &'static str,
 }
 
-/// Every type that parses a parameter accepts one of these.
+/// Values for recording: every type of a parameter can parse one of them.
 const EXAMPLES: [&str; 3] =
     ["1", "json", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"];
 
@@ -55,11 +54,11 @@ impl<'a> Params<'a> {
         Self { query, recorded: None }
     }
 
-    /// Every parameter that `T` parses, in its order.
+    /// The parameters that `T` parses, in this order.
     pub(crate) fn specs<T: FromParams>() -> Vec<ParamSpec> {
         let query = RawQuery::default();
         let params = Params { query: &query, recorded: Some(RefCell::default()) };
-        // Only the record counts, not the result.
+        // Only the recorded parameters are needed.
         drop(T::from_params(&params));
         params.recorded.map(RefCell::into_inner).unwrap_or_default()
     }
@@ -83,7 +82,7 @@ impl<'a> Params<'a> {
         self.single(parameter)?;
         let invalid = |reason: String| Cause::Parameter { parameter, reason };
         let Some(text) = self.query.text(parameter) else { return Ok(None) };
-        // Bytes that are not UTF-8 have been replaced by this: two names must not become one.
+        // Bytes that are not UTF-8 were replaced by this character. Different names must not become the same.
         if text.contains(char::REPLACEMENT_CHARACTER) {
             return Err(invalid("is not UTF-8".to_owned()));
         }
@@ -100,7 +99,7 @@ impl<'a> Params<'a> {
         self.optional(parameter)?.ok_or(Cause::Missing(parameter))
     }
 
-    /// Records the parameter and returns an example of it, if this is what these params are for.
+    /// Records the parameter and returns an example, if parameters are recorded.
     fn record<T: FromStr>(&self, name: &'static str, required: bool) -> Option<T> {
         let mut recorded = self.recorded.as_ref()?.borrow_mut();
         recorded.push(ParamSpec { name, required, type_name: type_name::<T>() });
@@ -113,7 +112,7 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let refused = |cause: Cause| T::ROUTE.error()(cause);
-        // Without a caller nothing has authenticated the request: there is no such route.
+        // Every request has a caller here, unless a route was added without authentication.
         let no_caller = || refused(Cause::Forbidden("this route has no caller".to_owned()));
         let context = parts.extensions.get::<RequestContext>().ok_or_else(no_caller)?;
         let query = T::from_params(&Params::of(context.query())).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! `/api/plans`: the four renderings of a run's plan.
+//! `/api/plans`: the four formats of the plan of a run.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -49,7 +49,7 @@ impl FromParams for Get {
     fn from_params(params: &Params) -> Result<Self, Cause> {
         let (run, attempt) = (params.run()?, params.optional("attempt")?);
         params.single("format")?;
-        // Upstream reads the JSON where it does not know the format.
+        // Burrito answers the JSON if the format is unknown.
         let format = params.optional("format").ok().flatten();
         Ok(Self { run, attempt, format: format.unwrap_or(PlanFormat::Json) })
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use url::form_urlencoded;
 
-/// The parameters of a query in their order: there are few, and each is looked up once.
+/// The parameters of a query in their order. A query has few of them, so a lookup is a linear search.
 #[derive(Debug, Default)]
 pub(crate) struct RawQuery {
     /// Names and values, decoded, one after the other: one allocation for all of them.

@@ -6,7 +6,7 @@ use datastore_api::PlanFormat;
 use crate::api::query::RawQuery;
 use crate::kind::Kind;
 
-/// The route of a request. The errors of Burrito's routes have Burrito's texts, all others are problem documents.
+/// The route of a request. Errors of Burrito's routes have Burrito's texts; all others are problem documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     GetPlan,
@@ -27,7 +27,7 @@ pub(crate) enum Route {
     Healthz,
     Readyz,
     Metrics,
-    /// Any path that is not listed.
+    /// Any other path.
     Unknown,
 }
 
@@ -113,13 +113,13 @@ impl Route {
         matches!(self, Self::Healthz | Self::Readyz)
     }
 
-    /// Whether the head of the answer must be there in time. An upload has its own minimum rate, and an
+    /// Whether the time until the head of the answer is limited. An upload has its own minimum rate, and an
     /// encryption works through the whole storage.
     pub(crate) fn has_deadline(self) -> bool {
         !self.is_upload() && self != Self::Encrypt
     }
 
-    /// Whether callers must authenticate: everywhere below `/api`, also where no route is.
+    /// Whether callers must authenticate: on every path below `/api`, also on unknown ones.
     pub(crate) fn needs_caller(self, path: &str) -> bool {
         let below = path.strip_prefix(API);
         below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

@@ -1,4 +1,4 @@
-//! `/api/runs` and `/api/attempts`: what there is of a layer, and of a run.
+//! `/api/runs` and `/api/attempts`: the runs of a layer, and the attempts of a run.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ pub(crate) struct Page {
     cursor: Option<String>,
 }
 
-/// How many runs a page shows at most.
+/// Maximum of runs on a page.
 struct Limit(usize);
 
 pub(crate) async fn runs(
@@ -35,7 +35,7 @@ pub(crate) async fn runs(
     runs.map(Json).map_err(Route::Runs.error())
 }
 
-/// Claims one attempt of a run.
+/// The parameters that claim an attempt.
 pub(crate) struct ClaimAttempt {
     run: RunKey,
     attempt: Attempt,
@@ -57,7 +57,7 @@ pub(crate) async fn attempts(
     store.attempts(&run).await.map(Json).map_err(Route::Attempts.error())
 }
 
-/// The key of a file to read; without an attempt it is the latest one's, and no other's.
+/// The key of a file to read. Without an attempt, it is the file of the latest attempt, even if only older ones have it.
 pub(crate) async fn resolve_attempt(
     store: &Store,
     run: RunKey,
@@ -81,7 +81,7 @@ impl Params<'_> {
     }
 }
 
-/// The attempt is the caller's.
+/// The attempt belongs to the caller's claim.
 pub(crate) struct Claimed;
 
 impl IntoResponse for Claimed {
@@ -92,8 +92,9 @@ impl IntoResponse for Claimed {
 
 impl DescribeResponse for Claimed {
     fn describe(operation: &mut Operation) {
-        operation.answer("200", "The attempt is this claim's, perhaps since an earlier try.");
-        operation.answer("409", "Another claim has taken it.");
+        operation
+            .answer("200", "The attempt belongs to this claim, perhaps since an earlier request.");
+        operation.answer("409", "The attempt belongs to another claim.");
     }
 }
 

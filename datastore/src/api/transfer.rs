@@ -1,7 +1,7 @@
-//! The bytes of an artifact over HTTP: conditions, ranges and digests.
+//! Artifacts over HTTP: conditions, ranges and digests.
 //!
-//! It knows the headers of a request and of an answer, not which artifact or whose; the text of an
-//! error is its route's.
+//! It knows the headers of requests and answers, but not which artifact it transfers. The route determines the text of
+//! errors.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -25,18 +25,18 @@ use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body;
 
-/// How often an object that is replaced meanwhile is read again.
+/// How often a read is tried again if the object is replaced meanwhile.
 const STAT_RETRIES: usize = 4;
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// What a GET or HEAD requests, beside the key.
+/// The headers of a GET or HEAD.
 pub(crate) struct ReadRequest {
     head: bool,
     context: Option<RequestContext>,
     headers: HeaderMap,
 }
 
-/// What a PUT sends, beside the key.
+/// The headers and the body of a PUT.
 pub(crate) struct Upload {
     headers: HeaderMap,
     body: Body,
@@ -55,8 +55,8 @@ impl ReadRequest {
             return Ok(whole(&meta, logged(bytes)));
         }
         for _ in 0..STAT_RETRIES {
-            let looked = store.stat(key).await?;
-            let meta = looked.meta.clone();
+            let stat = store.stat(key).await?;
+            let meta = stat.meta.clone();
             let tag = tag(&meta);
             if self.tags(&IF_MATCH).is_some_and(|tags| !etag_matches(&tags, &tag, Compare::Strong))
             {
@@ -81,7 +81,7 @@ impl ReadRequest {
                 self.record(&meta);
                 return Ok(whole(&meta, logged(bytes)));
             };
-            match store.open_looked(key, looked, range.clone()).await {
+            match store.open_looked(key, stat, range.clone()).await {
                 Err(StoreError::Replaced) => {}
                 bytes => {
                     let bytes = bytes?;
@@ -103,7 +103,7 @@ impl ReadRequest {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// All entity tags of a header. A value that is no text matches nothing.
+    /// All entity tags of a header. A value that is not text matches nothing.
     fn tags(&self, name: &HeaderName) -> Option<String> {
         let lines = self.headers.get_all(name).iter();
         let lines = lines.map(|line| line.to_str().unwrap_or_default()).collect::<Vec<_>>();
@@ -123,7 +123,7 @@ impl ReadRequest {
 }
 
 impl Upload {
-    /// The same, but never replacing what is there.
+    /// Sets `If-None-Match: *`, so that the upload never replaces other content.
     pub(crate) fn once(mut self) -> Self {
         self.headers.entry(IF_NONE_MATCH).or_insert(HeaderValue::from_static("*"));
         self
@@ -145,7 +145,7 @@ impl Upload {
 }
 
 fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
-    // Each of these would change what the PUT means, so it must not be ignored.
+    // Each of these would change the meaning of the PUT, so they must not be ignored.
     if headers.contains_key(CONTENT_RANGE) {
         return Err(Cause::Header("`Content-Range`"));
     }
@@ -191,13 +191,13 @@ fn artifact(meta: &Meta, length: u64, body: Body) -> Response {
     response
 }
 
-/// A body that ends early on an error, so that the connection is broken off; the log says why.
+/// A body that ends early on an error, which breaks the connection off. The log has the reason.
 pub(crate) fn logged(bytes: ByteStream) -> Body {
     let log = |error: &StoreError| tracing::error!(error = chain(error), "answer broken off");
     Body::from_stream(bytes.inspect_err(log))
 }
 
-/// The entity tag: of the content where its digest is known, else of what the backend says.
+/// The entity tag: made of the digest if it is known, otherwise of the backend's own tag.
 pub(crate) fn tag(meta: &Meta) -> String {
     match meta.sha256 {
         Some(sha256) => sha256_tag(sha256),
@@ -205,7 +205,7 @@ pub(crate) fn tag(meta: &Meta) -> String {
     }
 }
 
-/// Records a read of what another program has stored.
+/// Records the read of an object that another program stored.
 pub(crate) fn record_read(context: &RequestContext, meta: &Meta) {
     if meta.sha256.is_none() {
         context.set_foreign();
@@ -219,14 +219,13 @@ fn sha256_tag(sha256: Sha256) -> String {
 /// How entity tags are compared: RFC 9110, 8.8.3.2.
 #[derive(Clone, Copy)]
 pub(crate) enum Compare {
-    /// As `If-Match` does: a weak one is no other's equal.
+    /// As for `If-Match`: a weak tag never matches.
     Strong,
-    /// As `If-None-Match` does.
+    /// As for `If-None-Match`: weak and strong tags can match.
     Weak,
 }
 
-/// Whether a list of entity tags, as in `If-Match`, names this one, which is strong unless that does not
-/// matter.
+/// Whether a list of entity tags, as in `If-Match`, contains this one.
 pub(crate) fn etag_matches(tags: &str, tag: &str, compare: Compare) -> bool {
     let bare = |tag: &str| match compare {
         Compare::Strong => tag.trim().to_owned(),
@@ -235,8 +234,8 @@ pub(crate) fn etag_matches(tags: &str, tag: &str, compare: Compare) -> bool {
     tags.trim() == "*" || tags.split(',').any(|named| bare(named) == bare(tag))
 }
 
-/// The one range of a `Range` header, empty if it begins past the end; `None` for several ranges,
-/// other units and nonsense.
+/// The range of a `Range` header, empty if it begins after the end. `None` for several ranges, other units and
+/// invalid headers.
 pub(crate) fn parse_range(header: &str, size: u64) -> Option<Range<u64>> {
     let (unit, range) = header.split_once('=')?;
     let (first, last) = range.trim().split_once('-')?;
@@ -255,7 +254,7 @@ pub(crate) fn parse_range(header: &str, size: u64) -> Option<Range<u64>> {
     Some(first.min(size)..end.min(size))
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Digits only: `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,7 +1,7 @@
-//! Requests, counted as they end. Written by hand: a map behind a lock is all that it takes, and a service in a
-//! test has its own.
+//! Counts requests when they end.
 //!
-//! Every label has few values, all of them known here: no namespace, no layer, no path as it came.
+//! Every label has few values, and this file knows all of them: no label has a namespace, a layer or the path that
+//! the caller sent.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use crate::kind::Kind;
 use crate::observe::context::RequestContext;
 
-/// What the service has done so far. Clones share it.
+/// Counters of one service. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics(Arc<Mutex<Counts>>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) requests: BTreeMap<Labels, Series>,
-    /// Refusals by their reason.
-    pub(super) refused: BTreeMap<&'static str, u64>,
+    /// Refusals by reason.
+    pub(super) refusals: BTreeMap<&'static str, u64>,
 }
 
-/// Requests that are counted together.
+/// The labels of a request. Requests with the same labels are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Labels {
     route: &'static str,
@@ -38,22 +38,22 @@ pub(super) struct Series {
     pub(super) foreign: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-    pub(super) took: Duration,
-    /// Requests that took at most so long, by [`BUCKETS`].
+    pub(super) duration: Duration,
+    /// Requests that took at most as long as the bucket of [`BUCKETS`] at the same position.
     pub(super) within: [u64; BUCKETS.len()],
 }
 
-/// Milliseconds, from a small file out of the cache to a gigabyte over a slow line.
+/// Upper bounds in milliseconds, from a small cached file to a gigabyte over a slow connection.
 pub(super) const BUCKETS: [u64; 12] =
     [1, 2, 5, 10, 25, 100, 250, 1000, 5000, 15_000, 60_000, 300_000];
 
 impl Metrics {
     /// Counts a request that has ended.
     pub(super) fn count(&self, context: &RequestContext) {
-        let took = context.elapsed();
+        let duration = context.elapsed();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = context.refusal() {
-            *counts.refused.entry(reason).or_default() += 1;
+            *counts.refusals.entry(reason).or_default() += 1;
         }
         let series = counts.requests.entry(Labels::of(context)).or_default();
         series.requests += 1;
@@ -61,9 +61,9 @@ impl Metrics {
         series.foreign += u64::from(context.is_foreign());
         series.bytes_in += context.bytes_in();
         series.bytes_out += context.bytes_out();
-        series.took += took;
+        series.duration += duration;
         for (within, bucket) in series.within.iter_mut().zip(BUCKETS) {
-            *within += u64::from(took <= Duration::from_millis(bucket));
+            *within += u64::from(duration <= Duration::from_millis(bucket));
         }
     }
 

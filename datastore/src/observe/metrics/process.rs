@@ -1,8 +1,8 @@
-//! What the system says of this process, under the names that every Prometheus client library uses.
+//! Metrics of this process from `/proc`, under the names that every Prometheus client library uses.
 
-use crate::observe::metrics::Page;
+use crate::observe::metrics::page::Page;
 
-/// What the system says of this process; what it does not say is none.
+/// Metrics of this process; `None` if the system does not show the value.
 pub(super) struct Process {
     cpu_seconds: Option<f64>,
     started: Option<f64>,
@@ -13,7 +13,7 @@ pub(super) struct Process {
     threads: Option<u64>,
 }
 
-/// Ticks in a second: a constant of Linux towards programs.
+/// Ticks in a second, in the files of `/proc`: the same on every Linux.
 const TICKS: f64 = 100.0;
 
 impl Process {
@@ -21,7 +21,7 @@ impl Process {
     pub(super) fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (status, stat) = (read("/proc/self/status"), read("/proc/self/stat"));
-        // The name before it may have spaces.
+        // The fields follow the name of the program, which may contain spaces.
         let fields = stat.rsplit(") ").next().unwrap_or_default();
         let fields = fields.split(' ').collect::<Vec<_>>();
         let ticks = |place: usize| fields.get(place)?.parse::<f64>().ok();
@@ -40,36 +40,34 @@ impl Process {
             threads: kib(&status, "Threads:"),
         }
     }
-}
 
-/// A number in a process's status.
-fn kib(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-impl Page {
-    pub(super) fn process(&mut self, process: &Process) {
-        if let Some(seconds) = process.cpu_seconds {
+    pub(super) fn write(&self, page: &mut Page) {
+        if let Some(seconds) = self.cpu_seconds {
             let name = "process_cpu_seconds_total";
-            self.family(name, "counter", "CPU time, of users and of the system, in seconds.");
-            self.line(name, &[], seconds);
+            page.family(name, "counter", "User and system CPU time in seconds.");
+            page.line(name, &[], seconds);
         }
-        if let Some(started) = process.started {
+        if let Some(started) = self.started {
             let name = "process_start_time_seconds";
-            self.family(name, "gauge", "When the process started, in seconds since 1970.");
-            self.line(name, &[], started);
+            page.family(name, "gauge", "When the process started, in seconds since 1970.");
+            page.line(name, &[], started);
         }
         for (name, help, value) in [
-            ("process_resident_memory_bytes", "Memory in use.", process.resident),
-            ("process_virtual_memory_bytes", "Addresses in use.", process.virtual_bytes),
-            ("process_open_fds", "Open file descriptors.", process.open_files),
-            ("process_max_fds", "File descriptors that may be open.", process.max_files),
-            ("process_threads", "Threads.", process.threads),
+            ("process_resident_memory_bytes", "Resident memory in bytes.", self.resident),
+            ("process_virtual_memory_bytes", "Virtual memory in bytes.", self.virtual_bytes),
+            ("process_open_fds", "Open file descriptors.", self.open_files),
+            ("process_max_fds", "Maximum of open file descriptors.", self.max_files),
+            ("process_threads", "Threads.", self.threads),
         ] {
             if let Some(value) = value {
-                self.one(name, "gauge", help, value);
+                page.one(name, "gauge", help, value);
             }
         }
     }
+}
+
+/// The number in a line of `/proc/self/status`.
+fn kib(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
 }
