@@ -466,7 +466,7 @@ mod tests {
     use reqwest::StatusCode;
 
     use super::*;
-    use crate::source::checkout::CheckoutError;
+    use crate::source::error::CheckoutError;
     use crate::tool::diagnostics::Diagnostics;
 
     fn refused(status: u16) -> ClientError {

@@ -1,9 +1,13 @@
 //! The code of a run: checkout, copies and the private directory.
 
 pub(crate) mod checkout;
-pub(crate) mod copy;
+pub(crate) mod context;
+mod copy;
+pub(crate) mod error;
 pub(crate) mod git;
-pub(crate) mod references;
+pub(crate) mod path;
+mod references;
 pub(crate) mod scratch;
 pub(crate) mod states;
-pub(crate) mod submodules;
+mod submodules;
+pub(crate) mod work_dir;

@@ -9,7 +9,7 @@ use fs_err as fs;
 use serde_json::Value;
 
 use crate::basis::backend::Backend;
-use crate::source::checkout::resolve;
+use crate::source::path::resolve;
 
 /// The directory in which the tool works, after its init.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use reqwest::StatusCode;
 
 use crate::failure::datastore::datastore_kind;
 use crate::failure::{Failure, Kind};
-use crate::source::checkout::{CheckoutError, MARK};
+use crate::source::error::CheckoutError;
+use crate::source::work_dir::MARK;
 
 const NO_ROOM: &str = "free some space there, or name a directory with more by --work-dir or by TMPDIR, and run again";
 

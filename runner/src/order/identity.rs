@@ -7,7 +7,8 @@ use datastore_api::Name;
 use crate::basis::place::{self, PlanPlace};
 use crate::cli::Environment;
 use crate::order::job::JobError;
-use crate::source::checkout::{Source, WorkTree, work_tree};
+use crate::source::checkout::Source;
+use crate::source::git::{WorkTree, work_tree};
 
 /// Where a job's code belongs.
 #[derive(Debug)]

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Environment, InstallArgs, MirrorArgs, ResolveArgs, TargetArgs, ToolArgs};
 use crate::failure::Failure;
 use crate::order::job::JobError;
-use crate::release::{Choice, ReleaseError, Releases};
+use crate::release::error::ReleaseError;
+use crate::release::releases::Releases;
+use crate::release::resolved::Choice;
 use crate::version::{self, Reason, ToolName, ToolRequest, Version, VersionError};
 
 /// `resolve --json`

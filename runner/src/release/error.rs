@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use datastore_api::Sha256;
 
-use crate::release::download::http_error;
+use crate::release::download::cause;
 use crate::release::verify::signature::SignatureError;
 use crate::version::{ToolName, Version};
 
@@ -319,7 +319,7 @@ impl ReleaseError {
                  (--releases-url, --tofu-url, --terragrunt-url)"
             }
             Self::Timeout { .. } | Self::TooSlow { .. } => "try again, or name a nearer mirror",
-            Self::Tls { source, .. } if http_error::is_plain(source) => {
+            Self::Tls { source, .. } if cause::is_plain(source) => {
                 "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             }
             Self::Tls { .. } => {
@@ -410,7 +410,7 @@ impl ReleaseError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::Timeout { .. } => true,
-            Self::Transfer { source, .. } => !http_error::is_misunderstanding(source),
+            Self::Transfer { source, .. } => !cause::is_misunderstanding(source),
             _ => false,
         }
     }

@@ -9,8 +9,9 @@ use crate::cli::{Environment, ListArgs, PruneArgs, ToolsCommand};
 use crate::failure::Failure;
 use crate::order::job::JobError;
 use crate::release::commands::print;
+use crate::release::error::ReleaseError;
 use crate::release::install::store::{Store, day};
-use crate::release::{ReleaseError, Releases};
+use crate::release::releases::Releases;
 use crate::version::{ToolName, Version};
 
 /// An installed version, as `tools list --json` has it.

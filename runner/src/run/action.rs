@@ -30,7 +30,9 @@ use crate::run::artifacts::{Artifacts, Entry, OpenError};
 use crate::run::errored::{Errored, left_in};
 use crate::run::plan_summary::{PlanError, Summary};
 use crate::run::stored_plan::{self, Choice, PlannedError};
-use crate::source::checkout::{self, CheckoutError, Site, Workspace};
+use crate::source::checkout::{self, Workspace};
+use crate::source::context::CheckoutContext;
+use crate::source::error::CheckoutError;
 use crate::source::scratch::{Scratch, ScratchError};
 use crate::source::states;
 use crate::tool::argv::Tool;
@@ -244,7 +246,7 @@ impl Run<'_> {
             checkout::Source::Git(git) => Some(git.url()),
             _ => None,
         };
-        let site = Site {
+        let context = CheckoutContext {
             environment: self.environment,
             scratch: self.scratch,
             signals: self.signals,
@@ -254,7 +256,7 @@ impl Run<'_> {
             planned: basis.and_then(Basis::commit),
         };
         let workspace =
-            checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, site);
+            checkout::checkout(&job.source, &job.path, job.work_dir.as_deref(), &job.ours, context);
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
         if workspace.own.is_some()

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 
 use crate::source::states::is_state;
+use crate::source::work_dir::MARK;
 
 /// The list of the files that copies brought, so that the next copy can remove those that are gone
 /// from the source. Each name ends with a NUL byte, which no file name can contain; lists of earlier
@@ -109,7 +110,7 @@ impl Found {
         above.push(identity);
         for entry in fs::read_dir(from.join(below))? {
             let name = entry?.file_name();
-            let ours = name == LIST || name == crate::source::checkout::MARK;
+            let ours = name == LIST || name == MARK;
             let is_data = name == ".terraform" || name == ".git" || ours;
             if name.as_encoded_bytes().starts_with(b"..") || is_data {
                 continue;

@@ -2,19 +2,16 @@
 //! a path, the files and directories that it names literally, and the files that the tool reads by
 //! itself. It reads and never changes anything, and does not know what git is.
 
+mod calls;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::LazyLock;
 
 use fs_err as fs;
-use hcl_edit::Span as _;
-use hcl_edit::expr::{Expression, FuncCall, TraversalOperator};
-use hcl_edit::structure::{Block, Body};
-use hcl_edit::template::Element;
-use hcl_edit::visit::{self, Visit};
 use regex::Regex;
+
+use crate::source::references::calls::{Base, Call, contents, glob};
 
 /// No configuration file that a person or a generator writes is larger.
 const MAX_FILE: u64 = 16 << 20;
@@ -54,50 +51,6 @@ pub(super) fn read(root: &Path) -> io::Result<References> {
     }
     Ok(references)
 }
-
-/// A call in a file.
-#[derive(Debug, PartialEq, Eq)]
-struct Call {
-    function: String,
-    path: Named,
-    /// The pattern of a `fileset`.
-    pattern: Option<String>,
-    line: usize,
-}
-
-/// A path as the configuration writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
-    base: Base,
-    path: String,
-    /// Whether that is all of it, and not only the beginning.
-    whole: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Base {
-    /// The module that names it (`path.module`).
-    Module,
-    /// The root module (`path.root`, `path.cwd`).
-    Root,
-    /// The directory in which the tool works, which is the root module's: nothing is said.
-    Unsaid,
-}
-
-/// The functions that read a file, a directory, or look for one: whatever is missing changes the plan.
-const FUNCTIONS: [&str; 11] = [
-    "file",
-    "filebase64",
-    "filebase64sha256",
-    "filebase64sha512",
-    "fileexists",
-    "filemd5",
-    "fileset",
-    "filesha1",
-    "filesha256",
-    "filesha512",
-    "templatefile",
-];
 
 impl References {
     /// Reads the files of one module. Returns the modules that it calls, with the places of the calls.
@@ -246,185 +199,6 @@ fn normal(path: &Path) -> PathBuf {
         }
     }
     normal
-}
-
-type Sources = Vec<(String, usize)>;
-
-/// The calls and the module sources of a file.
-fn contents(file: &Path, text: &str) -> (Vec<Call>, Sources) {
-    if file.extension() == Some(OsStr::new("json")) {
-        return scan(text);
-    }
-    match hcl_edit::parser::parse_body(text) {
-        Ok(body) => parse(text, &body),
-        // The parser refuses some files that the tools accept.
-        Err(_) => scan(&without_comments(text)),
-    }
-}
-
-fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources) {
-    let mut calls = Calls { text, found: Vec::new() };
-    calls.visit_body(body);
-    // Of terragrunt.hcl, the module that it runs; terraform's own block of that name has no source.
-    let is_module = |block: &&Block| matches!(block.ident.as_str(), "module" | "terraform");
-    let modules = body.blocks().filter(is_module);
-    let sources = modules.filter_map(|module| {
-        let source =
-            module.body.attributes().find(|attribute| attribute.key.as_str() == "source")?;
-        let named = named(&source.value)?;
-        let line = line_of(text, source.span().map_or(0, |span| span.start));
-        named.whole.then_some((named.path, line))
-    });
-    (calls.found, sources.collect())
-}
-
-struct Calls<'a> {
-    text: &'a str,
-    found: Vec<Call>,
-}
-
-impl Visit for Calls<'_> {
-    fn visit_func_call(&mut self, call: &FuncCall) {
-        let function = call.name.name.as_str();
-        let is_one = call.name.namespace.is_empty() && FUNCTIONS.contains(&function);
-        let mut args = call.args.iter();
-        if is_one && let Some(path) = args.next().and_then(named) {
-            let pattern = args.next().filter(|_| function == "fileset").and_then(named);
-            let pattern = pattern.filter(|pattern| pattern.whole).map(|pattern| pattern.path);
-            let line = line_of(self.text, call.span().map_or(0, |span| span.start));
-            self.found.push(Call { function: function.to_owned(), path, pattern, line });
-        }
-        visit::visit_func_call(self, call);
-    }
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    text.get(..offset).map_or(1, |before| before.matches('\n').count() + 1)
-}
-
-/// A literal path, or the literal beginning of one.
-fn named(expression: &Expression) -> Option<Named> {
-    match expression {
-        Expression::String(text) => {
-            Some(Named { base: Base::Unsaid, path: text.value().clone(), whole: true })
-        }
-        Expression::Parenthesis(inner) => named(inner.inner()),
-        Expression::StringTemplate(template) => {
-            let mut found = Named { base: Base::Unsaid, path: String::new(), whole: true };
-            for (index, element) in template.iter().enumerate() {
-                match element {
-                    Element::Literal(text) => found.path.push_str(text.value()),
-                    Element::Interpolation(part) if index == 0 => found.base = base(&part.expr)?,
-                    Element::Interpolation(_) | Element::Directive(_) => {
-                        found.whole = false;
-                        break;
-                    }
-                }
-            }
-            Some(found)
-        }
-        // `path.module` alone.
-        other => {
-            let base = base(other)?;
-            Some(Named { base, path: String::new(), whole: true })
-        }
-    }
-}
-
-fn base(expression: &Expression) -> Option<Base> {
-    let traversal = expression.as_traversal()?;
-    let is_path = traversal.expr.as_variable().is_some_and(|name| name.as_str() == "path");
-    let [operator] = traversal.operators.as_slice() else { return None };
-    let TraversalOperator::GetAttr(name) = operator.value() else { return None };
-    match name.as_str() {
-        "module" if is_path => Some(Base::Module),
-        "root" | "cwd" if is_path => Some(Base::Root),
-        _ => None,
-    }
-}
-
-/// A call of one of the functions, in text; quotes are escaped in JSON.
-static CALL: LazyLock<Regex> = LazyLock::new(|| {
-    let pattern = format!(
-        r#"\b({})\(\s*(?:\\?"(?:\$\{{\s*path\.(module|root|cwd)\s*\}})?([^"\\$%]*)(\\?")?|path\.(module|root|cwd)\b)(?:\s*,\s*\\?"([^"\\$%]*)\\?")?"#,
-        FUNCTIONS.join("|")
-    );
-    Regex::new(&pattern).expect("a pattern of ours is well-formed")
-});
-
-static SOURCE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#"(?m)(?:^|[{,\s])"?source"?\s*[=:]\s*"(\.\.?(?:/[^"\\$%]*)?)""#)
-        .expect("a pattern of ours is well-formed")
-});
-
-/// The same without a parser.
-fn scan(text: &str) -> (Vec<Call>, Sources) {
-    let calls = CALL.captures_iter(text).filter_map(|found| {
-        let group = |index| found.get(index).map(|found| found.as_str());
-        let start = found.get(0)?.start();
-        if text[..start].ends_with(':') {
-            // A provider's function of this name.
-            return None;
-        }
-        let alone = group(5);
-        let base = match group(2).or(alone) {
-            Some("module") => Base::Module,
-            Some(_) => Base::Root,
-            None => Base::Unsaid,
-        };
-        let whole = alone.is_some() || group(4).is_some();
-        let path = group(3).unwrap_or_default().to_owned();
-        let function = group(1)?.to_owned();
-        let pattern = group(6).filter(|_| function == "fileset").map(str::to_owned);
-        let line = line_of(text, start);
-        Some(Call { function, path: Named { base, path, whole }, pattern, line })
-    });
-    let sources = SOURCE.captures_iter(text).filter_map(|found| {
-        let source = found.get(1)?;
-        Some((source.as_str().to_owned(), line_of(text, source.start())))
-    });
-    (calls.collect(), sources.collect())
-}
-
-/// Lines that are comments as a whole are emptied.
-fn without_comments(text: &str) -> String {
-    let is_comment = |line: &str| {
-        let line = line.trim_start();
-        line.starts_with('#') || line.starts_with("//")
-    };
-    let line = |line: &str| if is_comment(line) { String::new() } else { line.to_owned() };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// The pattern of a `fileset`: `*`, `**`, `?`, `{a,b}` and `[a-z]`. `None` if it is none.
-fn glob(pattern: &str) -> Option<Regex> {
-    let mut regex = String::from("^");
-    let mut rest = pattern.chars().peekable();
-    let mut depth = 0;
-    while let Some(c) = rest.next() {
-        match c {
-            '*' if rest.next_if_eq(&'*').is_some() => {
-                let slash = rest.next_if_eq(&'/').is_some();
-                regex.push_str(if slash { "(?:.*/)?" } else { ".*" });
-            }
-            '*' => regex.push_str("[^/]*"),
-            '?' => regex.push_str("[^/]"),
-            '{' => {
-                depth += 1;
-                regex.push_str("(?:");
-            }
-            '}' if depth > 0 => {
-                depth -= 1;
-                regex.push(')');
-            }
-            ',' if depth > 0 => regex.push('|'),
-            '[' | ']' | '-' => regex.push(c),
-            '\\' => regex.push_str(&regex::escape(&rest.next()?.to_string())),
-            c => regex.push_str(&regex::escape(&c.to_string())),
-        }
-    }
-    regex.push('$');
-    Regex::new(&regex).ok()
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::source::checkout::CheckoutError;
+use crate::source::error::CheckoutError;
 use crate::source::git::{self, Git};
+use crate::source::path;
 use crate::source::references::{self, References};
 use crate::source::states;
 
@@ -180,7 +181,7 @@ impl Origin<'_> {
     /// Refuses what is needed of a submodule that could not be fetched, and has the files of an earlier run.
     fn refuse_outdated(&mut self, path: &Path, place: &str) -> Option<CheckoutError> {
         let Self::Git(_, unfetched) = self else { return None };
-        let path = crate::source::checkout::resolve(path).ok()?;
+        let path = path::resolve(path).ok()?;
         let at = unfetched.iter().position(|one| path.starts_with(&one.dir))?;
         let Unfetched { dir, error } = unfetched.swap_remove(at);
         let place = without_tree(place, work_tree(&dir).unwrap_or(&dir));
@@ -276,7 +277,7 @@ async fn warn(dir: &Path, top: Option<&Path>, origin: &Origin<'_>) {
 
 /// The submodule that holds the path, and is empty.
 async fn empty_submodule(path: &Path, top: Option<&Path>) -> Option<EmptySubmodule> {
-    let path = crate::source::checkout::resolve(path).ok()?;
+    let path = path::resolve(path).ok()?;
     for tree in path.ancestors().skip(1) {
         if top.is_some_and(|top| !tree.starts_with(top)) {
             break;

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use memchr::memmem;
 
+use crate::version::error::VersionError;
 use crate::version::json::{self, Json};
 use crate::version::outline::Outline;
 use crate::version::syntax::{self, Literal};
-use crate::version::{ToolName, VersionError};
+use crate::version::tool_name::ToolName;
 
 /// A version file is a line or a few; what is larger is something else.
 const MAX_VERSION_FILE: u64 = 64 * 1024;
@@ -152,7 +153,7 @@ fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>
 
 /// The same, of JSON.
 fn in_json(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>) {
-    match syntax::json(path, text) {
+    match json::parse(path, text) {
         Ok(value) => (value.members(key).last().map_or(Literal::Null, Json::literal), None),
         Err(error) => {
             tracing::warn!("{error}: only {key} is looked for");

@@ -3,9 +3,11 @@
 //! Only the outermost levels are kept, where requirements and modules are.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::version::error::VersionError;
 use crate::version::syntax::Literal;
 
 /// A module's source is at the fifth level, with lists around the objects.
@@ -64,6 +66,17 @@ impl Json {
             _ => Literal::Unknown,
         }
     }
+}
+
+/// Reads a file.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Json, VersionError> {
+    Json::parse(text).map_err(|error| VersionError::Syntax {
+        path: path.to_owned(),
+        line: error.line(),
+        column: error.column(),
+        message: "not JSON".to_owned(),
+        text: text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default().to_owned(),
+    })
 }
 
 /// The values of a key in a text that is no JSON, each with its line. A text in the form of the key is taken for

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::version::number::{Constraint, Malformed, Version};
+use crate::version::constraint::Constraint;
+use crate::version::number::{Malformed, Version};
 
 /// Which versions will do, and which of them is best.
 #[derive(Clone, Debug)]

@@ -13,12 +13,14 @@ use fs_err as fs;
 use hcl_edit::structure::Body;
 use memchr::memmem;
 
+use crate::version::constraint::Constraint;
+use crate::version::context::Reason;
+use crate::version::error::VersionError;
 use crate::version::json::{self, Json};
-use crate::version::number::Constraint;
 use crate::version::outline::Outline;
 use crate::version::request::Requirement;
 use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
-use crate::version::{Reason, ToolName, VersionError};
+use crate::version::tool_name::ToolName;
 
 /// A tree with more local modules than this is none that a person wrote.
 const MAX_MODULES: usize = 1000;
@@ -275,7 +277,7 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
     }
     let text = syntax::lossy(bytes);
     let mut contents = if path.extension().is_some_and(|extension| extension == "json") {
-        match syntax::json(path, &text) {
+        match json::parse(path, &text) {
             Ok(root) => in_json(&root),
             Err(error) => {
                 tracing::warn!("{error}: only its version requirements are looked for");

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::version::constraint::Constraint;
+use crate::version::context::{Reason, Surroundings};
+use crate::version::error::VersionError;
 use crate::version::file::{self, VersionFile};
-use crate::version::number::{Constraint, Malformed};
+use crate::version::number::Malformed;
 use crate::version::request::Requirement;
-use crate::version::{Reason, Surroundings, ToolName, VersionError, required, syntax};
+use crate::version::tool_name::ToolName;
+use crate::version::{required, syntax};
 
 /// A version or a constraint of tenv's directory is one line.
 const MAX_LINE: u64 = 64 * 1024;

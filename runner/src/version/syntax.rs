@@ -11,8 +11,7 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Attribute, Block, Body};
 use hcl_edit::template::Element;
 
-use crate::version::VersionError;
-use crate::version::json::Json;
+use crate::version::error::VersionError;
 
 /// No configuration file that a person or a generator writes is larger.
 pub(super) const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;
@@ -52,16 +51,6 @@ pub(super) fn hcl(path: &Path, text: &str) -> Result<Body, VersionError> {
         column: error.location().column(),
         message: error.message().to_owned(),
         text: error.line().to_owned(),
-    })
-}
-
-pub(super) fn json(path: &Path, text: &str) -> Result<Json, VersionError> {
-    Json::parse(text).map_err(|error| VersionError::Syntax {
-        path: path.to_owned(),
-        line: error.line(),
-        column: error.column(),
-        message: "not JSON".to_owned(),
-        text: text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default().to_owned(),
     })
 }
 

@@ -9,14 +9,15 @@ use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use fs_err as fs;
+use reqwest::Method;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
 use crate::cli::GitHubApp;
-use crate::release::download::http::{Http, shown};
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 
-const MAX_ANSWER: u64 = 1 << 20;
+pub(super) const MAX_ANSWER: u64 = 1 << 20;
 /// Seconds that a proof holds, and that GitHub's clock may be behind ours; at most 600 together.
 const HOLDS: u64 = 480;
 const SKEW: u64 = 60;
@@ -34,9 +35,9 @@ struct Token {
 /// A token of the installation that is named, or else of the App's first one. `api` is GitHub's, there
 /// or in a house of its own.
 pub(in crate::release) async fn token(
-    http: &Http,
     api: &str,
     app: &GitHubApp,
+    call: impl AsyncFn(Method, &str, &SecretString) -> Result<Vec<u8>, ReleaseError>,
 ) -> Result<SecretString, ReleaseError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let proof = proof(app, now.map_or(0, |now| now.as_secs()))?;
@@ -45,7 +46,7 @@ pub(in crate::release) async fn token(
     } else {
         let url = format!("{api}/app/installations");
         let installations: Vec<Installation> =
-            parsed(&url, &http.get_as(&url, MAX_ANSWER, &proof).await?)?;
+            parsed(&url, &call(Method::GET, &url, &proof).await?)?;
         let Some(first) = installations.first() else {
             let reason = "this App is installed nowhere".to_owned();
             return Err(ReleaseError::Variable { name: "TENV_GITHUB_APP_ID".to_owned(), reason });
@@ -53,7 +54,7 @@ pub(in crate::release) async fn token(
         first.id.to_string()
     };
     let url = format!("{api}/app/installations/{installation}/access_tokens");
-    let token: Token = parsed(&url, &http.post_as(&url, MAX_ANSWER, &proof).await?)?;
+    let token: Token = parsed(&url, &call(Method::POST, &url, &proof).await?)?;
     Ok(token.token.into())
 }
 

@@ -4,10 +4,8 @@
 //! more than all the rest of a run without downloads. Proxies are taken from the environment. A
 //! `file://` address is read from the disk.
 
-mod local;
-
 use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Seek as _, Write as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,43 +23,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::{Origin, Url};
 
 use crate::cli::GitHubApp;
-use crate::release::download::github_app;
-use crate::release::download::http_error;
-use crate::release::download::progress;
+use crate::release::download::body::{inflated, last_page, told, whole, within};
+use crate::release::download::limits::{FIRST_ANSWER, Limits, MAX_REDIRECTS, MAX_WAIT, RETRIES};
+use crate::release::download::local::{copied, read_local};
+use crate::release::download::url::{local, shown};
+use crate::release::download::{github_app, http_error, progress};
 use crate::release::error::ReleaseError;
 use crate::release::versions::unreachable::Sites;
-use local::{copied, read_local};
-
-const MAX_REDIRECTS: usize = 10;
-/// How long the first answer may take where something at hand will do.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// Tries after the first, with waits of about 0.2, 0.4 and 0.8 s between them.
-pub(in crate::release) const RETRIES: usize = 3;
-/// No server's wish to be left alone is heeded longer.
-const MAX_WAIT: Duration = Duration::from_secs(20);
-
-/// How long anything may take.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::release) struct Limits {
-    pub(in crate::release) connect: Duration,
-    /// The longest silence in the middle of an answer.
-    pub(in crate::release) silence: Duration,
-    /// A whole small file, in one try.
-    pub(in crate::release) small: Duration,
-    /// A whole archive, in one try.
-    pub(in crate::release) archive: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(5),
-            silence: Duration::from_secs(30),
-            small: Duration::from_mins(2),
-            archive: Duration::from_mins(30),
-        }
-    }
-}
 
 /// What proves who asks, and the only place where it is shown.
 pub(in crate::release) struct Credential {
@@ -146,33 +114,19 @@ impl Http {
         let Provable { app, apis } = provable;
         let Ok(origin) = Url::parse(list).map(|url| url.origin()) else { return Ok(()) };
         if apis.contains(&origin) && self.credential(&origin).is_none() {
-            let proof = Proof::Bearer(github_app::token(self, api, app).await?);
+            let proof = Proof::Bearer({
+                let call = async |method, url: &str, token: &SecretString| {
+                    self.call(method, url, github_app::MAX_ANSWER, token).await
+                };
+                github_app::token(api, app, call).await?
+            });
             // Two at once have the same right.
             drop(self.app_token.set(Credential { origin, proof }));
         }
         Ok(())
     }
 
-    /// The whole body, as one who has this token.
-    pub(in crate::release) async fn get_as(
-        &self,
-        url: &str,
-        limit: u64,
-        token: &SecretString,
-    ) -> Result<Vec<u8>, ReleaseError> {
-        self.call(Method::GET, url, limit, token).await
-    }
-
-    /// What is answered to a POST of nothing, as one who has this token.
-    pub(in crate::release) async fn post_as(
-        &self,
-        url: &str,
-        limit: u64,
-        token: &SecretString,
-    ) -> Result<Vec<u8>, ReleaseError> {
-        self.call(Method::POST, url, limit, token).await
-    }
-
+    /// Sends a request with this token and returns the whole body.
     async fn call(
         &self,
         method: Method,
@@ -391,17 +345,6 @@ impl Http {
     }
 }
 
-async fn whole(url: &str, mut response: Response, limit: u64) -> Result<Vec<u8>, ReleaseError> {
-    let mut body = Vec::new();
-    while let Some(piece) =
-        response.chunk().await.map_err(|error| http_error::failed(url, error))?
-    {
-        body.extend_from_slice(&piece);
-        within(url, body.len() as u64, limit)?;
-    }
-    Ok(body)
-}
-
 /// Gone when its download ends, however that ends.
 struct Bar(ProgressBar);
 
@@ -420,60 +363,6 @@ fn redirect(attempt: Attempt) -> reqwest::redirect::Action {
     } else {
         attempt.follow()
     }
-}
-
-fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {
-    if size > limit { Err(ReleaseError::TooLarge { url: shown(url), limit }) } else { Ok(()) }
-}
-
-fn inflated(url: &str, body: &[u8], limit: u64) -> Result<Vec<u8>, ReleaseError> {
-    let mut whole = Vec::new();
-    let mut decoder = flate2::read::MultiGzDecoder::new(body).take(limit + 1);
-    match decoder.read_to_end(&mut whole) {
-        Ok(_) => within(url, whole.len() as u64, limit).map(|()| whole),
-        Err(error) => {
-            Err(ReleaseError::NotAList { url: shown(url), reason: format!("broken gzip: {error}") })
-        }
-    }
-}
-
-/// The address with `rel="last"` in a `Link` header.
-fn last_page(link: &str) -> Option<String> {
-    let last = link.split(',').find(|part| part.contains("rel=\"last\""))?;
-    let (_, rest) = last.split_once('<')?;
-    rest.split_once('>').map(|(url, _)| url.to_owned())
-}
-
-/// The path of a `file://` address.
-pub(in crate::release) fn local(url: &str) -> Result<Option<PathBuf>, ReleaseError> {
-    if !url.starts_with("file:") {
-        return Ok(None);
-    }
-    let path = Url::parse(url).ok().and_then(|url| url.to_file_path().ok());
-    path.map(Some).ok_or_else(|| ReleaseError::Scheme(url.to_owned()))
-}
-
-/// The same error with what was being done: a file without a name cannot tell.
-fn told(doing: &str, error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), format!("{doing}: {error}"))
-}
-
-/// The URL without what may be a secret in it: a password, a user (often a token), a query (a signature).
-pub(in crate::release) fn shown(url: &str) -> String {
-    let Ok(mut shown) = Url::parse(url) else {
-        let end = url.find(['?', '#']).unwrap_or(url.len());
-        let from = url[..end].rfind('@').map_or(0, |at| at + 1);
-        return url[from..end].to_owned();
-    };
-    let has_user = !shown.username().is_empty() || shown.password().is_some();
-    if shown.query().is_none() && !has_user {
-        return url.to_owned();
-    }
-    shown.set_query(None);
-    if has_user && (shown.set_username("***").is_err() || shown.set_password(None).is_err()) {
-        return String::new();
-    }
-    shown.into()
 }
 
 #[cfg(test)]

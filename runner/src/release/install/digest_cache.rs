@@ -6,17 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::{Deserialize, Serialize};
 
+use crate::release::cache_file::{private_dir, private_file, replace};
 use crate::version::Version;
 
 /// A file of this size knows thousands of binaries.
@@ -141,24 +141,4 @@ pub(in crate::release) fn digest(path: &Path) -> std::io::Result<Sha256> {
             count => hasher.update(&piece[..count]),
         }
     }
-}
-
-/// Makes a directory that is the user's alone, and its parents.
-pub(in crate::release) fn private_dir(dir: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-fn private_file() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.create(true).truncate(false).write(true).mode(0o600);
-    options
-}
-
-/// Replaces a small file at once, or not at all. Its directory is there.
-pub(in crate::release) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".").tempfile_in(dir)?;
-    file.write_all(contents)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use datastore_api::Sha256;
 
-use crate::release::download::http::shown;
+use crate::release::cache_file::private_dir;
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 use crate::release::install::digest_cache::{self, Recollection};
 use crate::release::install::store::{Lock, Store};
 use crate::release::install::unpack::{UnpackError, copy, unpack};
+use crate::release::releases::Releases;
+use crate::release::resolved::{Choice, Installed, Source};
+use crate::release::select::{no_such_version, offline};
 use crate::release::verify::keys::Signed;
 use crate::release::versions::site::{Archive, Files, Form};
-use crate::release::{Choice, Installed, Releases, Source, no_such_version, offline};
 use crate::version::{Request, ToolName, Version};
 
 const MAX_SUMS: u64 = 4 << 20;
@@ -108,7 +111,7 @@ impl Releases {
     async fn install_now(&self, choice: &Choice, store: &Store) -> Result<Installed, ReleaseError> {
         let Choice { wanted, version, .. } = choice;
         if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
-            digest_cache::private_dir(cache)?;
+            private_dir(cache)?;
         }
         let lock = store.lock(version).await?;
         if store.has(version) {
@@ -237,18 +240,6 @@ pub(in crate::release) struct Fetched {
     pub(in crate::release) archive: Archive,
     pub(in crate::release) sums: Vec<u8>,
     pub(in crate::release) signed: Option<Signed>,
-}
-
-impl Installed {
-    pub(in crate::release) fn new(
-        choice: &Choice,
-        path: PathBuf,
-        sha256: Sha256,
-        source: String,
-    ) -> Self {
-        let (tool, version) = (choice.wanted.tool, choice.version.clone());
-        Self { tool, version, path, sha256, source, protection: None }
-    }
 }
 
 /// The digest that the sums have for a file: in the line of exactly that name.

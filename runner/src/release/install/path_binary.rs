@@ -11,7 +11,8 @@ use crate::release::error::ReleaseError;
 use crate::release::install::digest_cache::Recollection;
 use crate::release::install::installer::digest;
 use crate::release::install::store::is_program;
-use crate::release::{Choice, Installed, Releases, Source};
+use crate::release::releases::Releases;
+use crate::release::resolved::{Choice, Installed, Source};
 use crate::version::{Reason, ToolName, Version, Wanted};
 
 /// What `version -json` says; `OpenTofu` uses the same name.

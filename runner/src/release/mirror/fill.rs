@@ -12,13 +12,15 @@ use fs_err as fs;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::release::download::http::shown;
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 use crate::release::install::installer::Fetched;
 use crate::release::install::store::{create_dir, wait_for};
+use crate::release::releases::Releases;
+use crate::release::resolved::Choice;
 use crate::release::verify::keys::{Signed, pin};
+use crate::release::versions::layout::tag;
 use crate::release::versions::site::Files;
-use crate::release::{Choice, Releases};
 use crate::version::{ToolName, Version};
 
 /// What an unfinished file's name begins with.
@@ -39,9 +41,7 @@ impl Releases {
         let root = std::path::absolute(dir)?.join(tool.program());
         let release = root.join(match tool {
             ToolName::Terraform => version.to_string(),
-            ToolName::Tofu | ToolName::Terragrunt => {
-                crate::release::versions::site::tag(&version.to_string())
-            }
+            ToolName::Tofu | ToolName::Terragrunt => tag(&version.to_string()),
         });
         create_dir(&release)?;
         let path = root.join(".lock");

@@ -4,14 +4,15 @@
 //! fingerprints, fetched once and kept: from the mirror if it has them, else from their makers.
 //! Keyrings of the user count for every tool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fs_err as fs;
 
-use crate::release::Releases;
-use crate::release::download::http::shown;
+use crate::release::cache_file::{private_dir, replace};
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
-use crate::release::install::digest_cache::{private_dir, replace};
+use crate::release::releases::Releases;
+use crate::release::verify::keyring;
 use crate::release::verify::signature::{
     GRUNTWORK_FINGERPRINT, HASHICORP, HASHICORP_FINGERPRINT, Keys, OPENTOFU_FINGERPRINT,
     SignatureError,
@@ -50,18 +51,6 @@ pub(in crate::release) fn pin(tool: ToolName) -> Option<Pin> {
             url: "https://gruntwork.io/.well-known/pgp-key.txt",
         }),
     }
-}
-
-/// Reads the user's keyrings: one that is missing or holds no key is an error before it is needed.
-pub(in crate::release) fn check_keyrings(paths: &[PathBuf]) -> Result<(), ReleaseError> {
-    paths.iter().try_for_each(|path| read_keyring(path).map(drop))
-}
-
-fn read_keyring(path: &Path) -> Result<Keys, ReleaseError> {
-    let path_of = path.to_owned();
-    let bytes =
-        fs::read(path).map_err(|source| ReleaseError::NoKeyring { path: path_of, source })?;
-    Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path: path.to_owned(), source })
 }
 
 impl Releases {
@@ -145,7 +134,7 @@ impl Releases {
             .into_iter()
             .partition(|key| key.starts_with("http://") || key.starts_with("https://"));
         for path in self.args.keyring.iter().cloned().chain(paths.into_iter().map(PathBuf::from)) {
-            keys.add(read_keyring(&path)?);
+            keys.add(keyring::read(&path)?);
         }
         for url in urls {
             let bytes = self.http.get(url, MAX_SIGNATURE).await?;

@@ -10,11 +10,13 @@ use std::time::SystemTime;
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use crate::release::download::http::{Http, shown};
+use crate::release::cache_file::{private_dir, replace};
+use crate::release::download::http::Http;
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
-use crate::release::install::digest_cache::{private_dir, replace};
 use crate::release::versions::formats::{self, Asked};
-use crate::release::versions::site::{ListAt, Site};
+use crate::release::versions::layout::ListAt;
+use crate::release::versions::site::Site;
 use crate::version::{Request, Version};
 
 const FRESH_SECONDS: u64 = 3600;

@@ -7,9 +7,10 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::release::download::http::{Http, shown};
+use crate::release::download::http::Http;
+use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
-use crate::release::versions::site::{ListAt, ListFormat};
+use crate::release::versions::layout::{ListAt, ListFormat};
 use crate::version::Version;
 
 /// A page of a hundred releases of `OpenTofu` is half of it.

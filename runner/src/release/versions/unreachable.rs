@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use fs_err as fs;
 use url::Url;
 
-use crate::release::install::digest_cache::{private_dir, replace};
+use crate::release::cache_file::{private_dir, replace};
 
 /// How long a failure counts.
 const REMEMBERED_SECONDS: u64 = 600;

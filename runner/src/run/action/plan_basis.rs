@@ -12,7 +12,8 @@ use crate::order::job::{Action, Apply};
 use crate::report::Report;
 use crate::run::action::{PLAN_FILE, Ready, Run, RunError};
 use crate::run::artifacts::Artifacts;
-use crate::source::checkout::{self, Source, Workspace};
+use crate::source::checkout::{Source, Workspace};
+use crate::source::git::is_code_changed;
 use crate::tool::terragrunt;
 use crate::version::ToolName;
 
@@ -127,7 +128,7 @@ impl Run<'_> {
         let ours = workspace.revision.as_deref();
         if let Source::Directory(dir) = &self.job.source {
             let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
-            let changed = dirty && checkout::is_code_changed(dir, &self.job.ours).await;
+            let changed = dirty && is_code_changed(dir, &self.job.ours).await;
             return Ok(basis.check_revision(ours, changed)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {

@@ -1,7 +1,7 @@
 //! What git's own messages mean; they are stable in the C locale.
 
-use crate::source::checkout::CheckoutError;
-use crate::source::git::GitSource;
+use crate::source::error::CheckoutError;
+use crate::source::git::source::GitSource;
 
 /// Why git failed, by what it printed on standard error.
 pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {

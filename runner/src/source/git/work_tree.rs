@@ -1,6 +1,6 @@
 //! What git says of a work tree that is used in place: its top, its commit, and whether code differs from that.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -8,8 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 use memchr::memmem;
 
-use crate::process;
-use crate::source::git::{program, reason};
+use crate::source::git::command::question;
 
 /// The work tree that holds a directory.
 #[derive(Debug)]
@@ -45,20 +44,6 @@ fn may_have_git(dir: &Path) -> bool {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     })
-}
-
-/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
-pub(in crate::source) async fn question(
-    dir: &Path,
-    args: &[impl AsRef<OsStr>],
-) -> Result<Vec<u8>, String> {
-    let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
-    let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
-    match process::output(&program(dir, args, env)).await {
-        Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
@@ -99,7 +84,7 @@ const STATUS: &[&str] =
     &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
 
 /// Whether code differs from the commit; so it does where git does not answer.
-pub(in crate::source) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
+pub(crate) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
     let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
     let (Some(WorkTree { top, .. }), Ok(status)) = (tree, status) else { return true };
     let mut changes = status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ours));

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::line::{Level, Line};
 use crate::tool::diagnostics::text::{self, Location};
-use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// More than this are not kept: a plan can fail with an error for every resource.
 const MAX_DIAGNOSTICS: usize = 100;
@@ -123,12 +123,12 @@ impl Parser {
     }
 
     /// All that was found, the first specific error first.
-    pub(super) fn finish(mut self) -> Diagnostics {
+    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         for source in self.streams.keys().cloned().collect::<Vec<_>>() {
             self.close(&source);
         }
         self.found.sort_by_key(|(rank, _)| *rank);
-        Diagnostics(self.found.into_iter().map(|(_, diagnostic)| diagnostic).collect())
+        self.found.into_iter().map(|(_, diagnostic)| diagnostic).collect()
     }
 
     /// `None` if there are too many.

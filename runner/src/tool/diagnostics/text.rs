@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::tool::diagnostics::Diagnostic;
+use crate::tool::diagnostics::diagnostic::Diagnostic;
 
 /// The tools wrap at 78 columns, or at 76 in a box. A line ends early only where the next word would
 /// not have fitted, or where the message itself has a new line.

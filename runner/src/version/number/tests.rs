@@ -3,7 +3,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::version::number::{Constraint, Version};
+use crate::version::{Constraint, Version};
 
 fn version(text: &str) -> Version {
     text.parse().unwrap()

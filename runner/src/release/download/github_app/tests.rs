@@ -4,8 +4,8 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPub
 use support::{MirrorFault, ReleaseMirror};
 
 use crate::release::download::github_app::*;
-use crate::release::download::http::Provable;
-use crate::release::versions::site::{ListAt, ListFormat};
+use crate::release::download::http::{Http, Provable};
+use crate::release::versions::layout::{ListAt, ListFormat};
 
 fn pem(key: &RsaKeyPair) -> String {
     let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = key.as_der().unwrap();

@@ -1,5 +1,7 @@
 use secrecy::SecretString;
 
+use crate::cli::MirrorVariables;
+use crate::release::versions::layout::ListFormat;
 use crate::release::versions::site::*;
 
 fn args(words: &[&str]) -> ToolArgs {

@@ -8,7 +8,7 @@ use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use fs_err as fs;
 
-use crate::release::download::http::{told, within};
+use crate::release::download::body::{told, within};
 use crate::release::error::ReleaseError;
 
 /// A file, or the names in a directory, each on a line and with a slash behind directories.

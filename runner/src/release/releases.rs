@@ -1,0 +1,136 @@
+//! What every part of this room works with: settings, cache, HTTP client and installed versions.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret as _;
+use url::{Origin, Url};
+
+use crate::cli::{Environment, Tenv, ToolArgs};
+use crate::release::download::http::{Credential, Http, Proof, Provable};
+use crate::release::error::ReleaseError;
+use crate::release::install::digest_cache::Memory;
+use crate::release::install::store::Store;
+use crate::release::mirror::tenv_remote_yaml;
+use crate::release::verify::keyring;
+use crate::release::versions::fetch::{self, List};
+use crate::release::versions::layout::GITHUB_API;
+use crate::release::versions::site::Site;
+use crate::release::versions::unreachable::Sites;
+use crate::version::{ToolName, Version};
+
+/// Where releases come from, and go to.
+pub(crate) struct Releases {
+    pub(in crate::release) args: ToolArgs,
+    pub(in crate::release) tenv: Tenv,
+    pub(in crate::release) bin_dir: PathBuf,
+    /// Plancha's directory in the user's cache.
+    pub(in crate::release) cache: Option<PathBuf>,
+    /// Where programs are looked for.
+    pub(in crate::release) path: OsString,
+    pub(in crate::release) memory: Memory,
+    pub(in crate::release) http: Http,
+}
+
+impl Releases {
+    /// Reads tenv's file of mirrors, and touches nothing else.
+    pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
+        let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
+        let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
+        let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
+        let mut tenv = environment.tenv.clone();
+        tenv_remote_yaml::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
+        keyring::check(&args.keyring)?;
+        let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
+        Ok(Self {
+            args: args.clone(),
+            bin_dir: std::path::absolute(bin_dir)?,
+            path: environment.path.clone(),
+            memory: Memory::new(cache.clone()),
+            http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app)
+                .with_sites(Sites::new(cache.clone())),
+            tenv,
+            cache,
+        })
+    }
+
+    pub(in crate::release) fn site(&self, tool: ToolName) -> Result<Site, ReleaseError> {
+        Site::new(tool, &self.args, &self.tenv)
+    }
+
+    /// Whether asking for a release would touch the network, which must not be.
+    pub(in crate::release) fn is_offline(&self, tool: ToolName) -> Result<bool, ReleaseError> {
+        Ok(self.args.offline && !self.site(tool)?.is_local())
+    }
+
+    pub(in crate::release) fn store(&self, tool: ToolName) -> Store {
+        Store::new(&self.bin_dir, tool)
+    }
+
+    /// Every published version.
+    pub(in crate::release) async fn published(
+        &self,
+        tool: ToolName,
+    ) -> Result<Vec<Version>, ReleaseError> {
+        Ok(self.list(tool, self.args.refresh).await?.versions)
+    }
+
+    pub(in crate::release) fn cache(&self) -> Option<&Path> {
+        self.cache.as_deref()
+    }
+
+    pub(in crate::release) async fn list(
+        &self,
+        tool: ToolName,
+        refresh: bool,
+    ) -> Result<List, ReleaseError> {
+        fetch::fetch(&self.http, &self.site(tool)?, self.cache(), refresh).await
+    }
+}
+
+/// What proves who asks: the password of a mirror to that mirror, the token to GitHub's API.
+fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
+    let mut credentials = Vec::new();
+    let origin = |url: &str| Url::parse(url.trim()).ok().map(|url| url.origin());
+    for tool in ToolName::ALL {
+        let mirror = tenv.mirror(tool);
+        let flag = match tool {
+            ToolName::Terraform => &args.releases_url,
+            ToolName::Tofu => &args.tofu_url,
+            ToolName::Terragrunt => &args.terragrunt_url,
+        };
+        let rewritten = mirror.rewrite.as_ref().map(|(_, new)| new);
+        let named = [&mirror.remote, &mirror.list_url, &mirror.url_template];
+        let named = named
+            .into_iter()
+            .flatten()
+            .chain(rewritten)
+            .filter_map(|url| origin(url.expose_secret()));
+        let origins = named.chain(flag.as_ref().map(Url::origin));
+        if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
+            credentials.extend(origins.map(|origin| Credential {
+                origin,
+                proof: Proof::Basic(user.clone(), password.clone()),
+            }));
+        }
+    }
+    for origin in apis(tenv) {
+        if let Some(token) = &tenv.github_token {
+            credentials.push(Credential { origin, proof: Proof::Bearer(token.clone()) });
+        }
+    }
+    credentials
+}
+
+/// The APIs of GitHub's that may know a token: its own, and those that are said to be one.
+fn apis(tenv: &Tenv) -> Vec<Origin> {
+    let own = |tool| {
+        let mirror = tenv.mirror(tool);
+        let url = mirror.list_url.as_ref().or(mirror.remote.as_ref());
+        let url = url.filter(|_| mirror.list_mode.as_deref().map(str::trim) == Some("api"))?;
+        Some(url.expose_secret())
+    };
+    let own = [ToolName::Tofu, ToolName::Terragrunt].into_iter().filter_map(own);
+    let all = std::iter::once(GITHUB_API).chain(own);
+    all.filter_map(|url| Url::parse(url.trim()).ok()).map(|url| url.origin()).collect()
+}

@@ -1,0 +1,154 @@
+//! Which version satisfies a request, and where it comes from.
+//!
+//! A constraint is satisfied by an installed version without any request to a site, unless the lists are to
+//! be fetched first. `latest` needs the list of published versions. A program on `PATH` is used only where
+//! no connection is possible. A refusal, a wrong digest or a bad signature never leads to another version.
+
+use std::fmt;
+
+use crate::release::download::url::shown;
+use crate::release::error::ReleaseError;
+use crate::release::releases::Releases;
+use crate::release::resolved::{Choice, Source};
+use crate::release::versions::fetch::{self, List};
+use crate::version::{Reason, Request, Version, Wanted};
+
+impl Releases {
+    /// Whether the list goes before what is installed.
+    fn asks_first(&self) -> Result<bool, ReleaseError> {
+        let Some((name, text)) = &self.tenv.force_remote else { return Ok(self.args.refresh) };
+        match text.trim() {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(self.args.refresh),
+            _ => {
+                let (name, reason) = ((*name).to_owned(), "neither true nor false".to_owned());
+                Err(ReleaseError::Variable { name, reason })
+            }
+        }
+    }
+
+    /// The version that will do.
+    pub(crate) async fn choose(&self, wanted: &Wanted) -> Result<Choice, ReleaseError> {
+        if let Some([one, two]) = wanted.request.contradiction() {
+            return Err(ReleaseError::Conflict { tool: wanted.tool, one, two });
+        }
+        let store = self.store(wanted.tool);
+        let installed = || {
+            let versions = store.versions();
+            let best = wanted.request.best(&versions).cloned();
+            best.map(|version| (version, versions))
+        };
+        match &wanted.request {
+            Request::Exact(version) => {
+                return self.choice(wanted, version.clone(), Vec::new(), None);
+            }
+            Request::Highest(_) | Request::Lowest(_) if !self.asks_first()? => {
+                if let Some((version, candidates)) = installed() {
+                    return self.choice(wanted, version, candidates, None);
+                }
+            }
+            _ => {}
+        }
+        let list = if self.is_offline(wanted.tool)? {
+            Err(offline(wanted))
+        } else if !self.args.refresh && fetch::is_fresh(&self.site(wanted.tool)?, self.cache()) {
+            self.list(wanted.tool, false).await
+        } else {
+            let stands_in = installed().is_some() || self.has_on_path(wanted).await?;
+            self.http.hurry(stands_in && !self.args.refresh);
+            let list = self.list(wanted.tool, self.args.refresh).await;
+            self.http.hurry(false);
+            list
+        };
+        let outage =
+            |why: &dyn fmt::Display| format!("no newer list of versions can be had: {why}");
+        match list {
+            Ok(list) => match list.old.as_ref().and_then(|old| Some((old, installed()?))) {
+                Some((old, found)) => {
+                    self.stand_in(wanted, found, Reason::new(&list.source, outage(old)))
+                }
+                None => self.choice_of(wanted, list),
+            },
+            Err(error) if error.is_unreachable() => match installed() {
+                Some(found) => {
+                    let place = self.store(wanted.tool).dir().display().to_string();
+                    let why = match &error {
+                        ReleaseError::Offline { .. } => {
+                            "the network is not to be touched".to_owned()
+                        }
+                        error => error.to_string(),
+                    };
+                    self.stand_in(wanted, found, Reason::new(place, outage(&why)))
+                }
+                None => self.path_or(wanted, error).await,
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An installed version, and why nothing newer was looked for.
+    fn stand_in(
+        &self,
+        wanted: &Wanted,
+        (version, candidates): (Version, Vec<Version>),
+        reason: Reason,
+    ) -> Result<Choice, ReleaseError> {
+        let why = Some(reason.says.clone());
+        let choice = self.choice(wanted, version, candidates, Some(reason))?;
+        let source = Source::Installed(self.store(wanted.tool).dir().to_owned(), why);
+        Ok(Choice { source, ..choice })
+    }
+
+    /// This version: installed, or to be downloaded.
+    fn choice(
+        &self,
+        wanted: &Wanted,
+        version: Version,
+        candidates: Vec<Version>,
+        reason: Option<Reason>,
+    ) -> Result<Choice, ReleaseError> {
+        let store = self.store(wanted.tool);
+        let source = if store.has(&version) {
+            Source::Installed(store.dir().to_owned(), None)
+        } else {
+            let files = self.site(wanted.tool)?.files(&version);
+            let first = files.archives.first();
+            Source::Download(first.map_or_else(String::new, |archive| shown(&archive.url)))
+        };
+        Ok(Choice { candidates, ..Choice::new(wanted, version, source, reason) })
+    }
+
+    /// The best of the published versions.
+    fn choice_of(&self, wanted: &Wanted, list: List) -> Result<Choice, ReleaseError> {
+        let Some(version) = wanted.request.best(&list.versions).cloned() else {
+            return Err(no_such_version(wanted, &list));
+        };
+        let says = format!("{version} is the best match of {} versions", list.versions.len());
+        let reason = Reason::new(&list.source, says);
+        self.choice(wanted, version, list.versions, Some(reason))
+    }
+}
+
+pub(in crate::release) fn no_such_version(wanted: &Wanted, list: &List) -> ReleaseError {
+    ReleaseError::NoSuchVersion {
+        tool: wanted.tool,
+        request: wanted.request.to_string(),
+        origin: wanted.origin.clone(),
+        refusing: refusing(wanted, list).into(),
+        nearest: list.nearest(&wanted.request),
+        list: list.source.clone(),
+    }
+}
+
+/// The constraints that no version satisfies together, where there are several.
+fn refusing(wanted: &Wanted, list: &List) -> String {
+    match wanted.request.refusing(&list.versions).as_slice() {
+        [] | [_] => String::new(),
+        several => format!(": these conflict: {}", several.join("; ")),
+    }
+}
+
+pub(in crate::release) fn offline(wanted: &Wanted) -> ReleaseError {
+    let (tool, origin) = (wanted.tool, wanted.origin.clone());
+    ReleaseError::Offline { tool, request: wanted.request.to_string(), origin }
+}

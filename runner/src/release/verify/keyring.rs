@@ -1,0 +1,20 @@
+//! The keyrings that the user names.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::release::error::ReleaseError;
+use crate::release::verify::signature::Keys;
+
+/// Reads the user's keyrings: one that is missing or holds no key is an error before it is needed.
+pub(in crate::release) fn check(paths: &[PathBuf]) -> Result<(), ReleaseError> {
+    paths.iter().try_for_each(|path| read(path).map(drop))
+}
+
+pub(in crate::release) fn read(path: &Path) -> Result<Keys, ReleaseError> {
+    let path_of = path.to_owned();
+    let bytes =
+        fs::read(path).map_err(|source| ReleaseError::NoKeyring { path: path_of, source })?;
+    Keys::parse(&bytes).map_err(|source| ReleaseError::Keyring { path: path.to_owned(), source })
+}

@@ -1,0 +1,58 @@
+//! Why the code of a run could not be put in place.
+
+use std::path::PathBuf;
+
+use datastore_api::ClientError;
+
+use crate::process::Stop;
+
+/// The code could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckoutError {
+    #[error("{} is not a directory{hint}", .path.display())]
+    NotADirectory { path: PathBuf, hint: &'static str },
+    #[error("the source has no directory `{}`", .path.display())]
+    NoSuchPath { path: PathBuf },
+    #[error("the path `{}` leads out of the source by a link", .path.display())]
+    Outside { path: PathBuf },
+    #[error("{url} has no revision `{revision}`")]
+    NoSuchRevision { url: String, revision: String },
+    #[error("{url} is no git repository, or not one that may be seen: {reason}")]
+    NoSuchRepository { url: String, reason: String },
+    #[error("{url} refused the credentials, or asked for some: {reason}")]
+    Credentials { url: String, reason: String },
+    #[error("{url} could not be reached: {reason}")]
+    Network { url: String, reason: String },
+    #[error("git failed: {reason}")]
+    Git { reason: String },
+    #[error("{} holds files that are not ours: --work-dir takes a new directory, or one of an earlier run", .0.display())]
+    NotOurs(PathBuf),
+    #[error("{} holds a checkout of {theirs}, and perhaps its state, not of {ours}", .dir.display())]
+    OtherRepository { dir: PathBuf, theirs: String, ours: String },
+    #[error("another run works in {} now", .0.display())]
+    Busy(PathBuf),
+    #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]
+    StateInTheWay { state: PathBuf, file: PathBuf },
+    #[error("the datastore has no bundle of {0}")]
+    NoBundle(String),
+    #[error("the bundle of {bundle} does not hold its revision {revision}")]
+    NotInBundle { bundle: String, revision: String },
+    #[error("{place} needs `{path}`, but the submodule `{submodule}` is empty{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    EmptySubmodule {
+        path: String,
+        place: String,
+        submodule: String,
+        reason: Option<String>,
+        next: String,
+    },
+    #[error("{place} needs the submodule {}, which has the files of an earlier run, and could not be brought up to date: {reason}", .submodule.display())]
+    OutdatedSubmodule { place: String, submodule: PathBuf, reason: String },
+    #[error("{place} reads `{file}`, but that is a git LFS pointer and not the file itself{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    LfsPointer { file: String, place: String, reason: Option<String>, next: String },
+    #[error("the bundle")]
+    Datastore(#[from] ClientError),
+    #[error("the code could not be put in place")]
+    Io(#[from] std::io::Error),
+    #[error("stopped while the code was fetched")]
+    Stopped(Stop),
+}

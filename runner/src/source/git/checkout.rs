@@ -1,0 +1,248 @@
+//! Checkouts by the `git` program: fetched from a URL, or taken from a bundle.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err as fs;
+use secrecy::ExposeSecret as _;
+
+use crate::process::{self, Log, Sink};
+use crate::source::context::CheckoutContext;
+use crate::source::error::CheckoutError;
+use crate::source::git::command::{program, question};
+use crate::source::git::reason::{failure, no_such_revision};
+use crate::source::git::source::GitSource;
+use crate::source::states;
+use crate::source::work_dir::MARK;
+
+/// From the signal to the kill: git only has its locks to take away.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl GitSource {
+    /// Fetches the revision into `dir`, which may hold an earlier checkout, and returns its commit.
+    pub(in crate::source) async fn fetch(
+        &self,
+        dir: &Path,
+        context: CheckoutContext<'_>,
+    ) -> Result<String, CheckoutError> {
+        let log = Log::create(context.scratch.join("git.log"))?;
+        let git = Git { source: self, dir, context, log };
+        git.init().await?;
+        let wanted = self.revision.as_deref().unwrap_or("HEAD");
+        let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
+        let fetched = match git.run(&one).await {
+            Ok(()) => "FETCH_HEAD",
+            // An abbreviated commit, or one that the server does not hand out by itself.
+            Err(CheckoutError::NoSuchRevision { .. }) => {
+                let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
+                let shallow = fs::exists(dir.join(".git/shallow"))?;
+                let unshallow = if shallow { "--unshallow" } else { "--no-tags" };
+                git.run(&["fetch", "--quiet", unshallow, "--", &self.url, all[0], all[1]]).await?;
+                wanted
+            }
+            Err(error) => return Err(error),
+        };
+        let commit = git.commit(fetched).await?;
+        git.check_out(&commit, None).await?;
+        Ok(commit)
+    }
+
+    /// Git for a checkout that was fetched into `dir`, whose relative URLs of submodules and of LFS files
+    /// are relative to this URL.
+    pub(in crate::source) async fn fetched<'a>(
+        &'a self,
+        dir: &'a Path,
+        context: CheckoutContext<'a>,
+    ) -> Result<Git<'a>, CheckoutError> {
+        let log = Log::create(context.scratch.join("submodules.log"))?;
+        let git = Git { source: self, dir, context, log };
+        git.run(&["config", "remote.origin.url", &self.url]).await?;
+        Ok(git)
+    }
+
+    fn env(&self, context: CheckoutContext<'_>) -> Vec<(String, OsString)> {
+        let mut env = [
+            ("LC_ALL", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            // Nobody is there to answer ssh either.
+            ("SSH_ASKPASS", "false"),
+            ("SSH_ASKPASS_REQUIRE", "force"),
+            // A server that sends nothing for a minute is given up.
+            ("GIT_HTTP_LOW_SPEED_LIMIT", "1"),
+            ("GIT_HTTP_LOW_SPEED_TIME", "60"),
+        ]
+        .map(|(name, value)| (name.to_owned(), OsString::from(value)))
+        .to_vec();
+        if let Some((origin, authorization)) = &self.authorization {
+            // By the environment, which only we and root can read, and never by argv or a file.
+            let header = format!("Authorization: {}", authorization.expose_secret());
+            env.extend(
+                context.environment.git_config(format!("http.{origin}.extraHeader"), header),
+            );
+        }
+        env
+    }
+}
+
+/// Makes the repository that takes a bundle, which may be on its way still.
+pub(in crate::source) async fn prepare(
+    dir: &Path,
+    context: CheckoutContext<'_>,
+) -> Result<(), CheckoutError> {
+    let log = Log::create(context.scratch.join("init.log"))?;
+    let source = GitSource { url: String::new(), authorization: None, revision: None };
+    Git { source: &source, dir, context, log }.init().await
+}
+
+/// Takes the first of the revisions that a bundle holds into `dir`, which was prepared and may hold an earlier
+/// checkout, and returns that revision. Where `git_ref` is a branch, it is checked out under its name, as by a
+/// clone: modules and terragrunt ask for it.
+pub(in crate::source) async fn unbundle<'a>(
+    bundle: &Path,
+    git_ref: &str,
+    revisions: &[&'a str],
+    dir: &Path,
+    context: CheckoutContext<'_>,
+) -> Result<&'a str, CheckoutError> {
+    let log = Log::create(context.scratch.join("git.log"))?;
+    let (url, last) = (bundle.display().to_string(), revisions.last().copied().unwrap_or_default());
+    let source = GitSource { url, authorization: None, revision: Some(last.to_owned()) };
+    let git = Git { source: &source, dir, context, log };
+    let refs = "+refs/*:refs/bundle/*";
+    git.run(&["fetch", "--quiet", "--no-auto-gc", "--", &source.url, refs]).await?;
+    let branch = git_ref.strip_prefix("refs/heads/").unwrap_or(git_ref);
+    let tip = format!("refs/bundle/heads/{branch}");
+    let first = async {
+        for revision in revisions {
+            match git.commit(revision).await {
+                Err(CheckoutError::NoSuchRevision { .. }) => {}
+                commit => return Ok((*revision, commit?)),
+            }
+        }
+        Err(no_such_revision(&source))
+    };
+    let (found, tip) = tokio::join!(first, git.commit(&tip));
+    let (revision, commit) = found?;
+    let is_branch = tip.is_ok() && !branch.starts_with(['-', '@']);
+    git.check_out(&commit, is_branch.then_some(branch)).await?;
+    Ok(revision)
+}
+
+/// The program, for one checkout.
+pub(in crate::source) struct Git<'a> {
+    source: &'a GitSource,
+    dir: &'a Path,
+    context: CheckoutContext<'a>,
+    /// What git said; a message of ours tells what matters of it.
+    log: Log,
+}
+
+impl Git<'_> {
+    /// A repository for a checkout, in which our own mark is nobody's change.
+    async fn init(&self) -> Result<(), CheckoutError> {
+        self.run(&["init", "--quiet"]).await?;
+        let info = self.dir.join(".git/info");
+        fs::create_dir_all(&info)?;
+        Ok(fs::write(info.join("exclude"), format!("/{MARK}\n"))?)
+    }
+
+    /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
+    /// as they are, also where the commit has others.
+    async fn check_out(&self, commit: &str, branch: Option<&str>) -> Result<(), CheckoutError> {
+        let dir = self.dir.to_owned();
+        let states = tokio::task::spawn_blocking(move || states::find(&dir));
+        let states = states.await.map_err(std::io::Error::other)??;
+        if !states.is_empty() {
+            return self.check_out_around(&states, commit, branch).await;
+        }
+        let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
+        self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+    }
+
+    /// Checks out everything but these files.
+    async fn check_out_around(
+        &self,
+        states: &[PathBuf],
+        commit: &str,
+        branch: Option<&str>,
+    ) -> Result<(), CheckoutError> {
+        let files = self.files(commit).await?;
+        for state in states {
+            let mut above = state.ancestors().skip(1);
+            if let Some(file) = above.find_map(|above| files.get(above)) {
+                let (state, file) = (self.dir.join(state), file.to_owned());
+                return Err(CheckoutError::StateInTheWay { state, file });
+            }
+        }
+        let kept = states.iter().filter(|state| files.contains(*state));
+        for state in kept.clone() {
+            let state = self.dir.join(state);
+            tracing::warn!("keeping {}: the commit has a copy, too", state.display());
+        }
+        if files.len() > kept.count() {
+            let but = states.iter().map(|state| {
+                let mut pathspec = OsString::from(":(exclude,literal)");
+                pathspec.push(state);
+                pathspec
+            });
+            let but = but.collect::<Vec<_>>();
+            let all = ["checkout", "--quiet", "--force", "--no-overlay", commit, "--", "."];
+            let args = all.iter().map(OsStr::new).chain(but.iter().map(OsString::as_os_str));
+            self.run_in(self.dir, &args.collect::<Vec<_>>()).await?;
+        }
+        let Some(branch) = branch else {
+            return self.run(&["update-ref", "--no-deref", "HEAD", commit]).await;
+        };
+        let branch = format!("refs/heads/{branch}");
+        self.run(&["update-ref", &branch, commit]).await?;
+        self.run(&["symbolic-ref", "HEAD", &branch]).await
+    }
+
+    /// The files and links of a commit, without submodules.
+    async fn files(&self, commit: &str) -> Result<BTreeSet<PathBuf>, CheckoutError> {
+        let listed = question(self.dir, &["ls-tree", "-r", "-z", "--full-tree", commit]).await;
+        let listed = listed.map_err(|reason| CheckoutError::Git { reason })?;
+        let files = listed.split(|byte| *byte == 0).filter_map(|entry| {
+            let at = entry.iter().position(|byte| *byte == b'\t')?;
+            let is_submodule = entry.starts_with(b"160000 ");
+            (!is_submodule).then(|| PathBuf::from(OsStr::from_bytes(&entry[at + 1..])))
+        });
+        Ok(files.collect())
+    }
+
+    async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
+        self.run_in(self.dir, &args.iter().map(OsStr::new).collect::<Vec<_>>()).await
+    }
+
+    /// Runs it in the checkout, or in a submodule.
+    pub(in crate::source) async fn run_in(
+        &self,
+        dir: &Path,
+        args: &[&OsStr],
+    ) -> Result<(), CheckoutError> {
+        let before = fs::metadata(self.log.path())?.len();
+        let program = program(dir, args, self.source.env(self.context));
+        let sink = Sink::Hidden(&self.log);
+        let ended = process::run(&program, sink, self.context.signals, GRACE).await;
+        let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
+        match ended.stop {
+            Some(stop) => Err(CheckoutError::Stopped(stop)),
+            None if ended.status.success() => Ok(()),
+            None => Err(failure(self.source, &self.log.since(before)?)),
+        }
+    }
+
+    /// The commit that a name which was fetched means.
+    async fn commit(&self, name: &str) -> Result<String, CheckoutError> {
+        let name = format!("{name}^{{commit}}");
+        let program = program(self.dir, &["rev-parse", "--verify", "--quiet", &name], Vec::new());
+        let output = process::output(&program).await?;
+        if !output.status.success() {
+            return Err(no_such_revision(self.source));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}

@@ -1,0 +1,45 @@
+//! The `git` program.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::process::{self, Program};
+use crate::source::git::reason::reason;
+
+/// What git sets for the hooks that it runs, one of which may have started us: it would mean another
+/// repository than the one that we mean.
+const WITHOUT: &[&str] = &[
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+];
+
+pub(super) fn program(
+    dir: &Path,
+    args: &[impl AsRef<OsStr>],
+    env: Vec<(String, OsString)>,
+) -> Program {
+    let args = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
+    Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
+}
+
+/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
+pub(in crate::source) async fn question(
+    dir: &Path,
+    args: &[impl AsRef<OsStr>],
+) -> Result<Vec<u8>, String> {
+    let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
+    let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+    match process::output(&program(dir, args, env)).await {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,147 @@
+//! A git repository elsewhere: its URL, credentials and revision.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use secrecy::SecretString;
+use url::Url;
+
+/// A repository elsewhere, and what of it is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct GitSource {
+    /// As git takes it, without credentials.
+    pub(super) url: String,
+    /// The credentials that the URL held, as the value of `Authorization`, for this origin only.
+    pub(super) authorization: Option<(String, SecretString)>,
+    /// A branch, tag or commit; the remote's HEAD where none is named.
+    pub(super) revision: Option<String>,
+}
+
+impl GitSource {
+    /// `None` if the text is no git URL.
+    pub(in crate::source) fn parse(
+        text: &str,
+        revision: Option<&str>,
+    ) -> Result<Option<Self>, String> {
+        let source = if text.contains("://") {
+            from_url(text)?
+        } else if is_scp_like(text) {
+            Self { url: text.to_owned(), authorization: None, revision: None }
+        } else {
+            return Ok(None);
+        };
+        let Some(revision) = revision else { return Ok(Some(source)) };
+        // Git reads options, refspecs and globs out of what it takes for a ref's name.
+        let foreign = |c: char| c.is_control() || c.is_whitespace() || ":*?[^~\\".contains(c);
+        if revision.is_empty() || revision.starts_with(['-', '+']) || revision.contains(foreign) {
+            return Err(format!("--revision `{revision}` is no branch, tag or commit"));
+        }
+        Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
+    }
+
+    /// As git takes it, without credentials.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The branch, tag or commit that is asked for.
+    pub(crate) fn revision(&self) -> Option<&str> {
+        self.revision.as_deref()
+    }
+
+    /// The same repository at another commit.
+    pub(in crate::source) fn at(&self, commit: &str) -> Self {
+        Self { revision: Some(commit.to_owned()), ..self.clone() }
+    }
+
+    /// The last part of its URL, without `.git`.
+    pub(crate) fn name(&self) -> &str {
+        let path = self.url.trim_end_matches('/');
+        let name = path.rsplit(['/', ':']).next().unwrap_or_default();
+        name.strip_suffix(".git").unwrap_or(name)
+    }
+}
+
+fn from_url(text: &str) -> Result<GitSource, String> {
+    // A URL that does not parse may hold a password: it is not shown.
+    let mut url = Url::parse(text).map_err(|error| format!("the source is no URL: {error}"))?;
+    let known = matches!(url.scheme(), "https" | "http" | "ssh" | "git" | "file");
+    if !known || url.cannot_be_a_base() {
+        return Err(
+            "the source cannot be fetched: a git URL begins with https://, http://, ssh://, git:// \
+             or file://, or is user@host:path"
+                .to_owned(),
+        );
+    }
+    let mut authorization = None;
+    if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
+        let plain = |text: &str| percent_decoded(text);
+        let pair = format!("{}:{}", plain(url.username()), plain(url.password().unwrap_or("")));
+        let value = SecretString::from(format!("Basic {}", BASE64_STANDARD.encode(pair)));
+        let origin = format!("{}/", url.origin().ascii_serialization());
+        authorization = Some((origin, value));
+        url.set_username("")
+            .and_then(|()| url.set_password(None))
+            .map_err(|()| "the source has no host")?;
+    } else if url.password().is_some() {
+        return Err(format!("a {} URL takes no password", url.scheme()));
+    }
+    Ok(GitSource { url: url.into(), authorization, revision: None })
+}
+
+fn percent_decoded(text: &str) -> String {
+    // The query parser of `url` decodes; a name before `=` keeps `+` from meaning a space.
+    let query = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
+    url::form_urlencoded::parse(query.as_bytes())
+        .next()
+        .map(|(_, v)| v.into_owned())
+        .unwrap_or_default()
+}
+
+/// `user@host:path`, the spelling of scp.
+fn is_scp_like(text: &str) -> bool {
+    let Some((host, path)) = text.split_once(':') else { return false };
+    let word = |text: &str| {
+        !text.is_empty()
+            && !text.starts_with('-')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    };
+    match host.split_once('@') {
+        Some((user, host)) => word(user) && word(host) && !path.is_empty(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn parsed(text: &str) -> GitSource {
+        GitSource::parse(text, None).unwrap().unwrap()
+    }
+
+    #[test]
+    fn credentials_leave_the_url_and_show_nowhere() {
+        let source = parsed("https://user:p%40ss+w@git.example.com:8443/infra.git");
+        assert_eq!(source.url, "https://git.example.com:8443/infra.git");
+        let (origin, value) = source.authorization.clone().unwrap();
+        assert_eq!(origin, "https://git.example.com:8443/");
+        let expected = BASE64_STANDARD.encode("user:p@ss+w");
+        assert_eq!(value.expose_secret(), format!("Basic {expected}"));
+        let shown = format!("{source:?}");
+        assert!(!shown.contains(&expected) && !shown.contains("p%40ss"), "{shown}");
+        assert!(GitSource::parse("ssh://git:pw@host/x", None).is_err());
+    }
+
+    #[test]
+    fn a_repository_is_named_by_the_end_of_its_url() {
+        for (url, name) in [
+            ("https://git.example.com/team/infra.git", "infra"),
+            ("git@git.example.com:infra", "infra"),
+            ("ssh://git@host/infra/", "infra"),
+        ] {
+            assert_eq!(parsed(url).name(), name);
+        }
+    }
+}

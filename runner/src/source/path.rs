@@ -1,0 +1,84 @@
+//! Paths in the code: without links, and inside of it.
+
+use std::path::{Component, Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::source::error::CheckoutError;
+
+/// The absolute path without links and `..`, also of what does not exist.
+pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
+    let reversed = |path: &Path| {
+        path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect::<Vec<_>>()
+    };
+    // As many as the kernel follows.
+    let mut links = 40;
+    let mut resolved = PathBuf::new();
+    let mut rest = reversed(path);
+    while let Some(part) = rest.pop() {
+        match part.components().next() {
+            Some(Component::ParentDir) => {
+                resolved.pop();
+                continue;
+            }
+            Some(Component::CurDir) | None => continue,
+            Some(_) => resolved.push(part),
+        }
+        let is_link = std::fs::symlink_metadata(&resolved).is_ok_and(|file| file.is_symlink());
+        if is_link && links > 0 {
+            links -= 1;
+            let target = fs::read_link(&resolved)?;
+            resolved.pop();
+            rest.extend(reversed(&target));
+        }
+    }
+    Ok(resolved)
+}
+
+/// The working directory: `path` below `root`, and really there.
+pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
+    let root = fs::canonicalize(root)?;
+    let missing = || CheckoutError::NoSuchPath { path: path.to_owned() };
+    let dir = match fs::canonicalize(root.join(path)) {
+        Ok(dir) if dir.is_dir() => dir,
+        Ok(_) => return Err(missing()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
+        Err(error) => return Err(error.into()),
+    };
+    if dir.starts_with(&root) {
+        Ok(dir)
+    } else {
+        Err(CheckoutError::Outside { path: path.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_resolved_also_where_nothing_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir(root.join("a")).unwrap();
+        fs::os::unix::fs::symlink("../b/missing", root.join("a/link")).unwrap();
+        fs::os::unix::fs::symlink(root.join("round"), root.join("round")).unwrap();
+        for (path, resolved) in
+            [("a/link/x", "b/missing/x"), ("a/../c/./d", "c/d"), ("a", "a"), ("round", "round")]
+        {
+            assert_eq!(resolve(&root.join(path)).unwrap(), root.join(resolved), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_leave_the_source_by_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
+        assert!(inside(&root, Path::new("a/b")).unwrap().ends_with("root/a/b"));
+        assert!(matches!(inside(&root, Path::new("link")), Err(CheckoutError::Outside { .. })));
+        assert!(matches!(inside(&root, Path::new("c")), Err(CheckoutError::NoSuchPath { .. })));
+    }
+}
