@@ -31,7 +31,7 @@ async fn put(
 }
 
 #[tokio::test]
-async fn files_come_back_as_they_went_up_from_memory_and_from_disk() {
+async fn files_uploaded_from_memory_and_disk_are_downloaded_unchanged() {
     for datastore in TestDatastore::each().await {
         let client = client(&datastore.url);
         let dir = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ async fn files_come_back_as_they_went_up_from_memory_and_from_disk() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_none() {
+async fn missing_file_is_none() {
     let datastore = TestDatastore::memory().await;
     let client = client(&datastore.url);
     assert!(client.get_file(&run(), None, &BIN).await.unwrap().is_none());
@@ -65,7 +65,7 @@ async fn what_is_not_there_is_none() {
 }
 
 #[tokio::test]
-async fn creating_twice_is_fine_with_the_same_bytes_and_refused_with_others() {
+async fn creating_again_succeeds_with_the_same_bytes_and_conflicts_with_others() {
     let datastore = TestDatastore::memory().await;
     let client = client(&datastore.url);
     put(&client, b"one", Condition::Create).await.unwrap();
@@ -76,7 +76,7 @@ async fn creating_twice_is_fine_with_the_same_bytes_and_refused_with_others() {
 }
 
 #[tokio::test]
-async fn only_what_passes_is_tried_again() {
+async fn only_transient_errors_are_retried() {
     let datastore = TestDatastore::memory().await;
     for (status, tries) in [(500, 5), (503, 5), (429, 5), (400, 1), (403, 1), (408, 1), (412, 1)] {
         let fault = Fault { method: "PUT", part: "", status, times: usize::MAX };
@@ -90,7 +90,7 @@ async fn only_what_passes_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_datastore_that_does_not_answer_is_given_up_whatever_is_tried_and_called_again() {
+async fn silent_datastore_times_out_for_every_call() {
     let datastore = TestDatastore::memory().await;
     let fault = Fault { method: "GET", part: "", status: 0, times: usize::MAX };
     let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
@@ -111,7 +111,7 @@ async fn a_datastore_that_does_not_answer_is_given_up_whatever_is_tried_and_call
 }
 
 #[tokio::test]
-async fn a_client_in_a_hurry_gives_up_calls_that_wait_already() {
+async fn shortening_the_timeout_ends_calls_that_already_wait() {
     let datastore = TestDatastore::memory().await;
     let fault = Fault { method: "GET", part: "", status: 0, times: usize::MAX };
     let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
@@ -130,7 +130,7 @@ async fn a_client_in_a_hurry_gives_up_calls_that_wait_already() {
 
 /// A datastore that accepts may take the first bytes of each try, too.
 #[tokio::test]
-async fn uploads_that_begin_again_and_again_are_no_progress() {
+async fn restarted_uploads_do_not_count_as_progress() {
     let datastore = TestDatastore::memory().await;
     let fault = Fault { method: "PUT", part: "", status: 0, times: usize::MAX };
     let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
@@ -152,7 +152,7 @@ async fn uploads_that_begin_again_and_again_are_no_progress() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_not_the_stored_ones_never_arrive() {
+async fn bytes_that_differ_from_the_digest_are_never_returned() {
     let datastore = TestDatastore::memory().await;
     let client = client(&datastore.url);
     put(&client, b"what was stored", Condition::Replace).await.unwrap();
@@ -166,7 +166,7 @@ async fn bytes_that_are_not_the_stored_ones_never_arrive() {
 }
 
 #[tokio::test]
-async fn the_token_is_read_again_for_every_request_and_shown_nowhere() {
+async fn token_is_reread_for_every_request_and_never_shown() {
     let datastore = TestDatastore::memory().await;
     let listening = FaultyDatastore::before(&datastore.url, vec![]).await;
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Requests as any client would send them, and answers to look at.
+//! Helpers: requests to a datastore, and their responses.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) async fn stored(datastore: &TestDatastore, rest: &str, body: impl Int
 
 /// What requests are refused with, the same over every backend; `GET plans?...` or `PUT ...`.
 pub(crate) async fn refusals(requests: &[&str]) -> String {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for datastore in TestDatastore::each().await {
         let mut all = String::new();
         for line in requests {
@@ -79,11 +79,11 @@ pub(crate) async fn refusals(requests: &[&str]) -> String {
             let refusal = send(request(&datastore, method, rest).body("x")).await.refusal();
             all.extend([line, "\n    ", &refusal, "\n"]);
         }
-        told.push(all);
+        reported.push(all);
     }
-    told.dedup();
-    assert_eq!(told.len(), 1, "{told:?}");
-    told.swap_remove(0)
+    reported.dedup();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    reported.swap_remove(0)
 }
 
 /// Bytes in which no piece is like another.

@@ -2,36 +2,65 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
 
-mod artifacts;
-mod auth;
-mod bundles;
-mod burrito;
-mod changed;
-mod claims;
 mod client;
-mod clouds;
-mod cluster;
-mod commands;
-mod cut;
-mod deploy;
-mod disk;
-mod endurance;
-mod faults;
-mod gc;
+mod encryption;
 mod http;
-mod hung;
-mod limits;
-mod logs;
-mod metrics;
-mod namespaces;
-mod openapi;
-mod plans;
-mod probe;
-mod process;
-mod runs;
-mod seal;
-mod service;
-mod shares;
-mod tenants;
-mod tls;
-mod transfer;
+
+/// Routes: what a request means and what is answered.
+mod api {
+    mod artifacts;
+    mod bundles;
+    mod burrito_contract;
+    mod claims;
+    mod health;
+    mod logs;
+    mod metrics;
+    mod openapi;
+    mod plans;
+    mod requests;
+    mod runs;
+    pub(crate) mod transfer;
+}
+
+/// Who calls, and what the caller may access.
+mod access {
+    pub(crate) mod authentication;
+    mod kubernetes;
+    mod namespaces;
+    mod rules;
+    mod tenant_requests;
+    pub(crate) mod tenants;
+}
+
+/// Buckets and directories, their faults, and the index of runs.
+mod storage {
+    pub(crate) mod buckets;
+    mod concurrent_creation;
+    mod disk;
+    mod get_faults;
+    mod hanging_file_system;
+    mod kill_and_load;
+    pub(crate) mod modified_objects;
+    mod probe;
+    mod put_faults;
+    mod run_index;
+}
+
+/// Connections, limits, memory and TLS.
+mod transport {
+    mod connections;
+    mod malformed_uploads;
+    pub(crate) mod memory;
+    mod memory_per_transfer;
+    mod sizes;
+    mod timeouts;
+    pub(crate) mod tls;
+}
+
+/// The program: start, stop, and the commands that maintain a storage.
+mod program {
+    mod commands;
+    pub(crate) mod deploy;
+    mod gc;
+    pub(crate) mod process;
+}

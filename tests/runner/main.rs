@@ -2,49 +2,63 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
 
-mod apply;
 mod burrito;
-mod checkout;
-mod errored;
-mod faults;
-mod full_disk;
-mod hcl;
-mod install;
-mod keys;
-mod killed;
-mod machine;
-mod mirrors;
-mod odd;
-mod orphans;
-mod place;
-mod plan;
-mod plan_file;
-mod records;
-mod refusals;
-mod remote;
-mod resolve;
-mod signals;
-mod silence;
-mod stored;
-mod stress;
-mod submodules;
+mod stored_run;
 mod terragrunt;
-mod tools;
-mod words;
+
+/// Plans and applies, and what is stored of them.
+mod run {
+    mod apply;
+    mod apply_once;
+    mod file_locks;
+    mod full_disk;
+    mod output_streams;
+    mod plan;
+    mod plan_file;
+    mod plan_origin;
+    mod unsaved_state;
+    mod unsent_files;
+}
+
+/// Signals, kills and a datastore that does not respond.
+mod interruption {
+    mod datastore_responses;
+    mod killed_runner;
+    mod orphaned_tool;
+    mod signals;
+    mod silent_datastore;
+}
+
+/// The code of a run.
+mod source {
+    pub(crate) mod checkout;
+    mod hcl;
+    mod slow_git;
+    mod submodules;
+}
+
+/// Versions, downloads, verification and mirrors.
+mod release {
+    pub(crate) mod concurrent_installs;
+    mod install;
+    mod install_environment;
+    mod installed_tools;
+    mod keys;
+    mod mirror_fill;
+    mod mirrors;
+    pub(crate) mod resolve;
+    mod site_faults;
+    mod tenv_remote_yaml;
+}
+
+/// Arguments, environment and error messages.
+mod cli {
+    mod environment;
+    mod error_messages;
+    mod usage_errors;
+}
 
 const RUNNER: &str = env!("CARGO_BIN_EXE_runner");
-
-/// Whether there is what a test needs; where everything must run, there has to be.
-#[expect(clippy::disallowed_methods, reason = "a variable says whether everything must run")]
-#[expect(clippy::print_stderr, reason = "a test that cannot show anything should say so")]
-fn can(what: &str, can: bool) -> bool {
-    let must = std::env::var("PLANCHA_E2E").is_ok_and(|value| value == "1");
-    assert!(can || !must, "{what} cannot be had here");
-    if !can {
-        eprintln!("not seen here: {what} cannot be had");
-    }
-    can
-}
 
 fn json(bytes: &[u8]) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()

@@ -211,13 +211,13 @@ mod tests {
 
     #[tokio::test]
     async fn rubbish_that_waits_to_be_reviewed_is_bounded_and_holds_up_nobody_who_is_known() {
-        let kube = support::FakeKube::start().await;
+        let kube = support::FakeTokenReviews::start().await;
         kube.account("team-a/runner", "known");
         let api = crate::KubeApi::Kubeconfig(vec![kube.kubeconfig()]);
         let reviews = Reviews::new(Reviewer::open(&api).await.unwrap());
         let known = Verdict::Known("system:serviceaccount:team-a:runner".to_owned());
         assert_eq!(reviews.verdict("known".into()).await, known);
-        kube.fault(Some(support::KubeFault::Hangs));
+        kube.fault(Some(support::TokenReviewFault::Hangs));
         let mut waiting = (0..FLYING)
             .map(|number| Box::pin(reviews.verdict(format!("rubbish {number}").into())))
             .collect::<Vec<_>>();

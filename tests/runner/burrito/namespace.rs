@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use support::{Ended, FakeCluster, Sandbox, TestDatastore};
 use url::Url;
 
-use crate::checkout::{Repository, git, repository};
-use crate::stored::Stored;
+use crate::source::checkout::{Repository, git, repository};
+use crate::stored_run::StoredRun;
 use crate::{RUNNER, json as parsed};
 
 pub(crate) struct Tenant {
@@ -43,7 +43,7 @@ const LAYER: &str = include_str!("../../fixtures/burrito/layer.yaml");
 const REPOSITORY: &str = include_str!("../../fixtures/burrito/repository.yaml");
 
 /// Whether a variable names a real cluster.
-pub(crate) fn is_real() -> bool {
+fn is_real() -> bool {
     std::env::var_os("PLANCHA_TEST_KUBECONFIG").is_some()
 }
 
@@ -107,7 +107,7 @@ impl Tenant {
         let namespace = &self.namespace;
         self.post("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
         self.account("burrito-runner").await;
-        // Upstream's ClusterRole, word for word; whoever of the tests comes first makes it.
+        // Burrito's ClusterRole, verbatim; the first test creates it.
         let role = json!({"metadata": {"name": "burrito-runner"}, "rules": [
             {"apiGroups": [GROUP], "resources": ["terraformlayers"], "verbs": ["get", "patch"]},
             {"apiGroups": [GROUP], "resources": ["terraformruns"], "verbs": ["get"]},
@@ -301,8 +301,8 @@ impl Tenant {
         self.annotations().await[format!("runner.terraform.padok.cloud/{name}")].clone()
     }
 
-    pub(crate) fn stored(&self, run: &str) -> Stored {
-        Stored::new(&self.datastore, &self.namespace, "vpc", run)
+    pub(crate) fn stored(&self, run: &str) -> StoredRun {
+        StoredRun::new(&self.datastore, &self.namespace, "vpc", run)
     }
 
     pub(crate) async fn short(&self, run: &str, attempt: u32) -> String {

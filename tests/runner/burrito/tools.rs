@@ -1,4 +1,4 @@
-//! What the tools are told, and what they say: fakes for every version, real ones where they are.
+//! Arguments of the tools, and their output: fake tools for every version, real ones where available.
 
 #![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
 
@@ -30,7 +30,7 @@ async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
 /// The argv that the issue wants listed: upstream's subcommands, order and directory; no `-upgrade`, a
 /// private plan path, `-input=false`.
 #[tokio::test(flavor = "multi_thread")]
-async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
+async fn rn02_rn07_terraform_and_tofu_get_burritos_arguments() {
     for (name, tool, dir, binary) in
         [("tf", "terraform", "Terraform", "terraform"), ("tofu", "opentofu", "OpenTofu", "tofu")]
     {
@@ -57,7 +57,7 @@ async fn rn02_rn07_terraform_and_tofu_are_told_what_upstream_tells_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
+async fn rn03_terragrunt_gets_the_arguments_of_its_version() {
     for (number, version) in ["0.72.9", "0.73.0-rc1", "0.73.0", "1.0.0"].into_iter().enumerate() {
         let tenant = Tenant::new(&format!("grunt-{number}")).await;
         let tenant = tenant.fake(
@@ -91,14 +91,10 @@ async fn rn03_terragrunt_is_told_in_the_words_of_its_version() {
     }
 }
 
-/// `scripts/e2e-kubernetes` builds them; without it there is nothing to be seen here.
-fn real_tools() -> Option<PathBuf> {
-    let tools = std::env::var_os("PLANCHA_TEST_TOOLS").map(PathBuf::from);
-    if std::env::var_os("PLANCHA_TEST_KUBECONFIG").is_some() {
-        // They come with it.
-        crate::can("the real tools", tools.is_some());
-    }
-    tools
+/// `scripts/e2e-tools` builds them.
+fn real_tools() -> PathBuf {
+    let tools = std::env::var_os("PLANCHA_TEST_TOOLS");
+    tools.expect("PLANCHA_TEST_TOOLS names the tools of scripts/e2e-tools").into()
 }
 
 async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &str) {
@@ -121,8 +117,9 @@ async fn plans_and_applies(tenant: &Tenant, layer: serde_json::Value, tools: &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs real tools"]
 async fn rn02_a_real_tofu_plans_and_applies() {
-    let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
+    let tools = real_tools();
     let tenant = tenant!("realtofu");
     let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"}});
     plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
@@ -131,8 +128,9 @@ async fn rn02_a_real_tofu_plans_and_applies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs real tools"]
 async fn rn03_real_terragrunts_plan_and_apply() {
-    let Some(tools) = real_tools() else { return eprintln!("not seen here: PLANCHA_TEST_TOOLS") };
+    let tools = real_tools();
     for version in ["0.72.5", "1.0.0"] {
         let name = format!("realgrunt{}", version.replace('.', "-"));
         let tenant = Tenant::new(&name).await;
@@ -144,10 +142,10 @@ async fn rn03_real_terragrunts_plan_and_apply() {
         .unwrap();
         std::fs::write(dir.join("live/vpc/terragrunt.hcl"), "inputs = { said = \"first\" }\n")
             .unwrap();
-        crate::checkout::git(&dir, &["add", "."]);
-        crate::checkout::git(&dir, &["commit", "--quiet", "-m", "terragrunt"]);
+        crate::source::checkout::git(&dir, &["add", "."]);
+        crate::source::checkout::git(&dir, &["commit", "--quiet", "-m", "terragrunt"]);
         let mut tenant = tenant;
-        tenant.repository.commits[0] = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+        tenant.repository.commits[0] = crate::source::checkout::git(&dir, &["rev-parse", "HEAD"]);
         let layer = json!({"opentofu": {"enabled": true, "version": "1.9.4"},
             "terragrunt": {"enabled": true, "version": version}});
         plans_and_applies(&tenant, layer, tools.to_str().unwrap()).await;
@@ -155,7 +153,7 @@ async fn rn03_real_terragrunts_plan_and_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
+async fn rn14_every_step_gets_the_provider_mirror_configuration() {
     let tenant = tenant!("mirror");
     let tenant = tenant
         .fake("cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen");
@@ -182,15 +180,15 @@ async fn rn14_the_mirror_is_named_in_a_configuration_that_every_step_sees() {
 
 /// With the real tool, which fails where one of its ways does, be there a `direct` beside it or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn rn14_a_mirror_that_is_down_is_no_outage() {
+async fn rn14_unreachable_provider_mirror_is_bypassed() {
     let tenant = tenant!("mirrordown");
     let dir = tenant.repository.dir.clone();
     let requires =
         "terraform {\n  required_providers {\n    null = { source = \"hashicorp/null\" }\n  }\n}\n";
     std::fs::write(dir.join("live/vpc/providers.tf"), requires).unwrap();
-    crate::checkout::git(&dir, &["add", "."]);
-    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a provider"]);
-    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    crate::source::checkout::git(&dir, &["add", "."]);
+    crate::source::checkout::git(&dir, &["commit", "--quiet", "-m", "a provider"]);
+    let revision = crate::source::checkout::git(&dir, &["rev-parse", "HEAD"]);
     tenant.layer(json!({})).await;
     tenant.bundle_of("main", "main", &revision).await;
     tenant.run_of("plan-1", json!({}), &revision).await;
@@ -215,7 +213,7 @@ async fn rn14_a_mirror_that_is_down_is_no_outage() {
 
 /// Terragrunt initializes by itself, so that it is the plan or the apply that fails for want of a provider.
 #[tokio::test(flavor = "multi_thread")]
-async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
+async fn rn14_terragrunt_repeats_a_step_without_the_unreachable_mirror() {
     let tenant = tenant!("gruntdown");
     let tenant = tenant.fake(
         "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac
@@ -244,7 +242,7 @@ async fn rn14_terragrunt_repeats_a_step_without_a_mirror_that_is_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
+async fn rn15_pod_environment_reaches_the_tool() {
     let tenant = tenant!("env");
     let tenant = tenant.fake("[ $STEP = show ] || env | grep -E '^(TF_|AWS_)' | sort");
     tenant.ready(json!({})).await;
@@ -272,16 +270,16 @@ async fn rn15_what_the_pod_says_to_the_tool_reaches_it() {
 
 /// `-upgrade` is not ours to pass; a layer's `extraInitArgs` bring it back.
 #[tokio::test(flavor = "multi_thread")]
-async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
+async fn rn15_real_terraform_upgrades_on_request() {
     let tenant = tenant!("upgrade");
     let dir = tenant.repository.dir.clone();
     std::fs::create_dir_all(dir.join("modules/m")).unwrap();
     std::fs::write(dir.join("modules/m/main.tf"), "output \"m\" { value = 1 }\n").unwrap();
     std::fs::write(dir.join("live/vpc/m.tf"), "module \"m\" { source = \"../../modules/m\" }\n")
         .unwrap();
-    crate::checkout::git(&dir, &["add", "."]);
-    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a module"]);
-    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    crate::source::checkout::git(&dir, &["add", "."]);
+    crate::source::checkout::git(&dir, &["commit", "--quiet", "-m", "a module"]);
+    let revision = crate::source::checkout::git(&dir, &["rev-parse", "HEAD"]);
     tenant.layer(json!({})).await;
     tenant.bundle_of("main", "main", &revision).await;
     tenant.run_of("plan-1", json!({}), &revision).await;
@@ -292,7 +290,7 @@ async fn rn15_a_real_terraform_upgrades_where_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour() {
+async fn rn18_tool_output_of_both_streams_is_in_order_and_without_colour() {
     let tenant = tenant!("streams");
     let tenant = tenant.fake(
         "if [ $STEP = plan ]; then for n in 1 2 3 4 5 6 7 8; do echo out-$n; echo err-$n >&2; done; fi",
@@ -310,23 +308,23 @@ async fn rn18_both_streams_of_the_tool_appear_in_their_order_and_without_colour(
 
 /// A bundle has no submodules: what is needed of one is missing, and a plan without it would destroy.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_whose_submodule_is_needed_is_refused() {
+async fn bundle_with_a_required_submodule_is_refused() {
     let tenant = tenant!("submodule");
     let dir = tenant.repository.dir.clone();
     let net = tenant.sandbox.path("net");
     std::fs::create_dir(&net).unwrap();
     std::fs::write(net.join("main.tf"), "output \"x\" {\n  value = 1\n}\n").unwrap();
     for args in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "net"]] {
-        crate::checkout::git(&net, args);
+        crate::source::checkout::git(&net, args);
     }
     let allow = ["-c", "protocol.file.allow=always"];
     let add = ["submodule", "--quiet", "add", net.to_str().unwrap(), "modules/net"];
-    crate::checkout::git(&dir, &[&allow[..], &add].concat());
+    crate::source::checkout::git(&dir, &[&allow[..], &add].concat());
     let call = "module \"net\" {\n  source = \"../../modules/net\"\n}\n";
     std::fs::write(dir.join("live/vpc/net.tf"), call).unwrap();
-    crate::checkout::git(&dir, &["add", "."]);
-    crate::checkout::git(&dir, &["commit", "--quiet", "-m", "a submodule"]);
-    let revision = crate::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    crate::source::checkout::git(&dir, &["add", "."]);
+    crate::source::checkout::git(&dir, &["commit", "--quiet", "-m", "a submodule"]);
+    let revision = crate::source::checkout::git(&dir, &["rev-parse", "HEAD"]);
     tenant.layer(json!({})).await;
     tenant.bundle_of("main", "main", &revision).await;
     tenant.run_of("plan-1", json!({}), &revision).await;

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
-use crate::{Dialect, Double};
+use crate::{Dialect, FakeCloud};
 
 /// A datastore in this process, on a free port, until it is dropped.
 pub struct TestDatastore {
@@ -21,7 +21,7 @@ pub struct TestDatastore {
     /// Told to stop when this is dropped.
     _running: DropGuard,
     directory: Option<TempDir>,
-    double: Option<Double>,
+    double: Option<FakeCloud>,
 }
 
 impl TestDatastore {
@@ -37,19 +37,19 @@ impl TestDatastore {
 
     /// One over a cloud of its own in memory.
     pub async fn double(dialect: Dialect) -> Self {
-        Self::over(Double::start(dialect)).await
+        Self::over(FakeCloud::start(dialect)).await
     }
 
     /// One over a double of each dialect, which waits for no byte longer than a second.
     pub async fn doubles() -> [Self; 2] {
         [
-            Self::over(Double::start(Dialect::S3)).await,
-            Self::over(Double::start(Dialect::Gcs)).await,
+            Self::over(FakeCloud::start(Dialect::S3)).await,
+            Self::over(FakeCloud::start(Dialect::Gcs)).await,
         ]
     }
 
     /// One over a double that a test has prepared, which waits for no byte longer than a second.
-    pub async fn over(double: Double) -> Self {
+    pub async fn over(double: FakeCloud) -> Self {
         let datastore = Self::start(double.impatient()).await;
         // It has tried the double by then: what a test orders is not for the trial.
         let ready = datastore.url.join("readyz").unwrap();
@@ -70,7 +70,7 @@ impl TestDatastore {
     }
 
     /// The cloud below a [`Self::double`] one.
-    pub fn cloud(&self) -> &Double {
+    pub fn cloud(&self) -> &FakeCloud {
         self.double.as_ref().unwrap()
     }
 
@@ -156,7 +156,7 @@ impl TestDatastore {
         Self::guarded(Auth::Callers(Box::new(callers))).await
     }
 
-    /// One that was told all this.
+    /// One with this configuration.
     pub async fn of(config: Config) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -167,7 +167,7 @@ impl TestDatastore {
     }
 }
 
-/// A part of the storage that the environment names, which nobody else has thought of.
+/// A prefix of the storage that the environment names, used by no other test.
 #[expect(clippy::disallowed_methods, reason = "scripts/e2e orders it so")]
 fn ordered_storage() -> Option<Storage> {
     let url = std::env::var("PLANCHA_TEST_STORAGE").ok()?;

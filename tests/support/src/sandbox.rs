@@ -75,7 +75,7 @@ impl Sandbox {
         self
     }
 
-    /// Puts a script that stands in for terraform 1.9.8 before everything else on PATH. It is called as
+    /// Puts a script that replaces terraform 1.9.8 before everything else on PATH. It is called as
     /// terraform is; `$STEP` is its first word and `$OUT` the value of `-out=`. Every call is a line of
     /// the file `calls` in the sandbox. Without further words a plan is made, and shown as one creation.
     pub fn fake_terraform(self, script: &str) -> Self {

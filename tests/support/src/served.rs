@@ -1,6 +1,6 @@
 //! A datastore as a process of its own, over a directory, to be measured and killed.
 
-#![expect(clippy::disallowed_types, reason = "whoever measures a program starts it")]
+#![expect(clippy::disallowed_types, reason = "a measurement starts the program")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -69,7 +69,7 @@ fn start(program: &Path, storage: &[(String, String)], address: &str) -> (Child,
 }
 
 /// Starts a program that says on standard error where it listens. What it says goes to a file, as a service's
-/// log does: whoever read it from a pipe would be woken for each line, on the cores that are measured.
+/// log does: reading it from a pipe would wake the reader for each line, on the cores that are measured.
 pub fn listening(command: &mut Command) -> (Child, String) {
     let log = NamedTempFile::new().unwrap();
     let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();

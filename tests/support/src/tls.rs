@@ -69,18 +69,18 @@ impl Proxy {
         Self::answering("HTTP/1.1 200 OK\r\n\r\n", true)
     }
 
-    /// One that answers like this, whatever it is asked, and lets nobody through.
+    /// One that gives this answer to every request and forwards none.
     pub fn refusing(answer: &'static str) -> Self {
         Self::answering(answer, false)
     }
 
     fn answering(answer: &'static str, through: bool) -> Self {
         let (address, shutdown) = listen(move |mut stream| async move {
-            // What is asked comes in one piece, and is read whole: else closing would be a reset.
-            let mut asked = vec![0; 16 << 10];
-            let Ok(length) = stream.read(&mut asked).await else { return };
-            let asked = String::from_utf8_lossy(&asked[..length]).into_owned();
-            let target = asked.split_whitespace().nth(1).unwrap_or_default().to_owned();
+            // The request comes in one piece and is read whole: closing before that would be a reset.
+            let mut request = vec![0; 16 << 10];
+            let Ok(length) = stream.read(&mut request).await else { return };
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let target = request.split_whitespace().nth(1).unwrap_or_default().to_owned();
             stream.write_all(answer.as_bytes()).await.unwrap();
             if through {
                 let mut other = TcpStream::connect(target).await.unwrap();

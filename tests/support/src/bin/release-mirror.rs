@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use support::mirror::{ReleaseMirror, identify};
+use support::release_mirror::{ReleaseMirror, identify};
 
 fn main() {
     let args: Vec<_> = std::env::args_os().skip(1).collect();

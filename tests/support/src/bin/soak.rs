@@ -12,7 +12,7 @@ use datastore_api::Sha256;
 use futures::StreamExt as _;
 use futures::stream;
 use support::served::Served;
-use support::{Dialect, Double};
+use support::{Dialect, FakeCloud};
 use tempfile::TempDir;
 
 const KIB: usize = 1 << 10;
@@ -201,7 +201,7 @@ fn report(ledger: &Ledger, lives: &[(Vec<f64>, f64)], took: Duration) {
 async fn burst(program: &Path) {
     let directory = TempDir::new().unwrap();
     burst_over("file", Served::start(program, directory.path())).await;
-    let cloud = Double::start(Dialect::S3);
+    let cloud = FakeCloud::start(Dialect::S3);
     let mut storage = cloud.variables();
     storage.push(("PLANCHA_STORAGE", cloud.url().to_owned()));
     let storage = storage.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

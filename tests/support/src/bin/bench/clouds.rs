@@ -20,7 +20,7 @@ use futures::stream;
 use object_store::aws::AmazonS3;
 use object_store::signer::Signer as _;
 use reqwest::Method;
-use support::{Dialect, Double, Pace};
+use support::{Dialect, FakeCloud, Pace};
 use tempfile::TempDir;
 
 use super::{MIB, PIECE, Programs, Server, body, median, ms};
@@ -129,7 +129,7 @@ pub(super) async fn only(programs: &Programs, what: &str, size: usize, seconds: 
 
 /// The double, and every way to it.
 struct Places {
-    double: Double,
+    double: FakeCloud,
     through: Place,
     hop: Place,
     direct: Place,
@@ -138,7 +138,7 @@ struct Places {
 
 impl Places {
     fn open(programs: &Programs) -> Self {
-        let double = Double::start(Dialect::S3);
+        let double = FakeCloud::start(Dialect::S3);
         let mut variables = double.variables();
         variables.push((UNSIGNED.0, UNSIGNED.1.to_owned()));
         let through = Place::through(Server::over(&programs.datastore, double.url(), &variables));
@@ -262,17 +262,17 @@ pub(super) async fn compare(name: &str, size: usize, rounds: usize, places: &[&P
     for (verb, at) in [("PUT", 0), ("GET", 1)] {
         let speed = |ran: &[Ran; 2]| size as f64 / median(&ran[at].times).as_secs_f64() / 1e9;
         let ours = speed(&all[0]);
-        let told = places.iter().zip(&all).map(|(place, ran)| {
-            let mut told = format!("{} {:.3} GB/s", place.name, speed(ran));
+        let reported = places.iter().zip(&all).map(|(place, ran)| {
+            let mut reported = format!("{} {:.3} GB/s", place.name, speed(ran));
             if place.server.is_some() {
-                told += &format!(" {:.2} cpu-s/GB", ran[at].cpu / gigabytes);
+                reported += &format!(" {:.2} cpu-s/GB", ran[at].cpu / gigabytes);
             }
             if place.name != places[0].name {
-                told += &format!(" ({:.0} %)", 100.0 * ours / speed(ran));
+                reported += &format!(" ({:.0} %)", 100.0 * ours / speed(ran));
             }
-            told
+            reported
         });
-        println!("    {verb} {}", told.collect::<Vec<_>>().join("; "));
+        println!("    {verb} {}", reported.collect::<Vec<_>>().join("; "));
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::mirror::{ReleaseMirror, identify, platform};
+use support::release_mirror::{ReleaseMirror, identify, platform};
 use tempfile::TempDir;
 
 use super::{MIB, Programs, median, ms, timed};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use support::{Dialect, Double};
+use support::{Dialect, FakeCloud};
 use tempfile::TempDir;
 
 use super::clouds::{Place, UNSIGNED};
@@ -17,7 +17,7 @@ pub(super) async fn memory(programs: &Programs) {
     let dir = TempDir::new().unwrap();
     let directory = format!("file://{}", dir.path().join("store").display());
     measure(programs, &directory, &[]).await;
-    let double = Double::start(Dialect::S3);
+    let double = FakeCloud::start(Dialect::S3);
     double.share(Bytes::from(vec![PIECE[0]; MIB]));
     let mut variables = double.variables();
     variables.push((UNSIGNED.0, UNSIGNED.1.to_owned()));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-use support::{Dialect, Double};
+use support::{Dialect, FakeCloud};
 
 use super::{MIB, Programs, Server, body, ms};
 
@@ -22,7 +22,7 @@ pub(super) async fn starve(programs: &Programs) {
     println!(
         "starve: 4 KiB GETs of one tenant, beside slow readers of another; p50 and p99 in ms, refusals"
     );
-    let double = Double::start(Dialect::S3);
+    let double = FakeCloud::start(Dialect::S3);
     let over_s3 = Server::over(&programs.datastore, double.url(), &double.variables());
     measure("S3, 12 readers", &over_s3.url, 12).await;
     let over_files = Server::start(&programs.datastore);

@@ -1,0 +1,100 @@
+//! DS27 for accounts and rules: each gives access to exactly what it names.
+
+use datastore::{Auth, Callers, Policy, Verb};
+use reqwest::Method;
+use support::TestDatastore;
+
+use super::tenants::{Operation, operations};
+use crate::access::authentication::{A, B, CONTROLLERS, asked, guarded, status, token};
+
+#[tokio::test]
+async fn ds27_account_accesses_its_namespace_and_controllers_access_all() {
+    let (datastore, _kube) = guarded().await;
+    let mut operations = operations(&datastore).await;
+    // What is written comes first.
+    operations.sort_by_key(|operation| operation.method != Method::PUT);
+    for Operation { method, path, url } in &operations {
+        let is_bundle = path == "/api/repository/revision/bundle";
+        let at_home = match (path.as_str(), is_bundle && *method == Method::PUT) {
+            ("/api/encrypt", _) | (_, true) => 403,
+            _ => 200,
+        };
+        let everywhere = if path == "/api/encrypt" { 400 } else { 200 };
+        let of =
+            async |method: &Method, token| status(&datastore, method.clone(), url, token).await;
+        assert_eq!(of(method, CONTROLLERS).await, everywhere, "{method} {url}");
+        assert_eq!(of(method, B).await, at_home, "{method} {url}");
+        assert_eq!(of(method, A).await, 403, "{method} {url}");
+        if *method == Method::GET {
+            assert_eq!(of(&Method::HEAD, B).await, 200, "{url}");
+            assert_eq!(of(&Method::HEAD, A).await, 403, "{url}");
+        }
+    }
+    let refusal = async |path: &str| {
+        let operation = operations.iter().find(|one| one.path == path).unwrap();
+        asked(&datastore, Method::GET, &operation.url, A).await.refusal()
+    };
+    insta::assert_snapshot!(refusal("/api/plans").await, @"403 text/plain; charset=UTF-8 serviceaccount team-a/runner may not read `json` in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it");
+    insta::assert_snapshot!(refusal("/api/attempts").await, @r#"403 application/problem+json {"type":"about:blank","title":"Forbidden","status":403,"detail":"serviceaccount team-a/runner may not list runs and attempts in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it"}"#);
+}
+
+/// Kind and verb that an operation needs; no kind for a listing, nothing for what needs everything.
+fn needs(operation: &Operation) -> Option<(Option<&'static str>, Verb)> {
+    let verb = if operation.method == Method::PUT { Verb::Write } else { Verb::Read };
+    let format = |name: &str| operation.url.contains(&format!("format={name}"));
+    Some(match operation.path.as_str() {
+        "/api/plans" => {
+            (["bin", "json", "pretty", "short"].into_iter().find(|name| format(name)), verb)
+        }
+        "/api/logs" => (Some("log"), verb),
+        "/api/artifacts" => (Some("artifact"), verb),
+        "/api/repository/revision/bundle" => (Some("bundle"), verb),
+        "/api/attempts" if operation.method == Method::POST => (Some("artifact"), Verb::Write),
+        "/api/applied" => (Some("artifact"), verb),
+        "/api/attempts" | "/api/runs" => (None, Verb::List),
+        "/api/encrypt" => return None,
+        other => panic!("what does {other} need?"),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ds27_rule_for_one_kind_and_verb_allows_only_that() {
+    let kinds = ["plan", "bin", "json", "pretty", "short", "log", "bundle", "artifact"];
+    let verbs = [Verb::Read, Verb::Write, Verb::Append, Verb::List, Verb::Delete, Verb::Admin];
+    let mut policy = Policy::default();
+    let mut callers = Vec::new();
+    for kind in kinds {
+        for verb in verbs {
+            let (token, rule) = token(&format!("{kind} {verb:?}"), &["team-b"], &[kind], &[verb]);
+            policy.add(&rule).unwrap();
+            callers.push((kind, verb, token));
+        }
+    }
+    let (everything, rule) = token("everything", &["*"], &[], &verbs);
+    policy.add(&rule).unwrap();
+    let callers_of = Callers { tokens: true, policy, ..Callers::default() };
+    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers_of))).await;
+    let operations = operations(&datastore).await;
+    for operation in operations.iter().filter(|one| one.method == Method::PUT) {
+        assert_eq!(status(&datastore, Method::PUT, &operation.url, &everything).await, 200);
+    }
+    for (kind, verb, token) in &callers {
+        for operation in &operations {
+            let Operation { method, url, .. } = operation;
+            let may = needs(operation).is_some_and(|(of_kind, needed)| {
+                let is_plan = matches!(of_kind, Some("bin" | "json" | "pretty" | "short"));
+                let fits = match of_kind {
+                    None => *kind != "bundle",
+                    Some(of) => of == *kind || *kind == "plan" && is_plan,
+                };
+                needed == *verb && fits
+            });
+            let expected = if may { 200 } else { 403 };
+            let reported = status(&datastore, method.clone(), url, token).await;
+            assert_eq!(reported, expected, "{kind} {verb:?}: {method} {url}");
+            let elsewhere = url.replace("team-b", "team-c");
+            let reported = status(&datastore, method.clone(), &elsewhere, token).await;
+            assert_eq!(reported, 403, "{kind} {verb:?}: {method} {elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `/healthz` and `/readyz`.
+
+use std::time::{Duration, Instant};
+
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
+
+use crate::http::{CLIENT, send};
+
+pub(crate) async fn outside(datastore: &TestDatastore, path: &str) -> crate::http::Answer {
+    send(CLIENT.get(datastore.url.join(path).unwrap())).await
+}
+
+#[tokio::test]
+async fn health_and_readiness_need_no_token() {
+    for datastore in TestDatastore::each().await {
+        for path in ["healthz", "readyz"] {
+            let answer = outside(&datastore, path).await;
+            assert_eq!((answer.status, answer.text().as_str()), (200, "OK"));
+            assert_eq!(answer.header("content-type"), Some("text/plain; charset=UTF-8"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn while_a_silent_storage_is_probed_it_is_healthy_but_not_ready() {
+    let double = FakeCloud::start(Dialect::S3);
+    let (delay, times) = (Duration::from_mins(1), usize::MAX);
+    double.fault(CloudFault { delay, times, ..CloudFault::default() });
+    let datastore = TestDatastore::with(double.storage()).await;
+    assert_eq!(outside(&datastore, "healthz").await.status, 200);
+    let answer = outside(&datastore, "readyz").await;
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: it is still being tried"}"#);
+    assert_eq!(answer.header("retry-after"), Some("5"));
+}
+
+#[tokio::test]
+async fn hanging_storage_makes_it_unready_within_15_s() {
+    let datastore = TestDatastore::double(Dialect::S3).await;
+    let (delay, times) = (Duration::from_mins(1), usize::MAX);
+    datastore.cloud().fault(CloudFault { delay, times, ..CloudFault::default() });
+    let since = Instant::now();
+    while outside(&datastore, "readyz").await.status == 200 {
+        assert!(since.elapsed() < Duration::from_secs(15), "still ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = outside(&datastore, "readyz").await;
+    assert!(answer.text().contains("not ready: it does not answer"), "{}", answer.text());
+    datastore.cloud().heal();
+    while outside(&datastore, "readyz").await.status == 503 {
+        assert!(since.elapsed() < Duration::from_mins(1), "never ready again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn full_storage_makes_it_unready_within_15_s() {
+    let datastore = TestDatastore::double(Dialect::S3).await;
+    let (status, times) = (507, usize::MAX);
+    datastore.cloud().fault(CloudFault { method: "PUT", status, times, ..CloudFault::default() });
+    let since = Instant::now();
+    while outside(&datastore, "readyz").await.status == 200 {
+        assert!(since.elapsed() < Duration::from_secs(15), "still ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = outside(&datastore, "readyz").await;
+    assert!(answer.text().contains("no space is left"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn missing_directory_makes_it_healthy_but_not_ready() {
+    let datastore = TestDatastore::temporary().await;
+    assert_eq!(outside(&datastore, "readyz").await.status, 200);
+    std::fs::remove_dir_all(datastore.root()).unwrap();
+    let answer = outside(&datastore, "readyz").await;
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: entity not found; the datastore's log has the details"}"#);
+    assert_eq!(outside(&datastore, "healthz").await.status, 200);
+}

@@ -1,0 +1,71 @@
+//! `/api/openapi.json`
+
+use reqwest::Method;
+use serde_json::Value;
+use support::TestDatastore;
+
+use crate::http::{CLIENT, get, request, send};
+
+async fn document(datastore: &TestDatastore) -> Value {
+    let answer = get(datastore, "openapi.json").await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+    answer.json()
+}
+
+#[tokio::test]
+async fn document_matches_the_reviewed_snapshot() {
+    let mut document = document(&TestDatastore::memory().await).await;
+    document["info"]["version"] = "[version]".into();
+    insta::assert_snapshot!(format!("{document:#}"));
+}
+
+/// Every operation: method, path below `/`, description.
+fn operations(document: &Value) -> Vec<(Method, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let operations = paths.iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap();
+        methods.iter().map(move |(method, operation)| {
+            (method.to_uppercase().parse().unwrap(), path.clone(), operation.clone())
+        })
+    });
+    operations.collect()
+}
+
+#[tokio::test]
+async fn every_documented_route_is_served_and_has_its_own_metric_label() {
+    let datastore = TestDatastore::memory().await;
+    let document = document(&datastore).await;
+    let operations = operations(&document);
+    assert_eq!(operations.len(), 18);
+    for (method, path, _) in &operations {
+        let url = datastore.url.join(path.trim_start_matches('/')).unwrap();
+        let answer = send(CLIENT.request(method.clone(), url)).await;
+        assert_ne!(answer.text(), "{\"message\":\"Not Found\"}\n", "{method} {path}");
+    }
+    let metrics = send(CLIENT.get(datastore.url.join("metrics").unwrap())).await.text();
+    assert!(!metrics.contains("route=\"other\""), "{metrics}");
+}
+
+#[tokio::test]
+async fn only_parameters_documented_as_required_are_required() {
+    let datastore = TestDatastore::memory().await;
+    let document = document(&datastore).await;
+    for (method, path, operation) in operations(&document) {
+        let Some(parameters) = operation["parameters"].as_array() else { continue };
+        let query = parameters.iter().filter(|parameter| parameter["in"] == "query");
+        let query =
+            query.map(|p| (p["name"].as_str().unwrap(), p["required"] == true)).collect::<Vec<_>>();
+        for (omitted, required) in &query {
+            let given = query.iter().filter(|(name, _)| name != omitted);
+            let given = given.map(|(name, _)| match *name {
+                "format" => "format=bin".to_owned(),
+                "cursor" => "cursor=".to_owned(),
+                name => format!("{name}=1"),
+            });
+            let rest = path.strip_prefix("/api/").unwrap();
+            let url = format!("{rest}?{}", given.collect::<Vec<_>>().join("&"));
+            let status = send(request(&datastore, method.clone(), &url).body("x")).await.status;
+            assert_eq!(status == 400, *required, "{method} {url} without {omitted}: {status}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `POST /api/encrypt`: plain objects are encrypted on request.
+
+use super::*;
+
+const ORDER: &str = "{\"encryptionKey\":\"test-encryption-key\"}";
+
+/// The answer to a request to encrypt everything.
+async fn encrypt(datastore: &TestDatastore, body: &str) -> crate::http::Answer {
+    send(request(datastore, Method::POST, "encrypt").body(body.to_owned())).await
+}
+
+#[tokio::test]
+async fn ds22_encrypt_request_is_refused_like_burritos() {
+    let refusals = async |at_rest: AtRest| {
+        let config = Config { at_rest, ..Config::of(Storage::Memory) };
+        let datastore = TestDatastore::of(config).await;
+        let mut refusals = Vec::new();
+        let wrong = ORDER.replace("test", "toast");
+        for body in ["", "{", "[]", "{}", "{\"encryptionKey\":null}", &wrong, ORDER] {
+            let answer = encrypt(&datastore, body).await;
+            assert!(answer.text().ends_with("}\n"));
+            refusals.push(answer.refusal());
+        }
+        refusals.dedup();
+        refusals.join("\n")
+    };
+    insta::assert_snapshot!(refusals(AtRest::default()).await, @r#"
+    400 application/json {"error":"Invalid JSON format"}
+    400 application/json {"error":"encryptionKey is required"}
+    500 application/json {"error":"No encryption key configured on server"}
+    "#);
+    insta::assert_snapshot!(refusals(AtRest { encrypts: false, ..sealed(KEY) }).await, @r#"
+    400 application/json {"error":"Invalid JSON format"}
+    400 application/json {"error":"encryptionKey is required"}
+    401 application/json {"error":"Invalid encryption key"}
+    400 application/json {"error":"Encryption is not enabled in configuration"}
+    "#);
+    let datastore =
+        TestDatastore::of(Config { at_rest: sealed(KEY), ..Config::of(Storage::Memory) });
+    let answer = encrypt(&datastore.await, &" ".repeat(1 << 20)).await;
+    insta::assert_snapshot!(answer.refusal(), @r#"400 application/json {"error":"Failed to read request body"}"#);
+}
+
+#[tokio::test]
+async fn ds22_plain_objects_are_encrypted_once_and_read_unchanged() {
+    for (storage, double, root) in storages() {
+        let config = |at_rest| Config { at_rest, ..Config::of(storage.clone()) };
+        let large = (
+            format!("plans?{RUN}&attempt=1&format=bin"),
+            [b"PK\x03\x04".to_vec(), noise(9 * MIB, 4)].concat(),
+        );
+        let mut contents =
+            kinds().into_iter().map(|(url, _, plain)| (url, plain)).collect::<Vec<_>>();
+        contents.push(large);
+        if matches!(storage, Storage::Memory) {
+            continue;
+        }
+        let plain = TestDatastore::of(config(AtRest::default())).await;
+        for (url, content) in &contents {
+            stored(&plain, url, content.clone()).await;
+        }
+        let datastore = TestDatastore::of(config(sealed(KEY))).await;
+        let tags = async || {
+            let mut tags = Vec::new();
+            for (url, content) in &contents {
+                let answer = get(&datastore, url).await;
+                assert!((answer.status, &answer.body) == (200, content), "{url}");
+                tags.push(answer.header("repr-digest").unwrap().to_owned());
+            }
+            tags
+        };
+        let before = tags().await;
+        let (first, second) = tokio::join!(encrypt(&datastore, ORDER), encrypt(&datastore, ORDER));
+        let mut answers = [first.text(), second.text()];
+        answers.sort();
+        assert_eq!((first.status, second.status), (200, 200), "{answers:?}");
+        assert_eq!(
+            answers,
+            [
+                "{\"message\":\"Encryption process completed. 0 files encrypted.\",\"filesEncrypted\":0}\n",
+                "{\"message\":\"Encryption process completed. 6 files encrypted.\",\"filesEncrypted\":6}\n",
+            ]
+        );
+        assert_eq!(tags().await, before);
+        let without = TestDatastore::of(config(AtRest::default())).await;
+        for (url, content) in &contents {
+            assert!(get(&without, url).await.body != *content, "{url} is still plain");
+        }
+        drop((double, root));
+    }
+}
+
+#[tokio::test]
+async fn ds22_objects_of_another_key_are_not_encrypted_again() {
+    let root = TempDir::new().unwrap();
+    let datastore = over(&root, sealed("another-key")).await;
+    let mut before = Vec::new();
+    for (_, key, content) in kinds() {
+        let stored = upstreams(&content);
+        write(&root, &key, &stored);
+        before.push((key, stored));
+    }
+    // It does not look encrypted, and nothing shows that it is not.
+    let (unknown, stored) = ("layers/team-a/network/plan-1/0/cache.db", vec![0; 96]);
+    write(&root, unknown, &stored);
+    before.push((unknown.to_owned(), stored));
+    let answer = encrypt(&datastore, "{\"encryptionKey\":\"another-key\"}").await;
+    assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (206, Some(0)));
+    assert!(answer.text().contains("may be encrypted with another key"), "{}", answer.text());
+    assert!(answer.text().contains("can be read in two ways"), "{}", answer.text());
+    for (key, stored) in before {
+        assert!(std::fs::read(root.path().join(&key)).unwrap() == stored, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn ds22_object_that_cannot_be_encrypted_is_reported_and_the_others_are_encrypted() {
+    let root = TempDir::new().unwrap();
+    let plain = over(&root, AtRest::default()).await;
+    for (url, _, content) in kinds() {
+        stored(&plain, &url, content).await;
+    }
+    let file = root.path().join("layers/team-a/network/plan-1/0/plan.bin");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let datastore = over(&root, sealed(KEY)).await;
+    let answer = encrypt(&datastore, ORDER).await;
+    assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (206, Some(4)));
+    let errors = answer.json()["errors"].as_array().unwrap().clone();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].as_str().unwrap().starts_with("layers/team-a/network/plan-1/0/plan.bin: "));
+}

@@ -1,0 +1,427 @@
+//! `ls`, `cat`, `reindex` and `check`, run as programs over a directory that a datastore has filled.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use support::TestDatastore;
+
+use crate::http::{RUN, files, forget_digest, get, noise, stored};
+use crate::program::process::program;
+
+const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
+
+/// Runs a word over a directory: exit code, standard output, the first line of standard error.
+fn run(root: &Path, words: &[&str]) -> (i32, String, String) {
+    ended(&output(root, words))
+}
+
+fn output(root: &Path, words: &[&str]) -> Output {
+    let storage = format!("file://{}", root.display());
+    program(words).args(["--storage", &storage]).output().unwrap()
+}
+
+fn ended(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let reported = text(&output.stderr).lines().next().unwrap_or_default().to_owned();
+    (output.status.code().unwrap(), text(&output.stdout), reported)
+}
+
+fn plan(attempt: u32) -> String {
+    format!("plans?{RUN}&attempt={attempt}")
+}
+
+#[tokio::test]
+async fn ls_prints_size_time_and_key_of_objects_with_the_prefix() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    stored(&datastore, &plan(1), "1").await;
+    let bundle = "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d";
+    stored(&datastore, bundle, "123").await;
+    let listed = |prefix: &str| {
+        let (code, listed, reported) = run(&datastore.root(), &["ls", prefix]);
+        assert_eq!((code, reported.as_str()), (0, ""));
+        let mut lines = listed
+            .lines()
+            .map(|line| {
+                let fields = line.split('\t').collect::<Vec<_>>();
+                let modified: jiff::Timestamp = fields[1].parse().unwrap();
+                assert!(jiff::Timestamp::now().duration_since(modified).abs().as_secs() < 60);
+                format!("{} {}", fields[0], fields[2])
+            })
+            .collect::<Vec<_>>();
+        lines.sort();
+        lines.join("\n")
+    };
+    insta::assert_snapshot!(listed("layers/"), @r"
+    1 layers/team-a/network/plan-1/1/plan.json
+    5 layers/team-a/network/plan-1/0/plan.json
+    ");
+    insta::assert_snapshot!(listed("layers/team-a/network/plan-1/0/pl"), @"5 layers/team-a/network/plan-1/0/plan.json");
+    insta::assert_snapshot!(listed("rep"), @"3 repositories/a/b/c/d.gitbundle");
+    let (code, listed_none, message) = run(&datastore.root(), &["ls", "layers/team-b"]);
+    assert_eq!((code, &*listed_none, &*message), (0, "", "nothing below `layers/team-b`"));
+    let (code, shown, message) = run(&datastore.root(), &["verify", "layers/team-b"]);
+    assert_eq!((code, &*shown), (8, ""));
+    insta::assert_snapshot!(message, @"error: there is nothing to verify below `layers/team-b`; `datastore ls` shows what there is");
+    assert_eq!(listed("").lines().filter(|line| line.contains(".plancha/")).count(), 5);
+}
+
+#[tokio::test]
+async fn ls_lists_a_directory_in_key_order() {
+    let datastore = TestDatastore::temporary().await;
+    for run in ["r2", "r1", "r1-b", "r10", "r1.a"] {
+        stored(&datastore, &format!("logs?namespace=a&layer=b&run={run}&attempt=0"), "1").await;
+    }
+    let (_, listed, _) = run(&datastore.root(), &["ls"]);
+    let keys = listed.lines().map(|line| line.rsplit('\t').next().unwrap()).collect::<Vec<_>>();
+    assert_eq!(keys.len(), 15);
+    assert!(keys.is_sorted(), "{keys:#?}");
+}
+
+#[tokio::test]
+async fn cat_prints_the_stored_bytes() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [0, 5, 3 << 20] {
+        stored(&datastore, &plan(0), noise(size, 1)).await;
+        let output = output(&datastore.root(), &["cat", FILE]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stdout == noise(size, 1));
+    }
+}
+
+#[tokio::test]
+async fn cat_exits_9_for_corrupted_bytes_and_8_for_a_missing_object() {
+    let datastore = TestDatastore::temporary().await;
+    for size in [5, 3 << 20] {
+        stored(&datastore, &plan(0), noise(size, 1)).await;
+        crate::storage::modified_objects::rot_file(&datastore.root().join(FILE), size - 1, 0);
+        let output = output(&datastore.root(), &["cat", FILE]);
+        assert!(output.stdout.len() < size);
+        let (code, _, reported) = ended(&output);
+        assert_eq!(code, 9);
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(reported, @"error: what was written so far must not be used: `layers/team-a/network/plan-1/0/plan.json` no longer has the sha256 it was stored with");
+        }
+    }
+    let (code, shown, reported) = run(&datastore.root(), &["cat", "layers/a/b/c/0/plan.bin"]);
+    assert_eq!((code, shown.as_str()), (8, ""));
+    insta::assert_snapshot!(reported, @"error: there is no `layers/a/b/c/0/plan.bin`; `datastore ls` shows what there is");
+}
+
+#[tokio::test]
+async fn cat_reports_unverified_without_a_recorded_digest() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    let root = datastore.root();
+    assert_eq!(run(&root, &["cat", FILE]), (0, "12345".into(), String::new()));
+    forget_digest(&root, FILE);
+    let (code, shown, message) = run(&root, &["cat", FILE]);
+    assert_eq!((code, &*shown), (0, "12345"));
+    assert_eq!(message, format!("unverified: no digest of `{FILE}` is recorded"));
+}
+
+/// Copies a directory as a backup that loses extended attributes does.
+fn copied(from: &Path) -> tempfile::TempDir {
+    let copy = tempfile::TempDir::new().unwrap();
+    for file in files(from) {
+        std::fs::create_dir_all(copy.path().join(&file).parent().unwrap()).unwrap();
+        let bytes = std::fs::read(from.join(&file)).unwrap();
+        std::fs::write(copy.path().join(&file), bytes).unwrap();
+    }
+    copy
+}
+
+#[tokio::test]
+#[ignore = "needs file attributes"]
+async fn verify_writes_the_copies_of_digests_that_a_backup_without_attributes_needs() {
+    let datastore = TestDatastore::temporary().await;
+    let root = datastore.root();
+    let at = |attempt: u32| {
+        root.join(".plancha/sha256").join(FILE.replace("/0/", &format!("/{attempt}/")))
+    };
+    for attempt in 0..4 {
+        stored(&datastore, &plan(attempt), "{\"old\": 1}").await;
+    }
+    rustix::fs::removexattr(root.join(FILE), "user.plancha").unwrap();
+    stored(&datastore, &plan(0), "{\"old\": 1}").await;
+    stored(&datastore, &plan(0), "{\"old\": 1}").await;
+    let stale = std::fs::read(at(0)).unwrap();
+    for attempt in 0..4 {
+        stored(&datastore, &plan(attempt), "{\"new\": 2}").await;
+    }
+    // What a power failure may leave of copies that were not synced yet.
+    std::fs::write(at(0), &stale).unwrap();
+    std::fs::write(at(1), "").unwrap();
+    std::fs::remove_file(at(2)).unwrap();
+    let lost = copied(&root);
+    let (code, shown, _) = run(lost.path(), &["verify"]);
+    assert!(code == 9 && shown.contains("changed"), "{shown}");
+
+    let (code, shown, message) = run(&root, &["verify"]);
+    assert_eq!((code, &*message), (0, ""));
+    let mut lines = shown.lines().collect::<Vec<_>>();
+    lines.sort_unstable();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    4 objects: 4 intact, 0 healed, 0 unverified, 0 changed, 0 unread; 3 copies written
+    copy written layers/team-a/network/plan-1/0/plan.json
+    copy written layers/team-a/network/plan-1/1/plan.json
+    copy written layers/team-a/network/plan-1/2/plan.json
+    ");
+    let (_, shown, _) = run(&root, &["verify"]);
+    assert!(shown.ends_with(" 0 copies written\n") && shown.lines().count() == 1, "{shown}");
+    let whole = copied(&root);
+    let (code, shown, _) = run(whole.path(), &["verify"]);
+    assert!(code == 0 && shown.contains("4 objects: 0 intact, 4 healed"), "{shown}");
+}
+
+#[tokio::test]
+async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
+    let datastore = TestDatastore::temporary().await;
+    for (attempt, size) in [5, 100_000, 3 << 20, 5, 3 << 20, 7].into_iter().enumerate() {
+        // What has whole blocks and no head could be encrypted with another key.
+        let body = if attempt == 4 { b"{\"a\": 1}".repeat(size / 8) } else { noise(size, 1) };
+        stored(&datastore, &plan(u32::try_from(attempt).unwrap()), body).await;
+    }
+    let at = |attempt: u32| format!("layers/team-a/network/plan-1/{attempt}/plan.json");
+    // A restored backup: everything has another inode.
+    let copy = tempfile::TempDir::new().unwrap();
+    let root = copy.path();
+    for file in files(&datastore.root()) {
+        std::fs::create_dir_all(root.join(&file).parent().unwrap()).unwrap();
+        std::fs::copy(datastore.root().join(&file), root.join(&file)).unwrap();
+    }
+    for (changed, place) in [(3, 0), (4, 1_000_000)] {
+        crate::storage::modified_objects::rot_file(&root.join(at(changed)), place, 0);
+    }
+    std::fs::remove_file(root.join(".plancha/sha256").join(at(5))).unwrap();
+    let (code, shown, message) = run(root, &["verify", "layers/team-a/"]);
+    let mut lines = shown.lines().collect::<Vec<_>>();
+    lines.sort_unstable();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    6 objects: 0 intact, 3 healed, 1 unverified, 2 changed, 0 unread; 0 copies written
+    changed layers/team-a/network/plan-1/3/plan.json
+    changed layers/team-a/network/plan-1/4/plan.json
+    healed layers/team-a/network/plan-1/0/plan.json
+    healed layers/team-a/network/plan-1/1/plan.json
+    healed layers/team-a/network/plan-1/2/plan.json
+    unverified layers/team-a/network/plan-1/5/plan.json
+    ");
+    assert_eq!(code, 9);
+    insta::assert_snapshot!(message, @"error: 2 of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one");
+    let (code, shown, _) = run(root, &["cat", &at(3)]);
+    assert_eq!((code, &*shown), (9, ""));
+    for adopted in [3, 4, 5] {
+        let (code, shown, _) = run(root, &["verify", "--accept", &at(adopted)]);
+        let bytes = std::fs::read(root.join(at(adopted))).unwrap();
+        let sha256 = datastore_api::Sha256::of(&bytes);
+        assert_eq!((code, shown), (0, format!("accepted {}, sha256 {sha256}\n", at(adopted))));
+        let output = output(root, &["cat", &at(adopted)]);
+        assert!(output.status.success() && output.stdout == bytes && output.stderr.is_empty());
+    }
+    let (code, shown, _) = run(root, &["verify"]);
+    let all =
+        "6 objects: 6 intact, 0 healed, 0 unverified, 0 changed, 0 unread; 0 copies written\n";
+    assert_eq!((code, &*shown), (0, all));
+    assert_eq!(run(root, &["verify", "--accept", "layers/a/b/c/0/plan.bin"]).0, 8);
+}
+
+#[tokio::test]
+async fn missing_directory_is_not_created() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let root = directory.path().join("nowhere");
+    for words in
+        [&["ls"][..], &["cat", FILE], &["reindex"], &["verify"], &["gc", "--keep-runs", "1"]]
+    {
+        let (code, _, reported) = run(&root, words);
+        assert_eq!(
+            (code, reported),
+            (8, format!("error: there is no directory {}", root.display()))
+        );
+    }
+    assert!(!root.exists());
+}
+
+#[tokio::test]
+async fn closed_stdout_exits_1_silently() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), noise(3 << 20, 1)).await;
+    let storage = format!("file://{}", datastore.root().display());
+    let mut cat = program(&["cat", FILE, "--storage", &storage]);
+    let mut cat = cat.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(cat.stdout.take());
+    let (code, _, reported) = ended(&cat.wait_with_output().unwrap());
+    assert_eq!((code, reported.as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn reindex_finds_runs_stored_by_other_programs() {
+    let datastore = TestDatastore::temporary().await;
+    let theirs = datastore.root().join("layers/team-a/network/theirs/0");
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("plan.json"), "{}").unwrap();
+    stored(&datastore, &plan(0), "ours").await;
+    let (code, reported, _) = run(&datastore.root(), &["reindex"]);
+    assert_eq!((code, reported.as_str()), (0, "1 runs were missing in the index\n"));
+    let runs = get(&datastore, "runs?namespace=team-a&layer=network").await.text();
+    assert!(runs.contains("\"theirs\"") && runs.contains("\"plan-1\""), "{runs}");
+    let (_, reported, _) = run(&datastore.root(), &["reindex"]);
+    assert_eq!(reported, "0 runs were missing in the index\n");
+}
+
+#[tokio::test]
+async fn invalid_keys_and_internal_files_are_usage_errors() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, &plan(0), "12345").await;
+    let index = files(&datastore.root()).into_iter().find(|file| file.starts_with(".plancha/runs"));
+    let index = index.unwrap().display().to_string();
+    for (words, reason) in [
+        (&["cat", "../x"][..], "`../x` is no key"),
+        (&["cat", ""], "`` is no key"),
+        (&["ls", "../"], "`../` is no key"),
+        (&["verify", "layers/../x"], "`layers/../x` is no key"),
+        (&["verify", "--accept", "../x"], "`../x` is no key"),
+        (&["verify", "--accept", &index], "is one of the datastore's own files"),
+    ] {
+        let (code, _, reported) = run(&datastore.root(), words);
+        assert_eq!(code, 64, "{words:?}: {reported}");
+        assert!(reported.contains(reason), "{words:?}: {reported}");
+    }
+}
+
+#[test]
+fn check_and_serve_report_a_bad_directory_with_the_same_message() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let missing = directory.path().join("missing");
+    let (code, _, reported) = run(&missing, &["check"]);
+    assert_eq!(code, 10, "{reported}");
+    assert!(reported.contains("there is no such directory"), "{reported}");
+    assert!(!missing.exists(), "check only looks");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    // Nobody may make files there, not even root.
+    for (root, reason) in [
+        (file.as_path(), "it is not a directory"),
+        (Path::new("/sys/kernel"), "it cannot be written"),
+    ] {
+        let (code, _, reported) = run(root, &["check"]);
+        assert_eq!(code, 10, "{reported}");
+        assert!(reported.contains(reason), "{reported}");
+        let message = reported.trim_start_matches("error: ");
+        let (code, _, reported) = run(root, &["serve", "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 10, "{reported}");
+        assert!(reported.contains(message), "{reported}: {message}");
+    }
+}
+
+#[test]
+fn token_without_a_namespace_or_with_a_space_in_its_id_is_refused() {
+    for (words, reason) in [
+        (&["token", "ci", "--namespace", ""][..], "--namespace: it is empty"),
+        (&["token", "ci", "--namespace", "a,,b"], "--namespace: it is empty"),
+        (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` must not contain"),
+        (&["token", "c i", "--namespace", "a"], "the id `c i` is empty, or has spaces"),
+        (&["token", "", "--namespace", "a"], "the id `` is empty"),
+        (
+            &["token", "ci", "--namespace", "a", "--kind", "foo"],
+            "error: --kind: invalid kind `foo`: expected one of bin,",
+        ),
+        (
+            &["token", "ci", "--namespace", "a", "--verb", "foo"],
+            "error: --verb: invalid verb `foo`: expected one of read,",
+        ),
+        (
+            &["token", "ci", "--namespace", "*", "--verb", "admin", "--kind", "log"],
+            "--verb: `admin` only counts in a rule for everything",
+        ),
+        (
+            &["token", "ci", "--namespace", "team-*", "--verb", "read,admin"],
+            "--verb: `admin` only counts in a rule for everything",
+        ),
+    ] {
+        let (code, shown, reported) = ended(&program(words).output().unwrap());
+        assert_eq!((code, shown.as_str()), (64, ""), "{reported}");
+        assert!(reported.contains(reason), "{words:?}: {reported}");
+    }
+    let (code, ..) = ended(&program(&["token", "ci", "--namespace", "team-*,b"]).output().unwrap());
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn token_can_be_written_to_an_empty_policy_file_but_not_to_a_pipe() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let token = |file: &Path| {
+        let rules = file.to_str().unwrap();
+        let words = ["token", "ci", "--namespace", "a", "--rules", rules];
+        ended(&program(&words).output().unwrap())
+    };
+    let file = directory.path().join("tokens.yaml");
+    for _ in 0..2 {
+        std::fs::write(&file, "rules: []\n").unwrap();
+        let (code, shown, message) = token(&file);
+        assert_eq!((code, &*message), (0, ""));
+        assert!(shown.starts_with("plancha_"), "{shown}");
+        assert!(std::fs::read_to_string(&file).unwrap().contains("token: ci"));
+    }
+    let inline = "rules: [{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read]}]";
+    std::fs::write(&file, inline).unwrap();
+    let (code, shown, message) = token(&file);
+    assert_eq!((code, &*shown), (1, ""));
+    assert!(message.contains("no token was made") && !message.contains("sha256"), "{message}");
+    let pipe = directory.path().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let (code, shown, message) = token(&pipe);
+    assert_eq!((code, &*shown), (1, ""));
+    assert!(message.contains("it is no regular file"), "{message}");
+}
+
+#[test]
+fn check_prints_every_setting_with_its_source_and_no_secret() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let storage = format!("file://{}", directory.path().display());
+    let mut check = program(&["check", "--max-size", "log=5MiB", "--drain-delay", "5s"]);
+    let output = check.env("PLANCHA_STORAGE", &storage).env("PLANCHA_LOG_FORMAT", "json").output();
+    let (code, shown, reported) = ended(&output.unwrap());
+    assert_eq!((code, reported.as_str()), (0, ""));
+    insta::assert_snapshot!(shown.replace(&storage, "file:///[root]"), @r"
+    --listen         127.0.0.1:8080  (default)
+    --storage        file:///[root]  (PLANCHA_STORAGE)
+    --auth           none  (default)
+    --max-size       bin=512MiB  (default)
+    --max-size       json=1GiB  (default)
+    --max-size       pretty=1GiB  (default)
+    --max-size       short=1MiB  (default)
+    --max-size       log=5MiB  (--max-size)
+    --max-size       bundle=4GiB  (default)
+    --max-size       artifact=4GiB  (default)
+    --max-memory     256MiB  (default)
+    --drain-delay    5s  (--drain-delay)
+    --drain-timeout  30s  (default)
+    --log-format     json  (PLANCHA_LOG_FORMAT)
+    storage can list                   yes
+    storage can write                  yes
+    storage can conditional_create     yes
+    storage can conditional_multipart  yes
+    storage can multipart_etag         yes
+    storage can read                   yes
+    storage can delete                 yes
+    ");
+
+    // A cloud that refuses connections.
+    let mut check = program(&["check", "--storage", "s3://bucket"]);
+    let output = check
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_ACCESS_KEY_ID", "an-access-key")
+        .env("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+        .output();
+    let output = output.unwrap();
+    let (code, shown, reported) = ended(&output);
+    assert_eq!(code, 10, "{reported}");
+    for secret in ["s3cr3t", "an-access-key"] {
+        assert!(!format!("{shown}{}", String::from_utf8_lossy(&output.stderr)).contains(secret));
+    }
+    for variable in ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        assert!(shown.contains(variable), "{shown}");
+    }
+}

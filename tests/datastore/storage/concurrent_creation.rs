@@ -1,0 +1,135 @@
+//! Concurrent creations of one object: one succeeds, whatever the storage and however many replicas.
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use support::{Dialect, FakeCloud, TestDatastore};
+
+use super::buckets::open;
+use crate::http::{RUN, get, noise, request, send};
+
+const MIB: usize = 1 << 20;
+const URL: &str = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
+const FILE: &str = "layers/team-a/network/plan-1/0/plan.bin";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_16_concurrent_creations_wins_on_every_backend() {
+    let careless = FakeCloud::start(Dialect::S3);
+    careless.ignore_conditions();
+    let mut datastores = TestDatastore::each().await;
+    datastores.push(TestDatastore::over(careless).await);
+    for datastore in datastores {
+        for (attempt, size) in [10, 9 * MIB].into_iter().enumerate() {
+            let url = format!("plans?{RUN}&attempt={attempt}");
+            let create = async |seed| {
+                let put = request(&datastore, Method::PUT, &url).header("if-none-match", "*");
+                send(put.body(noise(size, seed))).await.status
+            };
+            let statuses = join_all((0..16).map(create)).await;
+            assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+            assert_eq!(
+                statuses.iter().filter(|status| **status == 412).count(),
+                15,
+                "{statuses:?}"
+            );
+            let winner = statuses.iter().position(|status| *status == 200).unwrap() as u64;
+            assert!(get(&datastore, &url).await.body == noise(size, winner));
+
+            let same = join_all((0..16).map(|_| create(winner))).await;
+            assert_eq!(same, [200; 16]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_16_creations_by_two_replicas_wins() {
+    for [datastore, other] in TestDatastore::replicas().await {
+        for (attempt, size) in [1000, 9 * MIB].into_iter().enumerate() {
+            for replica in [&datastore, &other] {
+                // The first answer comes once the storage was tried.
+                let _started = get(replica, "runs?namespace=a&layer=b").await;
+            }
+            let url = format!("plans?{RUN}&attempt={attempt}");
+            let create = async |seed: u64| {
+                let datastore = if seed.is_multiple_of(2) { &datastore } else { &other };
+                let put = request(datastore, Method::PUT, &url).header("if-none-match", "*");
+                send(put.body(noise(size, seed))).await.status
+            };
+            let statuses = join_all((0..16).map(create)).await;
+            let count = |wanted: u16| statuses.iter().filter(|status| **status == wanted).count();
+            assert_eq!((count(200), count(412)), (1, 15), "{statuses:?}");
+            let winner = statuses.iter().position(|status| *status == 200).unwrap() as u64;
+            assert!(get(&other, &url).await.body == noise(size, winner));
+            // The same bytes again are no conflict.
+            assert_eq!(create(winner).await, 200);
+        }
+    }
+}
+
+/// Where the storage passes over the condition of a completion, as Azure cannot be asked for it.
+fn without_conditional_completions(dialect: Dialect) -> FakeCloud {
+    let double = FakeCloud::start(dialect);
+    double.ignore_conditions_of_completions();
+    double
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_creation_by_two_replicas_wins_without_conditional_completions() {
+    for dialect in [Dialect::S3, Dialect::Gcs] {
+        let first = TestDatastore::over(without_conditional_completions(dialect)).await;
+        let second = first.beside().await;
+        get(&second, "runs?namespace=a&layer=b").await;
+        for round in 0..4_u64 {
+            // Some are put in one piece, others in parts.
+            let sizes = [9 * MIB, 9 * MIB, if round % 2 == 0 { 9 * MIB } else { 1000 }];
+            let url = format!("plans?{RUN}&attempt={round}");
+            let create = async |n: usize| {
+                let datastore = if n.is_multiple_of(2) { &first } else { &second };
+                let put = request(datastore, Method::PUT, &url).header("if-none-match", "*");
+                send(put.body(noise(sizes[n % 3], n as u64))).await.status
+            };
+            let statuses = join_all((0..6).map(create)).await;
+            let count = |wanted: u16| statuses.iter().filter(|status| **status == wanted).count();
+            assert_eq!((count(200), count(412)), (1, 5), "{statuses:?}");
+            let winner = statuses.iter().position(|status| *status == 200).unwrap();
+            assert!(get(&second, &url).await.body == noise(sizes[winner % 3], winner as u64));
+            assert_eq!(create(winner).await, 200, "the same bytes again are no conflict");
+        }
+        let left = first.cloud().keys();
+        assert!(!left.iter().any(|key| key.starts_with(".plancha/leases/")), "{left:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_killed_process_expires_and_a_recent_one_does_not() {
+    let double = without_conditional_completions(Dialect::S3);
+    let lease = format!(".plancha/leases/{FILE}");
+    double.clock(SignedDuration::from_mins(-13));
+    double.put(&lease, "a process that has ended");
+    double.clock(SignedDuration::ZERO);
+    let first = TestDatastore::over(double).await;
+    let second = first.beside().await;
+    get(&second, "runs?namespace=a&layer=b").await;
+    let create = async |datastore, seed| {
+        let put = request(datastore, Method::PUT, URL).header("if-none-match", "*");
+        send(put.body(noise(9 * MIB, seed))).await.status
+    };
+    let statuses: [u16; 2] = tokio::join!(create(&first, 0), create(&second, 1)).into();
+    assert!([[200, 412], [412, 200]].contains(&statuses), "{statuses:?}");
+    assert_eq!(first.cloud().object(&lease), None);
+
+    // One that is younger may still be at work.
+    let other = URL.replace("attempt=0", "attempt=1");
+    let lease = format!(".plancha/leases/{}", FILE.replace("/0/", "/1/"));
+    first.cloud().put(&lease, "a process that is at work");
+    let put = request(&first, Method::PUT, &other).header("if-none-match", "*");
+    let answer = send(put.body(noise(9 * MIB, 0))).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("is being completed; try again"), "{}", answer.text());
+    assert_eq!(first.cloud().open_uploads(), 0);
+    let now = Timestamp::now();
+    let store = open(first.cloud());
+    assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
+    assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    assert_eq!(first.cloud().object(&lease), None);
+}

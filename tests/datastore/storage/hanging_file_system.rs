@@ -1,0 +1,155 @@
+//! Files that cannot be read, and a file system that hangs.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use reqwest::Client;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+use crate::http::RUN;
+use crate::program::process::Running;
+
+/// What a request may take over a storage that hangs.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// The status and the text of an answer within [`ANSWER`].
+async fn answer(request: reqwest::RequestBuilder) -> (u16, String) {
+    let answered = async {
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    timeout(ANSWER, answered).await.expect("no answer in time")
+}
+
+fn url(datastore: &Running, rest: &str) -> String {
+    format!("http://{}/{rest}", datastore.address)
+}
+
+async fn get(datastore: &Running, rest: &str) -> (u16, String) {
+    answer(Client::new().get(url(datastore, rest))).await
+}
+
+async fn put(datastore: &Running, rest: &str) -> (u16, String) {
+    answer(Client::new().put(url(datastore, rest)).body("content")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn non_regular_file_returns_500_at_once_and_blocks_no_thread() {
+    let root = TempDir::new().unwrap();
+    let mut datastore = Running::start(root.path(), &[]);
+    let plan = |format: &str| format!("api/plans?{RUN}&attempt=0&format={format}");
+    assert_eq!(put(&datastore, &plan("json")).await.0, 200);
+    let attempt = root.path().join("layers/team-a/network/plan-1/0");
+    mkfifo(&attempt.join("plan.bin"), Mode::S_IRWXU).unwrap();
+    let digests = root.path().join(".plancha/sha256/layers/team-a/network/plan-1/0");
+    std::fs::write(attempt.join("pretty.plan"), "pretty").unwrap();
+    mkfifo(&digests.join("pretty.plan"), Mode::S_IRWXU).unwrap();
+    // Of an artifact that is still to be stored.
+    mkfifo(&digests.join("file-1"), Mode::S_IRWXU).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(attempt.join("short.diff")).unwrap();
+    let client = Client::new();
+    let unreadable = (0..300).map(|n| {
+        let format = ["bin", "pretty", "short"][n % 3];
+        answer(client.get(url(&datastore, &plan(format))))
+    });
+    assert!(join_all(unreadable).await.iter().all(|(status, _)| *status == 500));
+    assert!(datastore.log.lock().unwrap().contains("in its place is a FIFO, and no file"));
+    assert_eq!(put(&datastore, &artifact(1)).await.0, 500);
+    assert_eq!(get(&datastore, &plan("json")).await, (200, "content".to_owned()));
+    assert_eq!(get(&datastore, "readyz").await.0, 200);
+    let metrics = get(&datastore, "metrics").await.1;
+    assert!(metrics.contains("datastore_storage_hung_jobs 0\n"), "{metrics}");
+    datastore.signal(Signal::SIGTERM);
+    assert!(datastore.wait().success());
+}
+
+/// A lock on a directory, for which every write below it waits: to the datastore a file system that hangs.
+fn hang(directory: &Path) -> File {
+    let directory = File::open(directory).unwrap();
+    directory.lock().unwrap();
+    directory
+}
+
+/// Fills all threads with uploads that hang, and waits until the datastore has noticed; what the uploads are
+/// answered.
+async fn filled(datastore: &Running) -> Vec<u16> {
+    let uploads =
+        |numbers| join_all(Iterator::map(numbers, async |n| put(datastore, &artifact(n)).await.0));
+    let some = uploads(1..=20);
+    let rest = async {
+        sleep(Duration::from_millis(500)).await;
+        // As long as threads are free, everything else goes on.
+        assert_eq!(get(datastore, &artifact(0)).await, (200, "content".to_owned()));
+        let noticed = async {
+            loop {
+                let (status, text) = get(datastore, "readyz").await;
+                if status == 503 && text.contains("all 64 threads for it are taken") {
+                    break;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+            assert_eq!(get(datastore, "healthz").await.0, 200);
+            let (status, text) = get(datastore, &artifact(0)).await;
+            assert_eq!(status, 503, "{text}");
+        };
+        let noticed = timeout(Duration::from_secs(15), noticed);
+        let (statuses, noticed) = tokio::join!(uploads(21..=80), noticed);
+        noticed.expect("it is still ready");
+        statuses
+    };
+    let (mut statuses, rest) = tokio::join!(some, rest);
+    statuses.extend(rest);
+    statuses
+}
+
+fn artifact(number: usize) -> String {
+    format!("api/artifacts?{RUN}&attempt=0&name=file-{number}")
+}
+
+async fn hung_jobs(datastore: &Running) -> String {
+    let metrics = get(datastore, "metrics").await.1;
+    let line = metrics.lines().find(|line| line.starts_with("datastore_storage_hung_jobs "));
+    line.unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_file_system_blocks_only_its_own_threads() {
+    let root = TempDir::new().unwrap();
+    let mut datastore =
+        Running::start(root.path(), &["--drain-delay", "0s", "--drain-timeout", "3s"]);
+    assert_eq!(put(&datastore, &artifact(0)).await.0, 200);
+    let _lock = hang(&root.path().join("layers/team-a/network/plan-1/0"));
+    let statuses = filled(&datastore).await;
+    assert!(statuses.iter().all(|status| [500, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.iter().filter(|status| **status == 503).count() >= 16, "{statuses:?}");
+    assert_eq!(hung_jobs(&datastore).await, "datastore_storage_hung_jobs 64");
+    datastore.signal(Signal::SIGTERM);
+    assert!(datastore.wait().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_succeed_again_once_the_file_system_recovers() {
+    let root = TempDir::new().unwrap();
+    let datastore = Running::start(root.path(), &[]);
+    assert_eq!(put(&datastore, &artifact(0)).await.0, 200);
+    let lock = hang(&root.path().join("layers/team-a/network/plan-1/0"));
+    filled(&datastore).await;
+    drop(lock);
+    while hung_jobs(&datastore).await != "datastore_storage_hung_jobs 0"
+        || get(&datastore, "readyz").await.0 != 200
+    {
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(get(&datastore, &artifact(0)).await, (200, "content".to_owned()));
+    assert_eq!(put(&datastore, &artifact(81)).await.0, 200);
+    // What was answered as failed was not done later.
+    for n in 1..=80 {
+        assert_eq!(get(&datastore, &artifact(n)).await.0, 404, "{n}");
+    }
+}

@@ -1,0 +1,220 @@
+//! What the datastore learns about its storage, at startup and later.
+
+use std::time::Duration;
+
+use datastore::config::Config;
+use datastore::store::{Ability, Storage, Store};
+use jiff::SignedDuration;
+use support::{CloudFault, Dialect, FakeCloud, Pace};
+use tokio_util::sync::CancellationToken;
+
+use crate::storage::buckets::{FOR_EVER, doubles, open};
+
+#[tokio::test]
+async fn capabilities_of_the_backend_are_probed_at_startup() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        let seen = store.probe_results();
+        assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+        assert_eq!(seen.error, None);
+        double.ignore_conditions();
+        assert_eq!(store.try_all().await.can(Ability::Create), Some(false));
+        assert_eq!(double.keys(), Vec::<String>::new(), "nothing is left of it");
+        assert_eq!(double.open_uploads(), 0);
+    }
+    for double in doubles() {
+        double.ignore_conditions_of_completions();
+        let seen = open(&double).try_all().await;
+        assert_eq!(
+            (seen.can(Ability::Create), seen.can(Ability::CreateLarge)),
+            (Some(true), Some(false))
+        );
+        assert_eq!((seen.can(Ability::Tag), seen.error), (Some(true), None));
+        assert_eq!((double.keys().len(), double.open_uploads()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn permanent_storage_errors_end_startup_with_the_next_step() {
+    let refusal = async |storage: &Storage| {
+        let refusal = Store::open(storage).unwrap().start().await.unwrap_err();
+        refusal.to_string()
+    };
+    for double in doubles() {
+        double.has_bucket(false);
+        let reported = refusal(&double.impatient()).await;
+        assert_eq!(reported, "there is no such bucket: make it, or name another with --storage");
+        double.has_bucket(true);
+        double.fault(CloudFault { status: 403, times: FOR_EVER, ..CloudFault::default() });
+        let reported = refusal(&double.impatient()).await;
+        assert!(
+            reported.contains("it may not be listed (") && reported.contains("allow it, or set"),
+            "{reported}"
+        );
+    }
+    let nobody = FakeCloud::start(Dialect::S3);
+    let nobody = nobody.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1"),
+    ]);
+    let reported = refusal(&nobody).await;
+    assert!(
+        reported.starts_with("no credentials (") && reported.contains("AWS_ACCESS_KEY_ID"),
+        "{reported}"
+    );
+    let anybody = FakeCloud::start(Dialect::S3);
+    let unsigned = anybody.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_SKIP_SIGNATURE", "true"),
+    ]);
+    Store::open(&unsigned).unwrap().start().await.unwrap();
+    let express = FakeCloud::start(Dialect::S3).storage_with(&[("AWS_S3_EXPRESS", "true")]);
+    let reported = Store::open(&express).unwrap_err().to_string();
+    assert!(reported.contains("use a general purpose bucket"), "{reported}");
+    let half = FakeCloud::start(Dialect::S3).storage_with(&[("AWS_SECRET_ACCESS_KEY", "")]);
+    let reported = Store::open(&half).unwrap_err().to_string();
+    assert!(reported.contains("Missing SecretAccessKey"), "{reported}");
+}
+
+#[tokio::test]
+async fn startup_waits_for_a_silent_backend() {
+    for double in doubles() {
+        double.fault(CloudFault { status: 503, times: FOR_EVER, ..CloudFault::default() });
+        let store = open(&double);
+        store.start().await.unwrap();
+        assert!(store.ready().await.is_err());
+        double.heal();
+        store.try_list().await;
+        assert!(store.ready().await.is_ok(), "one success is enough");
+    }
+}
+
+#[tokio::test]
+async fn two_failed_probes_make_it_unready_and_one_success_ready() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        double.has_bucket(false);
+        for failures in 1..=2 {
+            assert!(store.ready().await.is_ok(), "after {} failures", failures - 1);
+            store.try_list().await;
+            assert_eq!(store.probe_results().failures, failures);
+        }
+        let reported = store.ready().await.unwrap_err();
+        assert_eq!(reported, "its bucket or directory is missing");
+        double.has_bucket(true);
+        store.try_all().await;
+        assert!(store.ready().await.is_ok());
+        assert_eq!(store.probe_results().failures, 0);
+    }
+}
+
+#[tokio::test]
+async fn storage_that_lists_but_refuses_writes_is_not_ready() {
+    for double in doubles() {
+        let store = open(&double);
+        store.start().await.unwrap();
+        let put = CloudFault { method: "PUT", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(put);
+        let mut is_ready = Vec::new();
+        for turn in 1..=3 {
+            store.try_next(turn).await;
+            is_ready.push(store.ready().await.is_ok());
+        }
+        assert_eq!(is_ready, [true, true, false]);
+        double.heal();
+        store.try_next(4).await;
+        assert!(store.ready().await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn storage_without_deletion_keeps_one_probe_object() {
+    for double in doubles() {
+        let store = open(&double);
+        let delete =
+            CloudFault { method: "DELETE", status: 403, times: FOR_EVER, ..Default::default() };
+        double.fault(delete.clone());
+        double.fault(CloudFault { method: "POST", query: "delete", ..delete });
+        store.start().await.unwrap();
+        for turn in 1..5 {
+            store.try_next(turn).await;
+        }
+        assert_eq!(store.probe_results().can(Ability::Delete), Some(false));
+        assert_eq!(double.keys().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn clock_skew_is_reported_and_retried() {
+    let double = FakeCloud::start(Dialect::S3);
+    double.clock(SignedDuration::from_mins(-20));
+    let store = open(&double);
+    store.start().await.unwrap();
+    let reported = format!("{:?}", store.ready().await.unwrap_err());
+    assert!(
+        reported.contains("this machine's clock and the storage's differ by 120"),
+        "{reported}"
+    );
+    assert!(store.probe_results().skew.is_some_and(|skew| (1199..1210).contains(&skew)));
+    double.clock(SignedDuration::from_mins(10));
+    store.try_next(1).await;
+    assert!(store.ready().await.is_ok());
+    assert!(store.probe_results().skew.is_some_and(|skew| (-601..-590).contains(&skew)));
+}
+
+#[tokio::test]
+async fn list_without_write_permission_is_detected() {
+    for double in doubles() {
+        let store = open(&double);
+        double.fault(CloudFault {
+            method: "PUT",
+            status: 403,
+            times: FOR_EVER,
+            ..Default::default()
+        });
+        store.start().await.unwrap();
+        let seen = store.probe_results();
+        assert_eq!(seen.abilities, [(Ability::List, true), (Ability::Write, false)]);
+        assert!(store.ready().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn clock_skew_without_a_server_time_is_not_reported_as_a_missing_permission() {
+    let double = FakeCloud::start(Dialect::S3);
+    double.hide_time();
+    double.clock(SignedDuration::from_mins(-20));
+    let store = open(&double);
+    store.start().await.unwrap();
+    store.ready().await.unwrap_err();
+    let error = store.probe_results().error.unwrap();
+    assert!(error.contains("this machine's clock and the storage's differ by too much"), "{error}");
+    assert_eq!(store.probe_results().skew, None);
+    double.clock(SignedDuration::ZERO);
+    store.try_next(1).await;
+    assert!(store.ready().await.is_ok());
+}
+
+#[tokio::test]
+async fn stop_during_startup_leaves_no_probe_objects() {
+    let double = FakeCloud::start(Dialect::S3);
+    let latency = Duration::from_millis(20);
+    double.pace(Pace { latency, ..Pace::default() });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let shutdown = CancellationToken::new();
+    let served = datastore::serve(listener, Config::of(double.storage()), shutdown.clone());
+    let stop = async {
+        while double.keys().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        shutdown.cancel();
+    };
+    let (served, ()) = tokio::join!(served, stop);
+    served.unwrap();
+    assert_eq!(double.keys(), Vec::<String>::new());
+    assert_eq!(double.open_uploads(), 0);
+}

@@ -1,0 +1,131 @@
+//! The limit of connections, and who keeps a place.
+
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use datastore::config::Config;
+use datastore::store::Storage;
+use datastore::transport::limits::Limits;
+use datastore::{Auth, Callers, Policy, Verb};
+use support::TestDatastore;
+use tempfile::TempDir;
+
+use super::memory::{answer, connect, rest};
+use crate::http::{CLIENT, RUN, send};
+use crate::program::process::Running;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// A connection with an upload in progress.
+fn uploading(datastore: &TestDatastore) -> TcpStream {
+    let mut socket = connect(datastore);
+    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
+    write!(socket, "PUT {url} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n").unwrap();
+    socket.write_all(b"content-length: 1000\r\n\r\n").unwrap();
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 100 "));
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait() {
+    let limits = Limits { connections: 2, wait: SECOND, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let mut busy = vec![uploading(&datastore), uploading(&datastore)];
+    let ask = |socket: &mut TcpStream| {
+        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    };
+    let mut beyond = connect(&datastore);
+    for _ in 0..3 {
+        beyond.write_all(HEALTH).unwrap();
+        assert!(answer(&mut beyond).starts_with("HTTP/1.1 200 "));
+    }
+    ask(&mut beyond);
+    let refused = rest(&mut beyond);
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("retry-after: 5\r\n"), "{refused}");
+    assert!(refused.ends_with("too many connections are open; try again"), "{refused}");
+
+    let mut waiting = connect(&datastore);
+    ask(&mut waiting);
+    std::thread::sleep(SECOND / 10);
+    drop(busy.pop());
+    assert!(answer(&mut waiting).starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn longest_idle_unauthenticated_connection_is_closed_to_make_room() {
+    let (token, rule) =
+        crate::access::authentication::token("ci", &["*"], &["plan"], &[Verb::Read]);
+    let mut policy = Policy::default();
+    policy.add(&rule).unwrap();
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let auth = Auth::Callers(Box::new(callers));
+    let limits = Limits { connections: 10, ..Limits::default() };
+    let config = Config { auth, limits, ..Config::of(Storage::Memory) };
+    let datastore = TestDatastore::of(config).await;
+    let mut known = connect(&datastore);
+    write!(known, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    write!(known, "authorization: Bearer {token}\r\n\r\n").unwrap();
+    let found = answer(&mut known);
+    assert!(found.starts_with("HTTP/1.1 404 "), "{found}");
+    known.read_exact(&mut [0; "No plan for this attempt".len()]).unwrap();
+    // One of these has sent an unknown token.
+    let mut idle = (0..8).map(|_| connect(&datastore)).collect::<Vec<_>>();
+    write!(idle[0], "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    idle[0].write_all(b"authorization: Bearer other\r\n\r\n").unwrap();
+    assert!(answer(&mut idle[0]).starts_with("HTTP/1.1 401 "));
+    // That was the last to be accepted or answered, so it is the last to go.
+    let mut more = Vec::new();
+    for socket in &mut idle[1..4] {
+        let mut one = connect(&datastore);
+        one.write_all(HEALTH).unwrap();
+        assert!(answer(&mut one).starts_with("HTTP/1.1 200 "));
+        more.push(one);
+        assert_eq!(rest(socket), "", "closed without an answer");
+    }
+    known.write_all(HEALTH).unwrap();
+    let alive = answer(&mut known);
+    assert!(alive.starts_with("HTTP/1.1 200 "), "{alive}");
+}
+
+#[test]
+fn open_file_limit_is_raised_and_bounds_the_connections() {
+    let root = TempDir::new().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 256 && ulimit -Hn 400 && exec \"$@\"", "sh"]);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    command.arg("--storage").arg(format!("file://{}", root.path().display()));
+    let datastore = Running::of(&mut command);
+    let page = String::from_utf8(datastore.get("/metrics").1).unwrap();
+    for line in ["process_max_fds 400\n", "datastore_connections_limit 104\n"] {
+        assert!(page.contains(line), "{line} is not in {page}");
+    }
+    let sockets = (0..180).map(|_| datastore.connect()).collect::<Vec<_>>();
+    assert_eq!(datastore.get("/healthz").0, 200);
+    drop(sockets);
+}
+
+#[tokio::test]
+async fn valid_x_request_id_is_kept() {
+    let datastore = TestDatastore::memory().await;
+    let id = async |given: &str| {
+        let healthz = CLIENT.get(datastore.url.join("healthz").unwrap());
+        let answer = send(healthz.header("x-request-id", given)).await;
+        answer.header("x-request-id").unwrap().to_owned()
+    };
+    for given in
+        ["a", "0af7651916cd43dd8448eb211c80319c", "Root=1-67891233-abcdef012345678912345678"]
+    {
+        assert_eq!(id(given).await, given);
+    }
+    for given in ["", "a b", "a\"b", "a{b}", &"a".repeat(129)] {
+        let own = id(given).await;
+        assert!(own != given && own.len() > 10, "{own}");
+    }
+    assert_ne!(id("").await, id("").await);
+}

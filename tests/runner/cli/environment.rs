@@ -1,0 +1,41 @@
+//! Variables and program names that change how the runner behaves.
+
+use support::{Ended, Sandbox};
+
+use crate::RUNNER;
+
+#[test]
+fn boolean_variables_accept_the_usual_spellings() {
+    for (value, code) in [("1", 0), ("true", 0), ("yes", 0), ("0", 0), ("maybe", 64)] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let mut command = sandbox.command(&["plan", "--tool-version", "1.9.8"]);
+        let ended = Ended::from(command.env("PLANCHA_OFFLINE", value).output().unwrap());
+        assert_eq!(ended.code, code, "{value}: {}", ended.stderr);
+    }
+}
+
+/// `burrito version` is upstream's line; so are the exit codes of unknown words.
+#[test]
+fn under_the_name_burrito_version_and_exit_codes_are_burritos() {
+    let sandbox = Sandbox::new(RUNNER);
+    let burrito = sandbox.path("bin/burrito");
+    std::os::unix::fs::symlink(RUNNER, &burrito).unwrap();
+    let run = |args: &[&str]| Ended::from(sandbox.program(&burrito, args).output().unwrap());
+    let version = run(&["version"]);
+    let form = regex::Regex::new(r"^\d+\.\d+\.\d+-\S+ \([^)]+\)\n$").unwrap();
+    assert!(version.code == 0 && form.is_match(&version.stdout), "{version:?}");
+    for (args, code) in [
+        (["runner", "foo"].as_slice(), 2),
+        (&["runner"], 2),
+        (&["foo"], 1),
+        (&["runner", "start", "--foo"], 1),
+        (&["runner", "start"], 1),
+        (&["runner", "start", "--help"], 0),
+        (&["runner", "start", "--runner_binary_path", "/x", "--repository_path", "/y"], 1),
+    ] {
+        let ended = run(args);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("unexpected argument '--r"), "{}", ended.stderr);
+    }
+    assert!(run(&["runner", "start"]).stderr.contains("BURRITO_RUNNER_LAYER_NAME is not set"));
+}

@@ -1,0 +1,240 @@
+//! Error messages: each names the thing, the cause and the next step.
+
+use std::fmt::Write as _;
+
+use support::{Ended, Sandbox};
+
+use crate::RUNNER;
+
+/// Every command line and what the runner says to it; none of them reaches the tool.
+fn refused(code: i32, lines: &[&[&str]]) -> String {
+    let mut all = String::new();
+    for args in lines {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let mut command = sandbox.command(args);
+        if code == 64 {
+            // Usage shows the flags whose variables are set.
+            command.env_remove("PLANCHA_OFFLINE");
+        }
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!(sandbox.calls(), Vec::<String>::new(), "{args:?}");
+        assert!(ended.stdout.is_empty(), "{args:?}: {}", ended.stdout);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        let said = ended.stderr.lines().filter(|line| !line.is_empty() && !line.contains("INFO"));
+        let said =
+            said.collect::<Vec<_>>().join("\n").replace(&*sandbox.work().to_string_lossy(), "WORK");
+        writeln!(all, "$ runner {}\n{said}\n", args.join(" ")).unwrap();
+    }
+    all
+}
+
+#[test]
+fn wrong_usage_is_exit_code_64() {
+    insta::assert_snapshot!(refused(
+        64,
+        &[
+            &["plan", "--layr", "x"],
+            &["plan", "a", "b"],
+            &["frobnicate"],
+            &["plan", "--namespace", "a/b"],
+            &["plan", "--attempt", "01"],
+            &["plan", "--grace", "soon"],
+            &["plan", "--datastore", "ftp://x"],
+            &["plan", "--datastore", "http://user:pw@x"],
+            &["plan", "--revision", "main"],
+            &["apply", "--no-plan", "--plan", "r"],
+            &["apply", "--plan-file", "x", "--var", "a=b"],
+            &["resolve", "terraform@"],
+        ]
+    ), @r#"
+    $ runner plan --layr x
+    error: unexpected argument '--layr' found
+      tip: a similar argument exists: '--layer'
+    Usage: runner plan --layer <FILE> [DIR] [-- <ARGS>...]
+    For more information, try '--help'.
+
+    $ runner plan a b
+    error: unexpected argument 'b' found
+    Usage: runner plan [OPTIONS] [DIR] [-- <ARGS>...]
+    For more information, try '--help'.
+
+    $ runner frobnicate
+    error: unrecognized subcommand 'frobnicate'
+    Usage: runner [OPTIONS] <COMMAND>
+    For more information, try '--help'.
+
+    $ runner plan --namespace a/b
+    error: invalid value 'a/b' for '--namespace <NAME>': `a/b` must not contain `/` or `\`
+    For more information, try '--help'.
+
+    $ runner plan --attempt 01
+    error: invalid value '01' for '--attempt <N>': `01` is not an attempt (0, 1, 2 ...)
+    For more information, try '--help'.
+
+    $ runner plan --grace soon
+    error: invalid value 'soon' for '--grace <DURATION>': `soon` is no duration (90s, 5m)
+    For more information, try '--help'.
+
+    $ runner plan --datastore ftp://x
+    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL `ftp://x/` has another scheme than http or https: expected http://HOST[:PORT] or https://HOST[:PORT]
+
+    $ runner plan --datastore http://user:pw@x
+    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN: expected http://HOST[:PORT] or https://HOST[:PORT]
+
+    $ runner plan --revision main
+    ERROR --revision goes with a git URL; the directory `.` is used as it is
+
+    $ runner apply --no-plan --plan r
+    error: the argument '--no-plan' cannot be used with '--plan <RUN[/ATTEMPT]>'
+    Usage: runner apply --no-plan [DIR] [-- <ARGS>...]
+    For more information, try '--help'.
+
+    $ runner apply --plan-file x --var a=b
+    ERROR --var, --var-file, --target, --replace and arguments after -- were decided when the plan was made; an apply takes them only with --no-plan
+
+    $ runner resolve terraform@
+    ERROR `terraform@` names no version: terraform@1.9.8, terraform@latest or just terraform
+    "#);
+}
+
+#[test]
+fn missing_things_exit_8() {
+    insta::assert_snapshot!(refused(
+        8,
+        &[
+            &["plan", "missing"],
+            &["plan", "main.tf"],
+            &["plan", "--layer", "missing.yaml"],
+            &["plan", "--layer", "main.tf"],
+            &["plan", "--path", "missing"],
+            &["plan", "--tool-version", "~> 99.0"],
+            &["apply"],
+        ]
+    ), @r#"
+    $ runner plan missing
+    ERROR missing is not a directory: it does not exist
+
+    $ runner plan main.tf
+    ERROR main.tf is not a directory; archives and git bundles cannot be used by this version
+
+    $ runner plan --layer missing.yaml
+    ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2)
+      next: see that it is there and may be read and written, or name another with --layer
+
+    $ runner plan --layer main.tf
+    ERROR main.tf holds no TerraformLayer
+      next: name with --layer a file that holds a manifest with `kind: TerraformLayer`
+
+    $ runner plan --path missing
+    ERROR the source has no directory `missing`
+
+    $ runner plan --tool-version ~> 99.0
+    ERROR no terraform at hand matches `~> 99.0` (asked for by --tool-version), and the network is not to be touched
+      next: install it once with network, or leave out --offline
+
+    $ runner apply
+    ERROR there is no plan to apply without a datastore: name one by --datastore, a file by --plan-file, or plan and apply in one with --no-plan
+    "#);
+}
+
+/// The thing, the cause and the next step of refusals that people meet.
+#[test]
+fn error_names_the_thing_and_the_next_step() {
+    let layer =
+        "kind: TerraformLayer\nmetadata: {name: other}\nspec: {terraform: {version: abc}}\n";
+    for (args, code, words) in [
+        (&["plan", "--tool", "opentofu"][..], 64, &["`opentofu`: write `tofu`"][..]),
+        (&["plan", "--tool", "terragrunt"], 64, &["add --terragrunt"]),
+        (&["plan", "--tool", "terrafrom"], 64, &["did you mean `terraform`?"]),
+        (&["plan", "--grace", "0s"], 64, &["leaves time for nothing"]),
+        (&["plan", "--name", ""], 64, &["'--name <NAME>': it is empty"]),
+        (&["plan", "--", "-out=x"], 64, &["`-out=x` after --", "--plan-file PATH"]),
+        (&["plan", "--layer", "other.yaml", "--name", "nope"], 8, &["`nope`", "`other`", "next: "]),
+        (&["plan", "--layer", "other.yaml"], 8, &["the layer's spec.terraform.version", "next: "]),
+        (
+            &["plan", "--layer", "main.tf"],
+            8,
+            &["main.tf holds no TerraformLayer", "next: name with"],
+        ),
+        (&["plan", "--layer", "no.yaml"], 8, &["no.yaml", "next: see that it is there"]),
+        (
+            &["plan", "--layer", "bad.yaml"],
+            8,
+            &["bad.yaml is no manifest: line 1", "next: correct"],
+        ),
+        (
+            &["plan", "--keyring", "no.asc"],
+            8,
+            &["--keyring (PLANCHA_KEYRING): no.asc", "next: see"],
+        ),
+        (
+            &["plan", "--datastore", "http://127.0.0.1:9", "--token-file", "no"],
+            8,
+            &["the token in no cannot be used", "next: see that the file of --token-file"],
+        ),
+        (&["resolve", "utf16"], 8, &["utf16/.terraform-version is not UTF-8 text", "UTF-16"]),
+        (&["resolve", "terragrunt", "toml"], 8, &["toml/.tgswitch.toml:1:", "next: correct that"]),
+        (&["start"], 8, &["BURRITO_RUNNER_LAYER_NAME is not set", "use `runner plan`"]),
+    ] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        sandbox.write("other.yaml", layer);
+        sandbox.write("bad.yaml", "kind: [\n");
+        sandbox.write("toml/.tgswitch.toml", "version = \n");
+        sandbox.write("utf16/main.tf", "");
+        std::fs::write(sandbox.work().join("utf16/.terraform-version"), b"\xff\xfe1\0").unwrap();
+        let ended = sandbox.run(args);
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        for words in words {
+            assert!(ended.stderr.contains(words), "{args:?}: {words}: {}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("``"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn failed_run_reports_a_stored_log_only_if_it_is_stored() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("echo 'Error: no' >&2; exit 1");
+    let ended = sandbox.run(&["plan"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("next: read the tool's output above\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn ignored_settings_are_reported_once() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let root = sandbox.path("tenv");
+    std::fs::create_dir_all(root.join("remote.yaml")).unwrap();
+    let args = ["plan", "--tool", "terraform", "--tool-version", "latest"];
+    let ended = Ended::from(sandbox.command(&args).env("TENV_ROOT", root).output().unwrap());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("settings of mirrors").count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn help_describes_its_own_command() {
+    let sandbox = Sandbox::new(RUNNER);
+    let help = |args: &[&str]| sandbox.run(args).stdout;
+    assert!(help(&["start", "--help"]).contains("[default: /runner/bin]"));
+    assert!(help(&["plan", "--help"]).contains("[default: plancha/bin in"));
+    let upload = help(&["upload", "--help"]);
+    assert!(!upload.contains("nothing is stored"), "{upload}");
+    assert!(upload.contains("a run that failed"), "{upload}");
+}
+
+#[test]
+fn program_runs_under_the_name_burrito() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let burrito = sandbox.path("bin/burrito");
+    std::os::unix::fs::symlink(RUNNER, &burrito).unwrap();
+    let run = |args: &[&str]| sandbox.program(&burrito, args).output().unwrap().status.code();
+    assert_eq!(run(&["runner", "plan"]), Some(0));
+    assert_eq!(run(&["version"]), Some(0));
+    assert_eq!(run(&["runner", "frobnicate"]), Some(2));
+    assert_eq!(run(&["runner"]), Some(2));
+    assert_eq!(run(&["runner", "plan", "--frobnicate"]), Some(1));
+    assert_eq!(run(&["frobnicate"]), Some(1), "as upstream's cobra");
+    let output = sandbox.program(&burrito, &["runner", "plan", "a", "b"]).output().unwrap();
+    let usage = String::from_utf8(output.stderr).unwrap();
+    assert!(usage.contains("Usage: burrito runner plan "), "{usage}");
+    assert_eq!(run(&["runner", "plan", "missing"]), Some(1), "upstream knows no other code");
+}

@@ -1,0 +1,393 @@
+//! Invalid arguments, and the runner's messages about them.
+
+use support::{Ended, Proxy, Sandbox, TestDatastore};
+
+use crate::RUNNER;
+use crate::release::resolve::Case;
+
+#[test]
+fn options_of_terraform_get_a_hint() {
+    let sandbox = Sandbox::new(RUNNER);
+    for (words, hint) in [
+        (&["-target=a.b"][..], "`--target 'a.b'`"),
+        (&["-target", "a.b"], "`--target 'ADDRESS'`"),
+        (&["-var=a=b"], "`--var 'a=b'`"),
+        (&["-var", "a=b"], "`--var 'NAME=VALUE'`"),
+        (&["-var-file=x"], "`--var-file 'x'`"),
+        (&[".", "-destroy"], "-- -destroy`"),
+        (&["--destroy"], "-- -destroy`"),
+        (&["-refresh=false"], "-- -refresh=false`"),
+        (&["-parallelism=2"], "-- -parallelism=2`"),
+    ] {
+        for command in ["plan", "apply"] {
+            let ended = sandbox.run(&[&[command], words].concat());
+            assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains("tip: "), "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains(hint), "{words:?}: {ended:?}");
+        }
+    }
+    for (words, hint) in [
+        (&["plan", "-out=x"][..], "`--plan-file PATH`"),
+        (&["plan", "--out=x"], "`--plan-file PATH`"),
+        (&["apply", "-auto-approve"], "`--no-plan` plans and applies in one"),
+        (&["apply", "--auto-approve"], "`--no-plan` plans and applies in one"),
+        (&["plan", "-input=false"], "leave it out"),
+        (&["plan", "-json"], "plan.json"),
+        (&["plan", "-chdir=x"], "`runner plan DIR`"),
+        (&["plan", "-upgrade"], "`TF_CLI_ARGS_init='-upgrade'`"),
+        (&["plan", "-backend-config=x"], "`TF_CLI_ARGS_init='-backend-config=x'`"),
+        (&["plan", "-detailed-exitcode"], "`--detailed-exitcode`"),
+        (&["plan", "-version"], "`runner version`"),
+        (&["plan", "-new-in-terraform"], "-- -new-in-terraform`"),
+        (&["resolve", "-json"], "`--json`"),
+        (&["tools", "list", "-available"], "`--available`"),
+        (&["plan", "-terragrunt=1"], "`--terragrunt='1'`"),
+    ] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(hint), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("as a value"), "{words:?}: {ended:?}");
+    }
+    // Unknown options are not passed to the tool.
+    for words in [&["plan", "--nonsense"][..], &["resolve", "-x"], &["upload", "--nonsense"]] {
+        let ended = sandbox.run(words);
+        assert!(ended.code == 64 && !ended.stderr.contains("as a value"), "{words:?}: {ended:?}");
+    }
+    // Behind `--` they are not the runner's.
+    let ended = sandbox.run(&["plan", "--nonsense", "--", "-target=a"]);
+    assert!(ended.code == 64 && !ended.stderr.contains("--target"), "{ended:?}");
+}
+
+#[test]
+fn every_version_flag_prints_the_version() {
+    let sandbox = Sandbox::new(RUNNER);
+    let version = sandbox.run(&["version"]);
+    assert_eq!(version.code, 0, "{version:?}");
+    for word in ["--version", "-V"] {
+        let ended = sandbox.run(&[word]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, version.stdout.as_str()), "{ended:?}");
+    }
+}
+
+#[test]
+fn json_lists_versions_in_their_order() {
+    let case = Case::new();
+    for version in ["1.5.10", "1.5.8", "1.9.10", "1.10.0-rc10", "1.10.0-rc2"] {
+        case.mirror.add_script(support::MirroredTool::Terraform, version);
+    }
+    case.sandbox.write("main.tf", "terraform {\n  required_version = \"< 1.5.7\"\n}\n");
+    let ended = case.run(&["resolve", "--json"]);
+    let resolved = crate::json(ended.stdout.as_bytes());
+    let dropped = &resolved["dropped"][0]["versions"];
+    assert_eq!(
+        *dropped,
+        serde_json::json!([
+            "1.5.7",
+            "1.5.8",
+            "1.5.10",
+            "1.9.8",
+            "1.9.10",
+            "1.10.0-rc10",
+            "1.10.0-rc2",
+            "1.10.0",
+            "1.11.0-rc1"
+        ]),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn constraints_that_conflict_are_named_with_their_files() {
+    let case = Case::new();
+    case.sandbox.write("a.tf", "terraform {\n  required_version = \"~> 1.5.0\"\n}\n");
+    case.sandbox.write("b.tf", "terraform {\n  required_version = \">= 1.9\"\n}\n");
+    let ended = case.run(&["resolve"]);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    for words in [
+        "these conflict: ",
+        "~> 1.5.0 (",
+        "/a.tf:2)",
+        ">= 1.9 (",
+        "/b.tf:2)",
+        "\n  next: change one of these constraints",
+    ] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+}
+
+#[test]
+fn url_without_a_scheme_is_reported() {
+    let sandbox = Sandbox::new(RUNNER);
+    for address in ["localhost:9700", "127.0.0.1:9700", "datastore.burrito:80/x", "datastore"] {
+        let ended = sandbox.run(&["plan", "--datastore", address]);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        let says = format!(
+            "(PLANCHA_DATASTORE_URL): {address} has no scheme: write http://{address} or https://"
+        );
+        assert!(ended.stderr.contains(&says), "{ended:?}");
+    }
+    let ended = sandbox.run(&["plan", "--datastore", "user:hunter2@host"]);
+    assert!(ended.code == 64 && !ended.stderr.contains("hunter2"), "{ended:?}");
+    for flag in ["--releases-url", "--tofu-url", "--terragrunt-url"] {
+        for address in ["localhost:9700", "127.0.0.1:9700"] {
+            let ended = sandbox.run(&["resolve", flag, address]);
+            assert_eq!(ended.code, 64, "{ended:?}");
+            assert!(ended.stderr.contains("it has no scheme: write http://HOST"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn https_to_a_plain_http_port_is_reported() {
+    let sandbox = Sandbox::new(RUNNER);
+    let plain = Proxy::refusing("HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+    let url = plain.url().replace("http://", "https://");
+    let ended: Ended = sandbox.run(&["plan", "--datastore", &url]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+    assert!(ended.stderr.contains("write http:// instead of https://"), "{ended:?}");
+}
+
+#[test]
+fn command_that_needs_release_sites_is_refused_offline() {
+    let sandbox = Sandbox::new(RUNNER);
+    for words in [
+        &["mirror", "terraform@1.9.8", "mirror", "--offline"][..],
+        &["tools", "list", "--available", "--offline"],
+    ] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("leave out --"), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_duration_without_a_unit_is_refused() {
+    let sandbox = Sandbox::new(RUNNER);
+    for words in [&["tools", "prune", "--unused-for", "30"][..], &["plan", "--grace", "5"]] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("30d"), "{words:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn unusable_temporary_directory_is_named() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    std::fs::write(sandbox.path("file"), "").unwrap();
+    for (name, reason) in [("missing", "No such file"), ("file", "Not a directory")] {
+        let dir = sandbox.path(name);
+        let ended: Ended = sandbox.command(&["plan"]).env("TMPDIR", &dir).output().unwrap().into();
+        assert_eq!(ended.code, 8, "{ended:?}");
+        let words =
+            format!("temporary files, {} (TMPDIR), cannot be used: {reason}", dir.display());
+        assert!(ended.stderr.contains(&words), "{ended:?}");
+        assert!(ended.stderr.contains("next: set TMPDIR to a directory"), "{ended:?}");
+    }
+    assert!(sandbox.calls().is_empty());
+}
+
+#[test]
+fn unwritable_or_unreadable_file_is_refused_before_the_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    std::fs::create_dir(sandbox.work().join("dir")).unwrap();
+    std::os::unix::fs::symlink("dir", sandbox.work().join("link")).unwrap();
+    for (words, reason) in [
+        (&["plan", "--plan-file", "/"][..], "--plan-file / is a directory"),
+        (
+            &["plan", "--plan-file", "dir"],
+            "--plan-file dir is a directory: name a file in it, dir/FILE",
+        ),
+        (&["plan", "--plan-file", "link"], "--plan-file link is a directory"),
+        (&["plan", "--plan-file", "."], "--plan-file . is a directory"),
+        (&["plan", "--plan-file", "/dev/null"], "--plan-file /dev/null is a device or a pipe"),
+        (&["plan", "--plan-file", "/proc/x"], "--plan-file /proc/x: no file can be made in /proc"),
+        (&["plan", "--plan-file", "no/x"], "its directory does not exist"),
+        (&["plan", "--result", "/"], "--result / is a directory"),
+        (&["plan", "--result", "dir"], "--result dir is a directory"),
+        (&["apply", "--no-plan", "--result", "/proc/x"], "--result /proc/x: no file can be made"),
+        (&["apply", "--plan-file", "dir"], "--plan-file dir is a directory"),
+        (&["apply", "--plan-file", "none"], "--plan-file none does not exist"),
+    ] {
+        let ended = sandbox.run(words);
+        assert_eq!(ended.code, 8, "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(reason), "{words:?}: {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{words:?}: {ended:?}");
+    }
+    assert!(sandbox.calls().is_empty());
+    let ended = sandbox.run(&["plan", "--result", "/dev/null", "--plan-file", "p"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    // A link stays one, and the file that it names is replaced.
+    std::os::unix::fs::symlink("p", sandbox.work().join("to-p")).unwrap();
+    sandbox.write("p", "");
+    assert_eq!(sandbox.run(&["plan", "--plan-file", "to-p", "--result", "to-p"]).code, 0);
+    assert!(std::fs::symlink_metadata(sandbox.work().join("to-p")).unwrap().is_symlink());
+    assert!(sandbox.read("p").contains("\"outcome\""));
+}
+
+#[test]
+fn unparsable_plan_json_does_not_fail_a_run() {
+    let case = Case::new();
+    case.sandbox.write(
+        "x.tf.json",
+        "{\n  \"terraform\": {\"required_version\": \"~> 1.9.0\"},\n  \"locals\": {},\n}\n",
+    );
+    let ended = case.run(&["resolve"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "1.9.8\n"), "{ended:?}");
+    assert!(ended.stderr.contains("x.tf.json:4:1: not JSON"), "{ended:?}");
+}
+
+#[test]
+fn a_failure_of_git_names_the_url_the_cause_and_the_next_step() {
+    let sandbox = Sandbox::new(RUNNER);
+    let ssh = |text: &str, url: &str| {
+        let ssh = format!("echo '{text}' >&2; exit 255;");
+        let mut command = sandbox.command(&["plan", url]);
+        Ended::from(command.env("GIT_SSH_COMMAND", ssh).output().unwrap())
+    };
+    let expect = |ended: Ended, code, url: &str, cause: &str, next: &str| {
+        assert_eq!(ended.code, code, "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+        let error = ended.stderr.lines().find(|line| line.contains("ERROR")).unwrap();
+        assert!(error.contains(url) && error.contains(cause), "{cause}: {ended:?}");
+        let next_line = ended.stderr.lines().find(|line| line.starts_with("  next: ")).unwrap();
+        assert!(next_line.contains(next), "{next}: {ended:?}");
+    };
+    let scp = "git@git.example:a/b";
+    for (text, code, next) in [
+        ("ssh: connect to host h port 22: Connection refused", 6, "ssh://USER@HOST:PORT/PATH"),
+        (
+            "ssh: Could not resolve hostname h: Name or service not known",
+            6,
+            "correct it in the URL",
+        ),
+        ("Host key verification failed.", 5, "known_hosts"),
+        ("git@h: Permission denied (publickey).", 5, "give ssh a key"),
+        ("ERROR: Repository not found.", 8, "git ls-remote git@git.example:a/b"),
+    ] {
+        let cause = text.trim_start_matches("ssh: ").trim_start_matches("ERROR: ");
+        expect(ssh(text, scp), code, scp, cause, next);
+    }
+    let plain = Proxy::refusing("HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+    let host = plain.url().replace("http://", "");
+    let https = sandbox.run(&["plan", &format!("https://me:hunter2@{host}/x.git")]);
+    let url = format!("https://{host}/x.git");
+    expect(https, 6, &url, "", "write http:// instead of https://");
+    let asking = Proxy::refusing(
+        "HTTP/1.1 401 No\r\nwww-authenticate: Basic\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    );
+    let host = asking.url().replace("http://", "");
+    let refused = sandbox.run(&["plan", &format!("http://me:hunter2@{host}/x.git")]);
+    expect(refused, 5, &format!("http://{host}/x.git"), "", "git ls-remote");
+    let missing =
+        Proxy::refusing("HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    let url = format!("{}/x.git", missing.url());
+    expect(sandbox.run(&["plan", &url]), 8, &url, "not found", "correct the URL");
+    let closed = "http://127.0.0.1:1/x.git";
+    expect(sandbox.run(&["plan", closed]), 6, closed, "port 1", "server runs");
+    let git = crate::source::checkout::git;
+    git(&sandbox.work(), &["init", "--quiet", "--bare", "empty.git"]);
+    let url = format!("file://{}/empty.git", sandbox.work().display());
+    expect(sandbox.run(&["plan", &url]), 8, &url, "no revision `HEAD`", "repository is empty");
+    let named = sandbox.run(&["plan", &url, "--revision", "nope"]);
+    expect(named, 8, &url, "no revision `nope`", "git ls-remote");
+}
+
+#[test]
+fn retry_reports_its_cause_once_and_its_time() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let ended = sandbox.run(&["plan", "--datastore", "http://127.0.0.1:1"]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+    for line in ended.stderr.lines().filter(|line| line.contains("GET http")) {
+        assert_eq!(line.matches("Connection refused").count(), 1, "{line}");
+        assert_eq!(line.matches("127.0.0.1:1").count(), 1, "{line}");
+        let retries = line.contains("; trying again in ") && line.contains("WARN");
+        assert!(retries || line.contains("ERROR"), "{line}");
+    }
+    assert!(ended.stderr.contains("--datastore or PLANCHA_DATASTORE_URL"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_too_large_is_named_with_its_size_and_the_setting() {
+    let datastore = TestDatastore::with_max_size("bin", 4).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run_with(&datastore.url, &["plan", "--name", "x"]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+    for words in [
+        "(plan.bin): 413",
+        "the file has ",
+        "the 4B that `--max-size` allows",
+        "datastore serve --max-size KIND=SIZE",
+    ] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+}
+
+#[test]
+fn constraints_that_conflict_are_named_without_any_list_of_versions() {
+    let case = Case::new();
+    case.sandbox.write("a.tf", "terraform {\n  required_version = \">= 1.9\"\n}\n");
+    case.sandbox.write("b.tf", "terraform {\n  required_version = \"< 1.5\"\n}\n");
+    for more in [&["--releases-url", "http://127.0.0.1:1"][..], &["--offline"]] {
+        let mut command = case.sandbox.command(&[&["resolve"][..], more].concat());
+        let ended = Ended::from(command.env_remove("PLANCHA_OFFLINE").output().unwrap());
+        assert_eq!(ended.code, 8, "{ended:?}");
+        for words in ["these conflict: ", ">= 1.9 (", "/a.tf:2)", "< 1.5 (", "/b.tf:2)"] {
+            assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+        }
+        assert!(!ended.stderr.contains("127.0.0.1:1"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_prerelease_that_no_tool_accepts_in_the_code_is_refused() {
+    let sandbox = Sandbox::new(RUNNER);
+    for item in [">= 1.11.4-rc1", "= 1.11.4-rc1", "!= 1.2.0-rc1", "~> 1.0.0-alpha", ">= 1.0-"] {
+        let code = format!("terraform {{\n  required_version = \"> 0.1, {item}\"\n}}\n");
+        sandbox.write("main.tf", &code);
+        for words in [&["resolve"][..], &["plan"]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 8, "{item}: {ended:?}");
+            let says =
+                format!("main.tf:2: `{item}` names a prerelease, which terraform and tofu refuse");
+            assert!(ended.stderr.contains(&says), "{ended:?}");
+            assert!(ended.stderr.contains("next: leave out what follows the dash"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn invalid_version_request_is_a_usage_error_or_a_configuration_error() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", "");
+    for text in ["abc", ">= 1.0-", "1.5.7-"] {
+        let request = format!("terraform@{text}");
+        for words in [&["resolve", &request][..], &["plan", "--tool-version", text]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 64, "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains("not a version request"), "{ended:?}");
+        }
+        sandbox.write(".terraform-version", text);
+        for words in [&["resolve"][..], &["plan"]] {
+            let ended = sandbox.run(words);
+            assert_eq!(ended.code, 8, "{words:?}: {ended:?}");
+            assert!(ended.stderr.contains(".terraform-version: not a version"), "{ended:?}");
+        }
+        std::fs::remove_file(sandbox.work().join(".terraform-version")).unwrap();
+    }
+}
+
+#[test]
+fn invalid_keyring_is_refused_even_without_a_download() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write("junk.asc", "not a key");
+    for (keyring, says) in
+        [("missing.asc", "missing.asc"), ("junk.asc", "holds no OpenPGP public key")]
+    {
+        for words in [&["plan"][..], &["resolve"]] {
+            let ended = sandbox.run(&[words, &["--keyring", keyring]].concat());
+            assert_eq!(ended.code, 8, "{keyring}: {ended:?}");
+            assert!(ended.stderr.contains(says), "{keyring}: {ended:?}");
+        }
+    }
+    assert_eq!(sandbox.calls(), Vec::<String>::new());
+}

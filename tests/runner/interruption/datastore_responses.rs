@@ -1,0 +1,54 @@
+//! Responses of a datastore that a run must not follow, or may ignore.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use support::{Sandbox, TestDatastore};
+
+use crate::RUNNER;
+
+/// The annotation says what the plan's sum is; what its `run.json` says is not needed then.
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_run_json_is_a_warning_if_the_layer_has_the_digest() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let plan = ["plan", "--layer", "layer.yaml", "--run", "p"];
+    assert_eq!(sandbox.run_with(&datastore.url, &plan).code, 0);
+    let query = "namespace=default&layer=hello&run=p&attempt=0&name=run.json";
+    let url = datastore.url.join(&format!("/api/artifacts?{query}")).unwrap();
+    let put = reqwest::Client::new().put(url).body("{\"version\": 1, \"plan\": ").send().await;
+    assert_eq!(put.unwrap().status(), 200);
+
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--layer", "layer.yaml"]);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("run.json of p/0 cannot be read"), "{}", ended.stderr);
+}
+
+/// A token goes nowhere but to the address that was named, nor does code come from elsewhere.
+#[test]
+fn datastore_redirect_is_reported_and_not_followed() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let datastore = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", datastore.local_addr().unwrap());
+    let to = format!("http://{}", elsewhere.local_addr().unwrap());
+    let answer = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nlocation: {to}/api/attempts?x\r\n\
+         content-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    std::thread::spawn(move || {
+        for stream in datastore.incoming() {
+            let mut stream = stream.unwrap();
+            drop(stream.read(&mut [0; 4096]));
+            drop(stream.write_all(answer.as_bytes()));
+        }
+    });
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--datastore", &url]);
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    let reported =
+        format!("307 Temporary Redirect: it points to {to}, and redirects are not followed");
+    assert!(ended.stderr.contains(&reported), "{}", ended.stderr);
+    assert!(elsewhere.accept().is_err(), "the other server got a connection");
+}

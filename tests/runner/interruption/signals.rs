@@ -1,0 +1,234 @@
+//! Signals to the runner: the tool gets one SIGINT, and the run is still stored.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+/// A module whose second resource takes its time.
+const SLOW: &str = r#"
+resource "terraform_data" "first" {}
+resource "terraform_data" "slow" {
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {
+    # The signal goes to the whole group: without the trap, the apply may end before terraform says a word.
+    command = "trap '' INT; touch started; sleep 2; touch finished"
+  }
+}
+resource "terraform_data" "after" {
+  depends_on = [terraform_data.slow]
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_during_an_apply_saves_the_state_and_releases_the_lock() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER);
+        sandbox.write("main.tf", SLOW);
+        let args = ["plan", "--name", "slow", "--run", "p"];
+        assert_eq!(sandbox.run_with(&datastore.url, &args).code, 0);
+
+        let args = ["apply", "--name", "slow", "--run", "a", "--result", "result.json"];
+        let runner = sandbox.start(Some(&datastore.url), &args);
+        eventually("the provisioner runs", || sandbox.work().join("started").exists());
+        runner.signal(signal);
+        eventually("the tool has heard", || runner.said("Interrupt received."));
+        // Later ones change nothing: a second SIGINT would make terraform leave without saving.
+        for later in ["INT", "TERM", "INT"] {
+            runner.signal(later);
+        }
+        let ended = runner.wait();
+
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        assert_eq!(ended.stdout.matches("Interrupt received.").count(), 1, "{}", ended.stdout);
+        assert!(!ended.stdout.contains("Two interrupts received"), "{}", ended.stdout);
+        let state = json(sandbox.read("terraform.tfstate").as_bytes());
+        let names = state["resources"].as_array().unwrap().iter().map(|r| &r["name"]);
+        assert!(names.clone().any(|name| name == "first"), "{state}");
+        assert!(!names.clone().any(|name| name == "after"), "{state}");
+        assert!(!sandbox.work().join(".terraform.tfstate.lock.info").exists());
+        let stored = StoredRun::new(&datastore, "default", "slow", "a");
+        assert!(stored.log(0).await.contains("Interrupt received."));
+        for report in [stored.artifact("run.json", 0).await, sandbox.read("result.json").into()] {
+            let report = json(&report);
+            assert_eq!(
+                (&report["outcome"], &report["exit"]),
+                (&"interrupted".into(), &code.into())
+            );
+            assert_eq!(
+                (&report["class"], &report["state_lock"]),
+                (&"interrupted".into(), &"free".into())
+            );
+        }
+        assert!(sandbox.is_clean());
+    }
+}
+
+#[test]
+fn second_signal_warns_and_is_not_forwarded() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, heard, go) = (sandbox.path("started"), sandbox.path("heard"), sandbox.path("go"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = apply ]; then trap 'echo INT >> {heard}' INT; touch {started}
+           while [ ! -e {go} ]; do sleep 0.05; done; fi",
+        heard = heard.display(),
+        started = started.display(),
+        go = go.display()
+    ));
+    let warnings = sandbox.path("warnings");
+    let mut command = sandbox.command(&["apply", "--no-plan"]);
+    command.stderr(std::fs::File::create(&warnings).unwrap());
+    let runner = support::Started::spawn(command);
+    eventually("apply runs", || started.exists());
+    runner.signal("INT");
+    eventually("the tool has heard", || heard.exists());
+    let warning = "still stopping; killing now can lose state";
+    for (number, signal) in [(1, "INT"), (2, "TERM")] {
+        runner.signal(signal);
+        eventually("the runner warns", || {
+            std::fs::read_to_string(&warnings).unwrap().matches(warning).count() == number
+        });
+    }
+    std::fs::write(go, "").unwrap();
+    assert_eq!(runner.wait().code, 0);
+    assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_and_children_are_killed_after_the_grace_period() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, child) = (sandbox.path("started"), sandbox.path("child"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap 'echo ignored' INT TERM\n\
+         if [ $STEP = plan ]; then sh -c 'trap \"\" INT; echo $$ > {}; sleep 60' & touch {}; \
+         while :; do sleep 0.1; done; fi",
+        child.display(),
+        started.display()
+    ));
+    let args = ["plan", "--name", "x", "--run", "r", "--grace", "300ms"];
+    let runner = sandbox.start(Some(&datastore.url), &args);
+    eventually("the plan runs", || started.exists() && child.exists());
+    let asked = Instant::now();
+    runner.signal("TERM");
+    let ended = runner.wait();
+
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    for words in [
+        "terraform plan did not stop within 300ms after SIGTERM, and was killed",
+        "next: the state may still be locked",
+    ] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    assert!(asked.elapsed() >= Duration::from_millis(300));
+    let pid = std::fs::read_to_string(&child).unwrap();
+    let process = format!("/proc/{}/stat", pid.trim());
+    eventually("the child is gone", || {
+        std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
+    });
+    let report = StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["state_lock"], "unknown");
+}
+
+#[test]
+fn signal_between_steps_ends_the_run_before_the_next() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, go) = (sandbox.path("started"), sandbox.path("go"));
+    // The step ends well although a signal came: the next one does not begin.
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap '' INT\nif [ $STEP = init ]; then touch {}; while [ ! -e {} ]; do sleep 0.05; done; fi",
+        started.display(),
+        go.display()
+    ));
+    let runner = sandbox.start(None, &["plan"]);
+    eventually("init runs", || started.exists());
+    runner.signal("INT");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(runner.wait().code, 130);
+    assert_eq!(sandbox.calls(), ["init -no-color -input=false"]);
+}
+
+#[test]
+fn apply_that_finished_counts_despite_a_signal() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, go) = (sandbox.path("started"), sandbox.path("go"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap '' INT\nif [ $STEP = apply ]; then touch {}; while [ ! -e {} ]; do sleep 0.05; done; fi",
+        started.display(),
+        go.display()
+    ));
+    let runner = sandbox.start(None, &["apply", "--no-plan", "--layer", "layer.yaml"]);
+    eventually("apply runs", || started.exists());
+    runner.signal("TERM");
+    std::fs::write(go, "").unwrap();
+    let ended = runner.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-date: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_limits_the_time_of_remaining_uploads() {
+    let datastore = TestDatastore::memory().await;
+    let hanging = Fault { method: "PUT", part: "format=short", status: 0, times: usize::MAX };
+    let hanging = FaultyDatastore::before(&datastore.url, vec![hanging]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let args = ["plan", "--name", "x", "--run", "r", "--grace", "300ms"];
+    let runner = sandbox.start(Some(&hanging.url), &args);
+    eventually("the upload hangs", || hanging.seen().iter().any(|p| p.contains("format=short")));
+    runner.signal("TERM");
+    assert_eq!(runner.wait().code, 143);
+    let report = StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
+    assert_eq!(json(&report)["outcome"], "interrupted");
+}
+
+/// A runner in the middle of a plan, started with this disposition of SIGHUP, whatever the tests inherited.
+fn planning(disposition: &str) -> (Sandbox, Started) {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let started = sandbox.path("started");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "trap 'exit 7' INT\nif [ $STEP = plan ]; then touch {}; for i in $(seq 600); do sleep 0.1; done; fi",
+        started.display()
+    ));
+    let runner = Started::spawn(sandbox.program(Path::new("env"), &[disposition, RUNNER, "plan"]));
+    eventually("the plan runs", || started.exists());
+    (sandbox, runner)
+}
+
+#[test]
+fn sighup_stops_a_plan() {
+    let (_sandbox, runner) = planning("--default-signal=HUP");
+    runner.signal("HUP");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stopped by SIGHUP"), "{}", ended.stderr);
+}
+
+#[test]
+fn ignored_sighup_does_not_stop_a_plan() {
+    let (_sandbox, runner) = planning("--ignore-signal=HUP");
+    runner.signal("HUP");
+    // Had the first signal counted, the code would be that of SIGHUP and SIGTERM: 143.
+    runner.signal("INT");
+    assert_eq!(runner.wait().code, 130);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_tool_may_have_left_the_state_lock() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = apply ] && kill -9 $$");
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let ended = sandbox.run_with(&datastore.url, &args);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for words in ["terraform apply was killed by SIGKILL", "next: resources may exist"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    let report =
+        json(&StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await);
+    assert_eq!(report["state_lock"], "unknown");
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.last().unwrap()["exit"], 137);
+}

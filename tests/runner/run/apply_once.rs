@@ -1,0 +1,261 @@
+//! A plan is applied once: no message of ours leads to a second apply, and no run replaces another's files.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
+use url::Url;
+
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+const PLAN: &[&str] = &["plan", "--layer", "layer.yaml", "--run", "p"];
+const APPLY: &[&str] = &["apply", "--layer", "layer.yaml", "--run", "a"];
+const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
+const ALWAYS: usize = usize::MAX;
+
+/// A module whose every apply creates its resource anew, and counts that.
+pub(crate) fn counted() -> Sandbox {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write(
+        "main.tf",
+        "resource \"terraform_data\" \"x\" {\n  triggers_replace = uuid()\n  \
+         provisioner \"local-exec\" {\n    command = \"echo made >> made\"\n  }\n}\n",
+    );
+    sandbox
+}
+
+pub(crate) fn made(sandbox: &Sandbox) -> usize {
+    std::fs::read_to_string(sandbox.work().join("made")).unwrap_or_default().lines().count()
+}
+
+pub(crate) fn applies(sandbox: &Sandbox) -> usize {
+    sandbox.calls().iter().filter(|call| call.starts_with("apply")).count()
+}
+
+pub(crate) fn lost(part: &'static str, times: usize) -> Fault {
+    Fault { method: "PUT", part, status: 403, times }
+}
+
+pub(crate) async fn faulty(datastore: &TestDatastore, faults: &[Fault]) -> FaultyDatastore {
+    FaultyDatastore::before(&datastore.url, faults.to_vec()).await
+}
+
+pub(crate) async fn report(
+    datastore: &TestDatastore,
+    layer: &str,
+    run: &str,
+    attempt: u32,
+) -> Value {
+    let stored = StoredRun::new(datastore, "default", layer, run);
+    json(&stored.artifact("run.json", attempt).await)
+}
+
+pub(crate) fn unsent(sandbox: &Sandbox) -> PathBuf {
+    sandbox.path("home/.local/state/plancha/unsent")
+}
+
+/// One that refuses every upload and answers every read.
+pub(crate) async fn lost_everything(datastore: &TestDatastore) -> FaultyDatastore {
+    faulty(datastore, &[lost("", ALWAYS)]).await
+}
+
+/// A datastore that takes no upload and never says so.
+pub(crate) async fn mute(datastore: &TestDatastore) -> FaultyDatastore {
+    faulty(datastore, &[Fault { method: "PUT", part: "", status: 0, times: ALWAYS }]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runner_killed_right_after_the_apply_leaves_the_apply_record() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let mute = mute(&datastore).await;
+    let runner = sandbox.start(Some(&mute.url), UNPLANNED);
+    tokio::task::block_in_place(|| {
+        eventually("it stores", || mute.seen().iter().any(|line| line.starts_with("PUT")));
+    });
+    runner.signal("KILL");
+    assert_eq!(runner.wait().code, -1);
+    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(!unsent(&sandbox).join("default").exists(), "it was sent on the way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_is_applied_once_across_runs() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let planned = sandbox.read("layer.yaml");
+    assert_eq!(sandbox.run_with(&datastore.url, APPLY).code, 0);
+    sandbox.write("layer.yaml", &planned);
+
+    let other = ["apply", "--layer", "layer.yaml", "--run", "b"];
+    let ended = sandbox.run_with(&datastore.url, &other);
+
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("attempt 0 of run a has applied this"), "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
+    assert_eq!(report(&datastore, "hello", "b", 0).await["outcome"], "applied");
+}
+
+/// The same where not even the record was stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn unsent_apply_record_prevents_a_second_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let planned = sandbox.read("layer.yaml");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, APPLY).code, 10);
+    sandbox.write("layer.yaml", &planned);
+    let other = ["apply", "--layer", "layer.yaml", "--run", "b"];
+    let ended = sandbox.run_with(&datastore.url, &other);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(!unsent(&sandbox).join("default").exists(), "it was sent on the way");
+    let names = StoredRun::new(&datastore, "default", "hello", "a").names(0).await;
+    assert!(names.contains(&"applied.json".to_owned()), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_that_failed_are_written_by_the_suggested_second_run() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER)
+        .hello()
+        .fake_terraform("if [ $STEP = apply ]; then mv layer.yaml kept.yaml; mkdir layer.yaml; fi");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+
+    let ended = sandbox.run_with(&datastore.url, APPLY);
+
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["trying again", "apply-sum=", "apply the same plan again"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let stored = report(&datastore, "hello", "a", 0).await;
+    assert_eq!((&stored["outcome"], &stored["exit"]), (&"applied".into(), &1.into()));
+    std::fs::remove_dir(sandbox.work().join("layer.yaml")).unwrap();
+    std::fs::rename(sandbox.work().join("kept.yaml"), sandbox.work().join("layer.yaml")).unwrap();
+    let ended = sandbox.run_with(&datastore.url, APPLY);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_runs_with_one_name_get_separate_attempts() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let runs = (0..16).map(|_| {
+        let mut command = sandbox.command(&["plan", "--name", "x", "--run", "same"]);
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    });
+    let runs = runs.collect::<Vec<_>>();
+    for mut run in runs {
+        assert!(run.wait().unwrap().success());
+    }
+    let stored = StoredRun::new(&datastore, "default", "x", "same");
+    for attempt in 0..16 {
+        let bin = stored.plan("bin", attempt).await;
+        let plan = &report(&datastore, "x", "same", attempt).await["plan"];
+        assert_eq!(plan["sha256"], datastore_api::Sha256::of(&bin).to_string());
+        assert_eq!(plan["attempt"], attempt);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn taken_attempt_number_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let plan = |attempt| ["plan", "--name", "x", "--run", "r", "--attempt", attempt];
+    assert_eq!(sandbox.run_with(&datastore.url, &plan("3")).code, 0);
+    let before = sandbox.calls().len();
+    let url =
+        format!("{}api/attempts?namespace=default&layer=x&run=r&attempt=4&claim=c", datastore.url);
+    assert_eq!(reqwest::Client::new().post(url).send().await.unwrap().status(), 200);
+    for (attempt, says) in [("3", "is already stored"), ("4", "is claimed by another run")] {
+        let ended = sandbox.run_with(&datastore.url, &plan(attempt));
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+    assert_eq!(sandbox.calls().len(), before, "not even initialized");
+    assert_eq!(sandbox.run_with(&datastore.url, &plan("2")).code, 0);
+    assert_eq!(sandbox.run_with(&datastore.url, &plan("2")[..5]).code, 0);
+    assert_eq!(report(&datastore, "x", "r", 5).await["outcome"], "changes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_retry_keeps_the_files_of_the_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    assert_eq!(sandbox.run_with(&datastore.url, APPLY).code, 0);
+    let stored = StoredRun::new(&datastore, "default", "hello", "a");
+    let all = async || {
+        let (report, log) = (stored.artifact("run.json", 0).await, stored.log(0).await);
+        (report, log, stored.artifact("applied.json", 0).await)
+    };
+    let before = all().await;
+    let missing = ["apply", "--name", "hello", "--run", "a", "--plan", "gone"];
+    assert_eq!(sandbox.run_with(&datastore.url, &missing).code, 8);
+    assert_eq!(all().await, before);
+    assert_eq!(report(&datastore, "hello", "a", 1).await["outcome"], "failed");
+    assert_eq!(sandbox.run_with(&datastore.url, APPLY).code, 0);
+    assert_eq!(applies(&sandbox), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_recorded_by_an_older_version_is_not_repeated() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let url = format!(
+        "{}api/artifacts?namespace=default&layer=x&run=a&attempt=0&name=run.json",
+        datastore.url
+    );
+    let old = r#"{"version": 1, "outcome": "applied", "applied": "unplanned"}"#;
+    reqwest::Client::new().put(url).body(old).send().await.unwrap();
+    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 0), "{}", ended.stderr);
+    let again = sandbox.run_with(&datastore.url, &[UNPLANNED, &["--again"]].concat());
+    assert_eq!((again.code, applies(&sandbox)), (0, 1), "{}", again.stderr);
+}
+
+#[test]
+fn again_flag_is_only_for_applies_without_a_plan() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let datastore: Url = "http://127.0.0.1:9".parse().unwrap();
+    let ended = sandbox.run_with(&datastore, &["apply", "--again"]);
+    assert_eq!(ended.code, 64, "{}", ended.stderr);
+}
+
+/// A proxy that has lost its datastore for a moment says "not found" of everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn proxys_404_does_not_allow_a_second_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let planned = sandbox.read("layer.yaml");
+    assert_eq!(sandbox.run_with(&datastore.url, APPLY).code, 0);
+    sandbox.write("layer.yaml", &planned);
+    let other = ["apply", "--layer", "layer.yaml", "--run", "b"];
+    let fault = |times| Fault { method: "GET", part: "/api/applied", status: 404, times };
+    let proxy = faulty(&datastore, &[fault(ALWAYS)]).await;
+    let ended = sandbox.run_with(&proxy.url, &other);
+    assert_eq!((ended.code, applies(&sandbox)), (10, 1), "{}", ended.stderr);
+    let proxy = faulty(&datastore, &[fault(2)]).await;
+    let ended = sandbox.run_with(&proxy.url, &other);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+}
+
+/// All are given the same order at once: one applies, the others find its record.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_concurrent_runners_applies() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = version ] || sleep 0.3");
+    let runners = [(); 6].map(|()| sandbox.start(Some(&datastore.url), UNPLANNED));
+    for runner in runners {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    assert_eq!(applies(&sandbox), 1);
+}

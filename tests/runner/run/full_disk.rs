@@ -1,0 +1,98 @@
+//! A disk that fills up during a run: truncated output is never stored as complete.
+
+use std::path::Path;
+
+use support::{Ended, Sandbox, TestDatastore};
+
+use crate::source::checkout::git;
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+/// Eight megabytes of lines, whatever becomes of them.
+const LINES: &str = "yes 'a line of the tool' | head -c 8000000; exit 0";
+
+/// Runs the runner with 3 MiB for temporary files, which takes a mount.
+fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
+    let mount = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
+    let words = [&["-rm", "sh", "-c", mount, RUNNER], args].concat();
+    let mut command = sandbox.program(Path::new("unshare"), &words);
+    let output = command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).output();
+    let ended = Ended::from(output.unwrap());
+    let is_mounted = ended.code != 99 && !ended.stderr.starts_with("unshare:");
+    assert!(is_mounted, "no file system can be mounted: {}", ended.stderr);
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn truncated_rendering_on_a_full_disk_is_not_stored() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox =
+        sandbox.fake_terraform(&format!("case \"$*\" in *-json*) ;; show*) {LINES};; esac"));
+    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["what terraform show prints could not be kept", "No space left", "set TMPDIR"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let names = StoredRun::new(&datastore, "default", "x", "r").names(0).await;
+    assert!(!names.iter().any(|name| name == "pretty.plan"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn log_truncated_by_a_full_disk_fails_the_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox = sandbox
+        .fake_terraform(&format!("if [ $STEP = plan ]; then echo plan > \"$OUT\"; {LINES}; fi"));
+    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["what terraform plan prints could not be kept", "No space left", "set TMPDIR"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let log = StoredRun::new(&datastore, "default", "x", "r").log(0).await;
+    assert!(log.contains("a line of the tool"));
+    assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn apply_succeeds_although_its_log_fills_the_disk() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let sandbox = sandbox.fake_terraform(&format!("if [ $STEP = apply ]; then {LINES}; fi"));
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let ended = run(&sandbox, &datastore, &args);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the log is incomplete"), "{}", ended.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "r");
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!(report["applied"], "unplanned");
+    let log = stored.log(0).await;
+    assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn checkout_on_a_full_disk_has_a_hint() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let work = sandbox.work();
+    let large =
+        (0..1_000_000).flat_map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    std::fs::write(work.join("large"), large.collect::<Vec<_>>()).unwrap();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "all"]);
+    let url = format!("file://{}", work.display());
+    let ended = run(&sandbox, &datastore, &["plan", &url]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for text in ["git failed: ", "No space left", "next: free some space there"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+}
+
+fn tail(log: &str) -> &str {
+    &log[log.floor_char_boundary(log.len().saturating_sub(1000))..]
+}

@@ -1,0 +1,117 @@
+//! A state that the backend did not accept is kept after the run.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use support::{Ended, Sandbox, TestDatastore, eventually};
+
+use crate::RUNNER;
+use crate::source::checkout::{Repository, repository};
+
+/// A tool whose apply ends as `end` says, after it has left a state in `dir`.
+fn refusing(dir: &str, end: &str) -> (Sandbox, String) {
+    let sandbox = Sandbox::new(RUNNER);
+    let started = sandbox.path("started");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = init ]; then mkdir -p .terraform; \
+         echo '{{\"backend\": {{\"type\": \"http\"}}}}' > .terraform/terraform.tfstate; fi; \
+         if [ $STEP = apply ]; then mkdir -p {dir}; echo secret > {dir}/errored.tfstate; \
+         : > {}; {end}; fi",
+        started.display()
+    ));
+    let Repository { dir, .. } = repository(&sandbox);
+    (sandbox, format!("file://{}", dir.display()))
+}
+
+fn apply<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let args = ["apply", "--no-plan", url, "--path", "live/vpc", "--name", "x", "--run", "r"];
+    [&args, more].concat()
+}
+
+fn unsent(sandbox: &Sandbox) -> PathBuf {
+    sandbox.path("home/.local/state/plancha/unsent/default/x/r/0")
+}
+
+fn kept(ended: &Ended, file: &Path) {
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "secret\n", "{}", ended.stderr);
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
+    let push = format!("`terraform state push {}`", file.display());
+    for says in ["the backend did not take the state", "`terraform init`", &push] {
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn state_refused_by_the_backend_is_kept() {
+    for dir in [".", ".terragrunt-cache/a/b"] {
+        let (sandbox, url) = refusing(dir, "echo 'Error: x' >&2; exit 1");
+        let ended = sandbox.run(&apply(&url, &[]));
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
+        assert!(sandbox.is_clean());
+        // The next one replaces none.
+        let ended = sandbox.run(&apply(&url, &[]));
+        kept(&ended, &unsent(&sandbox).join("errored-2.tfstate"));
+        assert!(unsent(&sandbox).join("errored.tfstate").exists());
+    }
+}
+
+#[test]
+fn without_a_home_the_unsaved_state_stays_in_the_scratch_directory() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    std::fs::write(sandbox.path("file"), "").unwrap();
+    let mut command = sandbox.command(&apply(&url, &[]));
+    let ended = command.env("XDG_STATE_HOME", sandbox.path("file")).output().unwrap().into();
+    let scratch = std::fs::read_dir(sandbox.path("tmp")).unwrap().next().unwrap().unwrap().path();
+    kept(&ended, &scratch.join("unsent/errored.tfstate"));
+    assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 1, "nothing else stays");
+}
+
+#[test]
+fn unsaved_state_after_a_signal_is_kept() {
+    let (sandbox, url) = refusing(".", "trap 'exit 1' INT; while :; do sleep 0.05; done");
+    let runner = sandbox.start(None, &apply(&url, &[]));
+    eventually("the apply has begun", || sandbox.path("started").exists());
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsaved_state_is_not_uploaded_and_unsent_files_stay_beside_it() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    let datastore = TestDatastore::memory().await;
+    let lost = support::Fault { method: "PUT", part: "", status: 403, times: usize::MAX };
+    let sick = support::FaultyDatastore::before(&datastore.url, vec![lost]).await;
+    let ended = sandbox.run_with(&sick.url, &apply(&url, &[]));
+    kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
+    assert!(unsent(&sandbox).join("attempt.json").exists(), "{}", ended.stderr);
+    let dir = unsent(&sandbox);
+    let sent = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(sent.stderr.contains("it also holds errored.tfstate"), "{}", sent.stderr);
+    let stored = crate::stored_run::StoredRun::new(&datastore, "default", "x", "r").names(0).await;
+    assert!(!stored.iter().any(|name| name.contains("tfstate")), "{stored:?}");
+    assert!(dir.join("errored.tfstate").exists());
+}
+
+#[test]
+fn kept_work_directory_with_an_unsaved_state_is_refused() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    let ended = sandbox.run(&apply(&url, &["--work-dir", "kept"]));
+    let file = sandbox.work().join("kept/live/vpc/errored.tfstate");
+    assert!(file.exists() && ended.stderr.contains("`terraform state push "), "{}", ended.stderr);
+    let calls = sandbox.calls().len();
+    let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
+    for args in [&plan[..], &apply(&url, &["--work-dir", "kept"])] {
+        let ended = sandbox.run(args);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        let push = format!("terraform state push {}", file.display());
+        assert!(ended.stderr.contains(&push), "{}", ended.stderr);
+    }
+    assert_eq!(sandbox.calls().len(), calls, "the tool is not started");
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(sandbox.run(&plan).code, 0);
+}

@@ -1,0 +1,27 @@
+//! A `git status` that takes too long.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use support::Sandbox;
+
+use crate::RUNNER;
+use crate::source::checkout::git;
+
+/// On a tree of a million files over a network, say.
+#[test]
+fn slow_git_status_keeps_the_recorded_commit() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    git(&sandbox.work(), &["init", "--quiet"]);
+    git(&sandbox.work(), &["add", "."]);
+    git(&sandbox.work(), &["commit", "--quiet", "-m", "all"]);
+    let slow = "#!/bin/sh\ncase $1 in status) exec sleep 300;; esac\nexec /usr/bin/git \"$@\"\n";
+    std::fs::write(sandbox.path("bin/git"), slow).unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(sandbox.path("bin/git"), executable).unwrap();
+    let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let head = git(&sandbox.work(), &["rev-parse", "HEAD"]);
+    let warning = format!("whether the code differs from commit {head} is not known");
+    assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("\"revision\": \"{head}\"")), "{}", ended.stderr);
+}

@@ -1,0 +1,58 @@
+//! Helper: the files of a run in the datastore, as a client reads them.
+
+use support::TestDatastore;
+use url::Url;
+
+/// The files of one run.
+pub(crate) struct StoredRun {
+    base: Url,
+    query: String,
+}
+
+impl StoredRun {
+    pub(crate) fn new(datastore: &TestDatastore, namespace: &str, layer: &str, run: &str) -> Self {
+        let query = format!("namespace={namespace}&layer={layer}&run={run}");
+        Self { base: datastore.url.clone(), query }
+    }
+
+    pub(crate) async fn plan(&self, format: &str, attempt: u32) -> Vec<u8> {
+        self.get("plans", &format!("attempt={attempt}&format={format}")).await.unwrap()
+    }
+
+    pub(crate) async fn artifact(&self, name: &str, attempt: u32) -> Vec<u8> {
+        self.get("artifacts", &format!("attempt={attempt}&name={name}")).await.unwrap()
+    }
+
+    pub(crate) async fn log(&self, attempt: u32) -> String {
+        let json = self.get("logs", &format!("attempt={attempt}")).await.unwrap();
+        let lines = crate::json(&json)["results"].as_array().unwrap().clone();
+        lines.iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The names of an attempt's files.
+    pub(crate) async fn names(&self, attempt: usize) -> Vec<String> {
+        let attempts = crate::json(&self.get("attempts", "").await.unwrap());
+        let files =
+            attempts["attempts"][attempt]["artifacts"].as_array().cloned().unwrap_or_default();
+        files.iter().map(|file| file["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) async fn put_plan_bin(&self, attempt: u32, bytes: &'static [u8]) {
+        let url = self.url("plans", &format!("attempt={attempt}&format=bin"));
+        let put = reqwest::Client::new().put(url).body(bytes).send().await.unwrap();
+        assert_eq!(put.status(), 200);
+    }
+
+    pub(crate) async fn get(&self, route: &str, query: &str) -> Option<Vec<u8>> {
+        let response = reqwest::get(self.url(route, query)).await.unwrap();
+        match response.status().as_u16() {
+            200 => Some(response.bytes().await.unwrap().to_vec()),
+            404 => None,
+            status => panic!("{route}?{query}: {status}"),
+        }
+    }
+
+    fn url(&self, route: &str, query: &str) -> Url {
+        self.base.join(&format!("/api/{route}?{}&{query}", self.query)).unwrap()
+    }
+}
