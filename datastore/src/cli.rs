@@ -2,4 +2,5 @@
 
 pub(crate) mod args;
 pub mod commands;
+pub mod error;
 pub mod gc;

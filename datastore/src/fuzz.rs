@@ -31,18 +31,18 @@ pub fn query(text: &str) {
     }
     drop(runs::ClaimAttempt::from_params(&params));
     if let Ok(put) = applied::Put::from_params(&params) {
-        let path = Key::Applied(put.0.clone()).place().unwrap_or_default();
+        let path = Key::Applied(put.0.clone()).to_path().unwrap_or_default();
         assert_eq!(path.split('/').nth(2), Some(put.access().namespace.as_ref()));
-        assert_eq!(Key::at(&path), Some(Key::Applied(put.0.clone())));
+        assert_eq!(Key::from_path(&path), Some(Key::Applied(put.0.clone())));
     }
 }
 
 fn place(key: &Key, access: Access) {
-    if let Some(path) = key.place() {
+    if let Some(path) = key.to_path() {
         assert!(path.len() <= 947);
         assert_eq!(path.split('/').nth(1), Some(access.namespace.as_ref()));
         assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")), "{path}");
-        assert_eq!(Key::at(&path).as_ref(), Some(key));
+        assert_eq!(Key::from_path(&path).as_ref(), Some(key));
     }
 }
 

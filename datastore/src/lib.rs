@@ -50,7 +50,7 @@ pub async fn serve(
     let Config { storage, at_rest, auth, tls, drain, limits } = config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
-    let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).within(&memory);
+    let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
     let starts = store.clone();
     let mut starting = Box::pin(async move { starts.start().await });
     let started = tokio::select! {
@@ -108,7 +108,7 @@ pub async fn serve(
         serving.await;
         return Err(unusable(error));
     }
-    if tokio::time::timeout(TIDY, store.settled()).await.is_err() {
+    if tokio::time::timeout(TIDY, store.wait_for_uploads()).await.is_err() {
         tracing::warn!("an interrupted upload may have left a hidden file");
     }
     tracing::info!("shut down");

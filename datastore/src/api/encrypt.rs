@@ -102,7 +102,7 @@ async fn encrypt_all(
 ) -> Result<EncryptReport, StoreError> {
     let mut report = EncryptReport::default();
     for root in ["layers/", "repositories/"] {
-        let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::at(&object.key)));
+        let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
         let encrypted = keys.map(async |key| {
             let key = key?;
             let encrypted = store.encrypt(&key).await;
@@ -130,7 +130,7 @@ impl EncryptReport {
             // Deleted after it was listed, or replaced by an encrypted version.
             Ok(false) | Err(StoreError::NotFound | StoreError::Replaced) => {}
             Err(error) => {
-                let path = key.place().unwrap_or_default();
+                let path = key.to_path().unwrap_or_default();
                 tracing::error!(path, error = chain(&error), "cannot encrypt");
                 // Only the log has the causes of a backend's failure.
                 self.error(format!("{path}: {error}"));

@@ -15,7 +15,6 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
-use crate::api::runs::resolve_attempt;
 use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};
 use crate::auth::{Access, Verb};
 use crate::observe::context::RequestContext;
@@ -39,7 +38,7 @@ pub(crate) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let key =
-        resolve_attempt(&store, run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
+        store.resolve_attempt(run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
     let (meta, log) = store.open_whole(&key).await.map_err(Route::GetLogs.error())?;
     record_read(&context, &meta);
     // Weak, because the tag is the one of the log, and the answer is another rendering of it.

@@ -7,7 +7,6 @@ use datastore_api::{Attempt, File, PlanFormat, RunKey};
 use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
-use crate::api::runs::resolve_attempt;
 use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::store::{Key, Store};
@@ -29,7 +28,7 @@ pub(crate) async fn get(
     Query(Get { run, attempt, format }): Query<Get>,
     read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    let key = resolve_attempt(&store, run, attempt, File::Plan(format)).await;
+    let key = store.resolve_attempt(run, attempt, File::Plan(format)).await;
     let key = key.map_err(Route::GetPlan.error())?;
     read.answer(&store, &key).await.map_err(Route::GetPlan.error())
 }

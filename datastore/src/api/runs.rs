@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use datastore_api::key::{Attempts, Runs};
-use datastore_api::{Attempt, ClaimId, File, Name, RunKey};
+use datastore_api::{Attempt, ClaimId, Name, RunKey};
 
 use crate::api::error::{ApiError, Cause};
 use crate::api::openapi::{DescribeResponse, Operation};
@@ -15,7 +15,7 @@ use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
-use crate::store::{Key, Store, StoreError};
+use crate::store::Store;
 
 pub(crate) struct Page {
     namespace: Name,
@@ -55,20 +55,6 @@ pub(crate) async fn attempts(
     Query(run): Query<RunKey>,
 ) -> Result<Json<Attempts>, ApiError> {
     store.attempts(&run).await.map(Json).map_err(Route::Attempts.error())
-}
-
-/// The key of a file to read. Without an attempt, it is the file of the latest attempt, even if only older ones have it.
-pub(crate) async fn resolve_attempt(
-    store: &Store,
-    run: RunKey,
-    attempt: Option<Attempt>,
-    file: File,
-) -> Result<Key, StoreError> {
-    let attempt = match attempt {
-        Some(attempt) => attempt,
-        None => store.latest_attempt(&run).await?.ok_or(StoreError::NotFound)?,
-    };
-    Ok(Key::File(run, attempt, file))
 }
 
 impl Params<'_> {

@@ -20,7 +20,7 @@ use futures::TryStreamExt as _;
 
 use crate::api::error::{Cause, value};
 use crate::observe::context::RequestContext;
-use crate::store::{ByteStream, Key, Meta, Store, StoreError, Terms};
+use crate::store::{ByteStream, Key, Meta, PutConditions, Store, StoreError};
 use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body;
@@ -81,7 +81,7 @@ impl ReadRequest {
                 self.record(&meta);
                 return Ok(whole(&meta, logged(bytes)));
             };
-            match store.open_looked(key, stat, range.clone()).await {
+            match store.open_version(key, stat, range.clone()).await {
                 Err(StoreError::Replaced) => {}
                 bytes => {
                     let bytes = bytes?;
@@ -131,12 +131,12 @@ impl Upload {
 
     /// Stores the body at `key`.
     pub(crate) async fn store(self, store: &Store, key: &Key) -> Result<Response, Cause> {
-        let terms = terms(&self.headers)?;
+        let conditions = conditions(&self.headers)?;
         let length =
             self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
         let Self { body, limits, admitted, context, .. } = self;
         let body = upload_body::limited(body, length, key.kind(), &limits, admitted)?;
-        let sha256 = store.put(key, terms, body).await?;
+        let sha256 = store.put(key, conditions, body).await?;
         if let Some(context) = context {
             context.set_sha256(sha256);
         }
@@ -144,7 +144,7 @@ impl Upload {
     }
 }
 
-fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
+fn conditions(headers: &HeaderMap) -> Result<PutConditions, Cause> {
     // Each of these would change the meaning of the PUT, so they must not be ignored.
     if headers.contains_key(CONTENT_RANGE) {
         return Err(Cause::Header("`Content-Range`"));
@@ -161,7 +161,7 @@ fn terms(headers: &HeaderMap) -> Result<Terms, Cause> {
     for header in headers.get_all(REPR_DIGEST) {
         sha256 = sha256.or(Sha256::from_repr_digest(header.to_str().unwrap_or_default())?);
     }
-    Ok(Terms { sha256, create, replaces: None })
+    Ok(PutConditions { sha256, create, replaces: None })
 }
 
 fn whole(meta: &Meta, body: Body) -> Response {

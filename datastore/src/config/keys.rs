@@ -10,7 +10,7 @@ pub(super) fn key(text: String) -> Result<String, String> {
 /// The key of an object whose digest may be recorded anew.
 pub(super) fn accepted(text: String) -> Result<String, String> {
     let text = key(text)?;
-    if is_own(&text) && Key::at(&text).is_none() {
+    if is_own(&text) && Key::from_path(&text).is_none() {
         return Err(format!(
             "--accept: `{text}` is one of the datastore's own files and has no digest: name an object below \
              layers/ or repositories/, as `datastore ls` shows it"

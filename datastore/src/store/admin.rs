@@ -1,5 +1,6 @@
-//! What commands do to objects by their path.
+//! Maintenance of stored objects by their paths.
 
+pub(crate) mod cleanup;
 pub(crate) mod encrypt;
 pub(crate) mod objects;
 pub(crate) mod verify;

@@ -6,8 +6,10 @@ use std::io;
 use datastore_api::Sha256;
 use object_store::path::Path;
 
-use crate::store::backend::jobs::Hung;
-use crate::store::{BoxError, MAX_KEY};
+use crate::store::backend::directory::jobs::Hung;
+
+/// What went wrong in something that was handed to us, or that we use.
+pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The artifact could not be had or kept.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +18,13 @@ pub enum StoreError {
     #[error("no such artifact")]
     NotFound,
     /// The names are fine one by one, but too much together.
-    #[error("the key `{}...` is longer than {MAX_KEY} bytes", .0.chars().take(80).collect::<String>())]
-    KeyTooLong(String),
+    #[error("the key `{}...` is longer than {max} bytes", .key.chars().take(80).collect::<String>())]
+    KeyTooLong {
+        /// The key.
+        key: String,
+        /// The longest one that every backend can store.
+        max: usize,
+    },
     /// It was to be created, and is there with other content.
     #[error(
         "it is already stored with other content, which is kept: store it as another attempt, or without \
@@ -54,7 +61,7 @@ pub enum StoreError {
     Clash(#[source] BoxError),
     /// It cannot be decrypted.
     #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
-    Sealed(Path),
+    WrongKey(Path),
     /// It may be encrypted or not.
     #[error(
         "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
@@ -94,13 +101,13 @@ impl From<object_store::Error> for StoreError {
         match error {
             object_store::Error::NotFound { .. } => Self::NotFound,
             object_store::Error::Precondition { .. } => Self::Replaced,
-            error => backend(error),
+            error => backend_error(error),
         }
     }
 }
 
 /// The backend failed; a full one is told apart wherever the reason stands in the chain.
-pub(super) fn backend(error: impl Into<BoxError>) -> StoreError {
+pub(in crate::store) fn backend_error(error: impl Into<BoxError>) -> StoreError {
     let error = error.into();
     let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
     while let Some(error_now) = cause {
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_directory_in_the_place_of_a_file_is_a_clash() {
-        let of = |kind| backend(io::Error::from(kind));
+        let of = |kind| backend_error(io::Error::from(kind));
         assert!(matches!(of(io::ErrorKind::IsADirectory), StoreError::Clash(_)));
         assert!(matches!(of(io::ErrorKind::NotADirectory), StoreError::Backend(_)));
     }

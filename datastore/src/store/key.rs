@@ -1,16 +1,41 @@
-//! What lies at a path: [`Key::path`] the other way round, for those who tend the storage.
+//! Keys of artifacts and their paths. The only module that knows the paths; it knows no storage.
+//!
+//! The first two forms are Burrito's, byte for byte. Everything below `.plancha/` is the datastore's own.
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Instant;
 
-use datastore_api::{AppliedKey, BundleKey, File, PlanFormat, RunKey, Sha256};
+use datastore_api::{AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey};
+use object_store::path::Path;
 
 use crate::kind::Kind;
-use crate::store::run_index::entry::parse_entry;
-use crate::store::{Key, Object};
+use crate::store::error::StoreError;
 
-/// Runs by which entries of the index are known again.
-#[derive(Debug, Default)]
-pub struct KnownRuns(HashSet<String>);
+/// One stored object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A file of an attempt.
+    File(RunKey, Attempt, File),
+    /// The git bundle of a commit.
+    Bundle(BundleKey),
+    /// The record that a plan has been applied.
+    Applied(AppliedKey),
+}
+
+/// Longer keys leave no room for what is put before them, `<prefix>/.plancha/sha256/`: backends end at 1024.
+pub(in crate::store) const MAX_KEY: usize = 1024 - (MAX_PREFIX + 1) - 16;
+
+/// Bytes of a prefix in a bucket.
+pub(in crate::store) const MAX_PREFIX: usize = 60;
+
+/// Prefix of the records of applied plans. It is outside of `layers/`, so that no record counts as an attempt.
+pub const APPLIED: &str = ".plancha/applied/";
+
+/// Where the index of runs lies.
+pub const INDEX: &str = ".plancha/runs/";
+
+/// Where the records of digests are.
+pub(in crate::store) const RECORDS: &str = ".plancha/sha256/";
 
 impl Key {
     /// What kind of artifact it is.
@@ -23,7 +48,7 @@ impl Key {
     }
 
     /// The artifact at this path; `None` if none of ours could lie there.
-    pub fn at(path: &str) -> Option<Self> {
+    pub fn from_path(path: &str) -> Option<Self> {
         let (kind, rest) = path.split_once('/')?;
         let (namespace, rest) = rest.split_once('/')?;
         let (name, rest) = rest.split_once('/')?;
@@ -33,7 +58,7 @@ impl Key {
                 let (attempt, file) = rest.split_once('/')?;
                 let (namespace, layer) = (namespace.parse().ok()?, name.parse().ok()?);
                 let run = RunKey { namespace, layer, run: run.parse().ok()? };
-                Self::File(run, attempt.parse().ok()?, named(file)?)
+                Self::File(run, attempt.parse().ok()?, parse_file(file)?)
             }
             "repositories" => {
                 let (git_ref, revision) = rest.rsplit_once('/')?;
@@ -54,62 +79,129 @@ impl Key {
             _ => return None,
         };
         // What is written in another way is something else.
-        (key.place()? == path).then_some(key)
+        (key.to_path()? == path).then_some(key)
     }
 
     /// Where it lies; `None` if its names are too long together.
-    pub fn place(&self) -> Option<String> {
-        self.path().ok().map(Into::into)
+    pub fn to_path(&self) -> Option<String> {
+        self.object_path().ok().map(Into::into)
+    }
+
+    /// Where it lies, as upstream writes it.
+    ///
+    /// [`Path::parse`] keeps a name as written; `Path::from` would percent-encode it.
+    pub(in crate::store) fn object_path(&self) -> Result<Path, StoreError> {
+        let text = match self {
+            Self::File(run, attempt, file) => {
+                format!("{}/{attempt}/{}", run_prefix(run), file.name())
+            }
+            Self::Bundle(BundleKey { namespace, name, git_ref, revision }) => {
+                format!("repositories/{namespace}/{name}/{git_ref}/{revision}.gitbundle")
+            }
+            Self::Applied(AppliedKey { namespace, layer, plan }) => {
+                format!("{APPLIED}{namespace}/{layer}/{plan}")
+            }
+        };
+        if text.len() > MAX_KEY {
+            return Err(StoreError::KeyTooLong { key: text, max: MAX_KEY });
+        }
+        parse(&text)
     }
 }
 
-fn named(file: &str) -> Option<File> {
+fn parse_file(file: &str) -> Option<File> {
     let upstreams = PlanFormat::ALL.map(File::Plan).into_iter().chain([File::Log]);
     let known = upstreams.into_iter().find(|known| known.name() == file);
     known.or_else(|| file.parse().ok().map(File::Other))
 }
 
-impl KnownRuns {
-    /// Adds a run.
-    pub fn insert(&mut self, run: &RunKey) {
-        let RunKey { namespace, layer, run } = run;
-        self.0.insert(format!("{namespace}/{layer}/-{run}"));
-        self.0.insert(format!("{namespace}/{layer}/~{}", Sha256::of(run.as_ref().as_bytes())));
-    }
-
-    /// Whether an entry of the index is that of one of these.
-    pub fn has(&self, entry: &Object) -> bool {
-        run_of(entry).is_some_and(|run| self.0.contains(&run))
-    }
+pub(in crate::store) fn run_prefix(run: &RunKey) -> String {
+    format!("layers/{run}")
 }
 
-impl Object {
-    /// Whether it is the entry of a run in the index.
-    pub fn is_of_a_run(&self) -> bool {
-        run_of(self).is_some()
-    }
-
-    /// When the run of an index entry began, as the entry's name says.
-    pub fn run_began(&self) -> Option<jiff::Timestamp> {
-        let (_, name) = self.key.strip_prefix(INDEX)?.rsplit_once('/')?;
-        let (millisecond, _) = parse_entry(name)?;
-        jiff::Timestamp::from_millisecond(millisecond).ok()
-    }
+/// Whether the datastore keeps what is at this key for itself, or for a claim or a record.
+pub fn is_own(key: &str) -> bool {
+    key.starts_with(".plancha/")
 }
 
-fn run_of(entry: &Object) -> Option<String> {
-    let (layer, name) = entry.key.strip_prefix(INDEX)?.rsplit_once('/')?;
-    let (_, run) = parse_entry(name)?;
-    Some(format!("{layer}/{run}"))
+/// Where the digest of the object at `path` lies, if the object itself cannot carry it.
+pub(in crate::store) fn record_path(path: &Path) -> Result<Path, StoreError> {
+    parse(&format!("{RECORDS}{path}"))
 }
 
-/// Where the index of runs lies.
-pub const INDEX: &str = ".plancha/runs/";
+/// Where the runs of a layer are listed, newest first.
+pub(in crate::store) fn index_prefix(namespace: &str, layer: &str) -> String {
+    format!(".plancha/runs/{namespace}/{layer}")
+}
+
+pub(in crate::store) fn parse(text: &str) -> Result<Path, StoreError> {
+    Path::parse(text).map_err(|error| StoreError::Backend(error.into()))
+}
+
+/// A number that nobody else has thought of.
+pub(in crate::store) fn random() -> u64 {
+    // Every `RandomState` has keys of its own, made of the system's random numbers.
+    RandomState::new().hash_one(Instant::now())
+}
 
 #[cfg(test)]
 mod tests {
+    use datastore_api::Sha256;
+
     use super::*;
-    use crate::store::run_index::entry::entry;
+
+    fn run() -> RunKey {
+        RunKey {
+            namespace: "team-a".parse().unwrap(),
+            layer: "network".parse().unwrap(),
+            run: "plan 1#%2F~é".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn every_key_lies_where_upstream_puts_it() {
+        let file = |file| Key::File(run(), Attempt(10), file).object_path().unwrap().to_string();
+        let plans = datastore_api::PlanFormat::ALL.map(|format| file(File::Plan(format)));
+        insta::assert_snapshot!(plans.join("\n"), @r"
+        layers/team-a/network/plan 1#%2F~é/10/pretty.plan
+        layers/team-a/network/plan 1#%2F~é/10/plan.json
+        layers/team-a/network/plan 1#%2F~é/10/short.diff
+        layers/team-a/network/plan 1#%2F~é/10/plan.bin
+        ");
+        insta::assert_snapshot!(file(File::Log), @"layers/team-a/network/plan 1#%2F~é/10/run.log");
+        let bundle = BundleKey {
+            namespace: "team-a".parse().unwrap(),
+            name: "infra".parse().unwrap(),
+            git_ref: "feat/a b#1~2".parse().unwrap(),
+            revision: "0123abc".parse().unwrap(),
+        };
+        let bundle = Key::Bundle(bundle).object_path().unwrap();
+        insta::assert_snapshot!(bundle, @"repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle");
+        insta::assert_snapshot!(
+            record_path(&bundle).unwrap(),
+            @".plancha/sha256/repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle"
+        );
+    }
+
+    #[test]
+    fn names_that_are_too_long_together_are_refused() {
+        let bundle = BundleKey {
+            namespace: "n".repeat(253).parse().unwrap(),
+            name: "m".repeat(253).parse().unwrap(),
+            git_ref: "r/".repeat(349).trim_end_matches('/').parse().unwrap(),
+            revision: "0".parse().unwrap(),
+        };
+        let error = Key::Bundle(bundle).object_path().unwrap_err();
+        assert!(matches!(error, StoreError::KeyTooLong { .. }));
+        assert!(error.to_string().len() < 200);
+    }
+
+    #[test]
+    fn the_longest_key_leaves_room_for_its_record() {
+        let path = Path::parse("k".repeat(MAX_KEY)).unwrap();
+        let record = record_path(&path).unwrap();
+        assert_eq!(MAX_PREFIX + "/".len() + record.as_ref().len(), 1024);
+    }
 
     #[test]
     fn a_path_is_the_key_that_lies_there() {
@@ -124,7 +216,7 @@ mod tests {
             "repositories/a/b/main/0123abc.gitbundle",
             &format!(".plancha/applied/team-a/network/{}", Sha256::of(b"")),
         ] {
-            assert_eq!(Key::at(path).unwrap().path().unwrap().as_ref(), path);
+            assert_eq!(Key::from_path(path).unwrap().object_path().unwrap().as_ref(), path);
         }
     }
 
@@ -147,30 +239,7 @@ mod tests {
             ".plancha/applied/a/b/0123abc",
             ".plancha/claims/a/b/c/0",
         ] {
-            assert_eq!(Key::at(path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn an_entry_is_known_by_its_run() {
-        let run = |name: &str| RunKey {
-            namespace: "a".parse().unwrap(),
-            layer: "b".parse().unwrap(),
-            run: name.parse().unwrap(),
-        };
-        let mut known = KnownRuns::default();
-        known.insert(&run("r1"));
-        known.insert(&run("Run 7"));
-        let object = |key| Object { key, size: 0, modified: jiff::Timestamp::UNIX_EPOCH };
-        for (name, known_run) in [("r1", true), ("Run 7", true), ("r2", false), ("Run 8", false)] {
-            let (entry, _) = entry(1_700_000_000_000, name);
-            let of_layer = object(format!("{INDEX}a/b/{entry}"));
-            assert_eq!((of_layer.is_of_a_run(), known.has(&of_layer)), (true, known_run), "{name}");
-            assert!(!known.has(&object(format!("{INDEX}a/c/{entry}"))), "of another layer");
-            assert_eq!(of_layer.run_began().unwrap().as_millisecond(), 1_700_000_000_000);
-        }
-        for other in [format!("{INDEX}a/b/something"), "layers/a/b/r1/0/plan.bin".to_owned()] {
-            assert!(!object(other).is_of_a_run());
+            assert_eq!(Key::from_path(path), None, "{path}");
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The index of runs, newest first.
 
 pub(crate) mod entry;
+pub(crate) mod known;
 pub(crate) mod page;
 pub(crate) mod rebuild;
+pub(crate) mod register;
+pub(crate) mod run_set;

@@ -1,5 +1,6 @@
 //! Storing an object: all of it becomes visible in one step, or nothing.
 
+pub(crate) mod conditions;
 pub(crate) mod deadline;
 #[cfg(test)]
 mod double;

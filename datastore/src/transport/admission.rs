@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::kind::Kind;
-    use crate::store::{Key, Storage, Terms};
+    use crate::store::{Key, PutConditions, Storage};
     use crate::transport::upload_body::limited;
 
     #[tokio::test]
@@ -231,15 +231,15 @@ mod tests {
         let (mut sends, pieces) = mpsc::unbounded::<Result<Bytes, BoxError>>();
         let body = Body::from_stream(pieces);
         let body = limited(body, None, Kind::Bin, &limits, Some(admitted)).unwrap();
-        let key = Key::at("layers/a/b/c/0/plan.bin").unwrap();
-        let mut put = store.put(&key, Terms::default(), body).boxed();
+        let key = Key::from_path("layers/a/b/c/0/plan.bin").unwrap();
+        let mut put = store.put(&key, PutConditions::default(), body).boxed();
         sends.start_send(Ok(Bytes::from_static(b"body"))).unwrap();
         assert!((&mut put).now_or_never().is_none());
         drop(put);
         tokio::task::yield_now().await;
         assert_eq!(memory.usage().taken, 1 << 20);
         drop(sends);
-        store.settled().await;
+        store.wait_for_uploads().await;
         assert_eq!(memory.usage().taken, 0);
         let (_, bytes) = store.open_whole(&key).await.unwrap();
         assert_eq!(bytes.count().await, 1, "what was whole is stored");

@@ -211,7 +211,7 @@ async fn objects_are_listed_read_and_deleted_by_key() {
             datastore_api::File::Log,
         );
         let body = futures::stream::once(async { Ok(noise(9 * MIB, 1).into()) }).boxed();
-        store.put(&key, datastore::store::Terms::default(), body).await.unwrap();
+        store.put(&key, datastore::store::PutConditions::default(), body).await.unwrap();
         let keys = async |prefix| {
             let listed = store.list(prefix).unwrap().try_collect::<Vec<_>>().await.unwrap();
             listed.into_iter().map(|object| object.key).collect::<Vec<_>>()

@@ -59,7 +59,7 @@ async fn non_regular_file_returns_500_at_once_and_blocks_no_thread() {
         answer(client.get(url(&datastore, &plan(format))))
     });
     assert!(join_all(unreadable).await.iter().all(|(status, _)| *status == 500));
-    assert!(datastore.log.lock().unwrap().contains("in its place is a FIFO, and no file"));
+    assert!(datastore.log.lock().unwrap().contains("its path is a FIFO, not a file"));
     assert_eq!(put(&datastore, &artifact(1)).await.0, 500);
     assert_eq!(get(&datastore, &plan("json")).await, (200, "content".to_owned()));
     assert_eq!(get(&datastore, "readyz").await.0, 200);

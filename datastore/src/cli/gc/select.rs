@@ -49,10 +49,10 @@ pub enum Reason {
 
 impl Rules {
     /// Which of these go: all that is stored of one layer, or of one repository.
-    pub fn choose<'a>(&self, items: &'a [Item], now: Timestamp) -> Vec<(&'a Item, Reason)> {
+    pub fn select<'a>(&self, items: &'a [Item], now: Timestamp) -> Vec<(&'a Item, Reason)> {
         let groups = groups(items);
-        let kept = kept(items);
-        let mut chosen = Vec::new();
+        let protected = protected(items);
+        let mut selected = Vec::new();
         for (place, group) in groups.iter().enumerate() {
             if group.items.iter().any(|item| age(item, now) < self.min_age) {
                 continue;
@@ -64,13 +64,13 @@ impl Rules {
                 let reason =
                     if is_past { Some(Reason::Run) } else { is_old.then_some(Reason::Age) };
                 if let Some(reason) = reason
-                    && !kept.contains(&&item.key)
+                    && !protected.contains(&&item.key)
                 {
-                    chosen.push((*item, reason));
+                    selected.push((*item, reason));
                 }
             }
         }
-        chosen
+        selected
     }
 }
 
@@ -98,7 +98,7 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
 
 /// What stays whatever the rules say: the newest plan and what an apply reads beside it, and the
 /// newest bundle of each ref.
-fn kept(items: &[Item]) -> Vec<&Key> {
+fn protected(items: &[Item]) -> Vec<&Key> {
     let mut plan: Option<&Item> = None;
     let mut bundles = HashMap::<_, &Item>::new();
     for item in items {
@@ -146,7 +146,7 @@ mod tests {
         let item = |(path, hours): &(&str, i64)| {
             let path = path.replace("R/", "repositories/a/b/").replace("L/", "layers/a/b/");
             let modified = Timestamp::from_second(1_800_000_000 - hours * HOUR).unwrap();
-            Item { key: Key::at(&path).unwrap(), path, modified, size: 1 }
+            Item { key: Key::from_path(&path).unwrap(), path, modified, size: 1 }
         };
         stored.iter().map(item).collect()
     }
@@ -162,10 +162,10 @@ mod tests {
     }
 
     /// The places of those that go, with the reason's first letter.
-    fn chosen(rules: &Rules, stored: &[(&str, i64)]) -> String {
+    fn selected(rules: &Rules, stored: &[(&str, i64)]) -> String {
         let items = items(stored);
-        let chosen = rules.choose(&items, now());
-        let mut gone = chosen
+        let selected = rules.select(&items, now());
+        let mut gone = selected
             .iter()
             .map(|(item, reason)| (items.iter().position(|other| other == *item).unwrap(), reason))
             .collect::<Vec<_>>();
@@ -185,14 +185,14 @@ mod tests {
             ("L/r3/0/run.log", 50),
             ("L/r3/1/run.log", 20),
         ];
-        assert_eq!(chosen(&rules(Some(3), &[]), &stored), "");
-        assert_eq!(chosen(&rules(Some(2), &[]), &stored), "0Run 1Run");
+        assert_eq!(selected(&rules(Some(3), &[]), &stored), "");
+        assert_eq!(selected(&rules(Some(2), &[]), &stored), "0Run 1Run");
         assert_eq!(
-            chosen(&rules(Some(1), &[]), &stored),
+            selected(&rules(Some(1), &[]), &stored),
             "0Run 1Run 2Run",
             "r3 was tried again last"
         );
-        assert_eq!(chosen(&rules(Some(0), &[]), &stored), "0Run 1Run 2Run 3Run 4Run");
+        assert_eq!(selected(&rules(Some(0), &[]), &stored), "0Run 1Run 2Run 3Run 4Run");
     }
 
     #[test]
@@ -203,12 +203,12 @@ mod tests {
             ("L/r2/0/run.log", 24),
             ("L/r2/0/plan.json", 10),
         ];
-        assert_eq!(chosen(&rules(None, &[(Kind::Log, 24)]), &stored), "0Age");
+        assert_eq!(selected(&rules(None, &[(Kind::Log, 24)]), &stored), "0Age");
         assert_eq!(
-            chosen(&rules(None, &[(Kind::Log, 23), (Kind::Json, 39)]), &stored),
+            selected(&rules(None, &[(Kind::Log, 23), (Kind::Json, 39)]), &stored),
             "0Age 1Age 2Age"
         );
-        assert_eq!(chosen(&rules(Some(1), &[(Kind::Log, 23)]), &stored), "0Run 1Run 2Age");
+        assert_eq!(selected(&rules(Some(1), &[(Kind::Log, 23)]), &stored), "0Run 1Run 2Age");
     }
 
     #[test]
@@ -223,18 +223,18 @@ mod tests {
             ("L/r2/0/run.json", 20),
         ];
         let all = rules(Some(0), &[(Kind::Bin, 1), (Kind::Artifact, 1)]);
-        assert_eq!(chosen(&all, &stored), "0Run 3Run 4Run 5Run 6Run");
-        assert_eq!(chosen(&rules(None, &[(Kind::Bin, 1)]), &stored), "0Age");
+        assert_eq!(selected(&all, &stored), "0Run 3Run 4Run 5Run 6Run");
+        assert_eq!(selected(&rules(None, &[(Kind::Bin, 1)]), &stored), "0Age");
     }
 
     #[test]
     fn a_run_that_has_just_changed_stays_whole() {
         let stored = [("L/r1/0/run.log", 40), ("L/r1/1/run.log", 0), ("L/r2/0/run.log", 2)];
-        assert_eq!(chosen(&rules(Some(0), &[(Kind::Log, 1)]), &stored), "2Run");
+        assert_eq!(selected(&rules(Some(0), &[(Kind::Log, 1)]), &stored), "2Run");
         let at_once = Rules { min_age: Duration::ZERO, ..rules(Some(0), &[]) };
-        assert_eq!(chosen(&at_once, &stored), "0Run 1Run 2Run");
+        assert_eq!(selected(&at_once, &stored), "0Run 1Run 2Run");
         let from_the_future = [("L/r1/0/run.log", -40)];
-        assert_eq!(chosen(&rules(Some(0), &[]), &from_the_future), "");
+        assert_eq!(selected(&rules(Some(0), &[]), &from_the_future), "");
     }
 
     #[test]
@@ -245,8 +245,8 @@ mod tests {
             ("R/feat/x/0a.gitbundle", 50),
             ("R/main/0c.gitbundle", 10),
         ];
-        assert_eq!(chosen(&rules(Some(0), &[]), &stored), "", "bundles are of no run");
-        assert_eq!(chosen(&rules(None, &[(Kind::Bundle, 20)]), &stored), "0Age 1Age");
-        assert_eq!(chosen(&rules(None, &[(Kind::Bundle, 1)]), &stored), "0Age 1Age");
+        assert_eq!(selected(&rules(Some(0), &[]), &stored), "", "bundles are of no run");
+        assert_eq!(selected(&rules(None, &[(Kind::Bundle, 20)]), &stored), "0Age 1Age");
+        assert_eq!(selected(&rules(None, &[(Kind::Bundle, 1)]), &stored), "0Age 1Age");
     }
 }

@@ -1,6 +1,6 @@
 //! `gc`: lists, lets [`Rules`] choose, lists again, and deletes.
 //!
-//! It is safe beside traffic. What is chosen is listed a second time right before it is deleted, and a run that
+//! It is safe beside traffic. What is selected is listed a second time right before it is deleted, and a run that
 //! has changed since stays. An upload that begins in that moment writes an object of its own, and its run's
 //! entry in the index is younger than any that is deleted.
 //!
@@ -8,69 +8,27 @@
 //! printed keeps the order of the keys.
 
 mod claims;
+mod owner;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
-use datastore_api::chain;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
-use crate::cli::commands::CommandError;
+use crate::cli::error::CommandError;
 use crate::cli::gc::select::{Item, Reason, Rules};
-use crate::store::{INDEX, Key, KnownRuns, Object, Store, StoreError};
+use crate::cli::gc::sweep::claims::sweep_layers_without_artifacts;
+use crate::cli::gc::sweep::owner::{Concurrency, Owner, Summary, failed};
+use crate::store::{INDEX, Key, Object, RunSet, Store};
 use crate::transport::limits::Size;
 
 /// An entry of a run without any object may be that of an upload in progress; none takes longer.
 const UPLOADING: Duration = Duration::from_hours(24);
-/// How much is done at once.
-#[derive(Clone, Copy)]
-struct Pace {
-    /// Layers and repositories.
-    owners: usize,
-    /// Batches of one of them.
-    batches: usize,
-    /// Objects in a batch, unless one directory has more.
-    batch: usize,
-}
 
-impl Pace {
-    /// A bucket answers slowly, and deletes many objects by one request.
-    const BUCKET: Self = Self { owners: 8, batches: 4, batch: 1000 };
-    /// A directory is listed again at no cost right before it is emptied. Each deletion waits for the disk and for
-    /// another thread, so many are under way.
-    const DIRECTORY: Self = Self { owners: 1, batches: 8, batch: 1 };
-}
-
-/// What the command has done so far.
-#[derive(Default)]
-struct Swept {
-    /// What is printed.
-    text: String,
-    seen: usize,
-    gone: usize,
-    bytes: u64,
-    failed: usize,
-    /// Directories of which nothing is left.
-    emptied: HashSet<String>,
-    /// The layers that had artifacts: `<namespace>/<layer>`.
-    layers: HashSet<String>,
-}
-
-/// What is chosen below one directory: of one run, or of one ref.
-type Chosen<'a> = (&'a str, Vec<(&'a Item, Reason)>);
-
-/// One layer or repository, and how it is swept.
-struct Owner<'a> {
-    store: &'a Store,
-    rules: &'a Rules,
-    now: Timestamp,
-    pace: Pace,
-    /// The first three parts of the keys of its items.
-    path: &'a str,
-    items: &'a [Item],
-}
+/// What is selected below one directory: of one run, or of one ref.
+type Selected<'a> = (&'a str, Vec<(&'a Item, Reason)>);
 
 pub(in crate::cli) async fn sweep(
     store: &Store,
@@ -78,26 +36,26 @@ pub(in crate::cli) async fn sweep(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let now = store.now().await.map_err(failed("read the storage's clock"))?;
-    let pace = if store.is_bucket() { Pace::BUCKET } else { Pace::DIRECTORY };
-    let mut total = Swept::default();
+    let concurrency = if store.is_bucket() { Concurrency::BUCKET } else { Concurrency::DIRECTORY };
+    let mut total = Summary::default();
     for root in ["layers/", "repositories/"] {
         let owners = owners(store, root)?.map(async |items| {
             let items = items?;
             let path = items.first().map_or("", |first| owner(&first.path));
-            Owner { store, rules, now, pace, path, items: &items }.sweep().await
+            Owner { store, rules, now, concurrency, path, items: &items }.sweep_owner().await
         });
-        let mut swept = std::pin::pin!(owners.buffered(pace.owners));
+        let mut swept = std::pin::pin!(owners.buffered(concurrency.owners));
         while let Some(swept) = swept.try_next().await? {
             out.write_all(swept.text.as_bytes())?;
-            total.add(Swept { text: String::new(), emptied: HashSet::new(), ..swept });
+            total.add(Summary { text: String::new(), removed_runs: HashSet::new(), ..swept });
         }
     }
-    let beside = claims::of_layers_without_artifacts(store, rules, now, &total.layers).await?;
+    let beside = sweep_layers_without_artifacts(store, rules, now, &total.layers).await?;
     out.write_all(beside.text.as_bytes())?;
     total.add(beside);
     let verb = if rules.dry_run { "would be deleted" } else { "deleted" };
-    let Swept { seen, gone, bytes, failed, .. } = total;
-    writeln!(out, "{gone} of {seen} artifacts {verb}, {}", Size(bytes))?;
+    let Summary { seen, deleted, bytes, failed, .. } = total;
+    writeln!(out, "{deleted} of {seen} artifacts {verb}, {}", Size(bytes))?;
     if failed > 0 { Err(CommandError::Undeleted(failed)) } else { Ok(()) }
 }
 
@@ -121,17 +79,17 @@ fn owners(
 }
 
 impl Owner<'_> {
-    async fn sweep(&self) -> Result<Swept, CommandError> {
-        let mut total = Swept { seen: self.items.len(), ..Swept::default() };
-        let mut chosen = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
-        for (item, reason) in self.rules.choose(self.items, self.now) {
-            chosen.entry(group(item)).or_default().push((item, reason));
+    async fn sweep_owner(&self) -> Result<Summary, CommandError> {
+        let mut total = Summary { seen: self.items.len(), ..Summary::default() };
+        let mut selected = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
+        for (item, reason) in self.rules.select(self.items, self.now) {
+            selected.entry(group(item)).or_default().push((item, reason));
         }
         let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();
-        let batches = batches(chosen, self.pace.batch);
+        let batches = batches(selected, self.concurrency.batch);
         let mut swept = stream::iter(&batches)
             .map(|batch| self.sweep_batch(batch, &known))
-            .buffered(self.pace.batches);
+            .buffered(self.concurrency.batches);
         while let Some(swept) = swept.try_next().await? {
             total.add(swept);
         }
@@ -144,32 +102,33 @@ impl Owner<'_> {
         Ok(total)
     }
 
-    /// Deletes what is chosen below some directories, if it has not changed since it was listed.
+    /// Deletes what is selected below some directories, if it has not changed since it was listed.
     async fn sweep_batch(
         &self,
-        batch: &[Chosen<'_>],
+        batch: &[Selected<'_>],
         known: &HashMap<&str, Timestamp>,
-    ) -> Result<Swept, CommandError> {
+    ) -> Result<Summary, CommandError> {
         let directories = batch.iter().map(|(directory, _)| *directory).collect::<Vec<_>>();
         let listed = self.store.list_directories(self.path, &directories).await;
         let listed = listed.map_err(failed("list"))?;
         let is_new = |object: &&Object| {
-            Key::at(&object.key).is_some() && known.get(&*object.key) != Some(&object.modified)
+            Key::from_path(&object.key).is_some()
+                && known.get(&*object.key) != Some(&object.modified)
         };
-        let mut swept = Swept::default();
+        let mut swept = Summary::default();
         let mut unchanged = Vec::new();
-        for chosen @ (directory, _) in batch {
+        for selected @ (directory, _) in batch {
             if listed.iter().any(|object| object.key.starts_with(directory) && is_new(&object)) {
                 swept.line(&format!("kept {directory}: it has changed meanwhile"));
             } else {
-                unchanged.push(chosen);
+                unchanged.push(selected);
             }
         }
         let gone = self.delete(&unchanged, &mut swept).await;
         for (directory, gone) in gone {
             let listed = listed.iter().filter(|object| object.key.starts_with(directory));
             if listed.count() == gone {
-                swept.emptied.insert(directory.to_owned());
+                swept.removed_runs.insert(directory.to_owned());
             }
         }
         Ok(swept)
@@ -178,10 +137,10 @@ impl Owner<'_> {
     /// Deletes these, and returns how many are gone of each directory.
     async fn delete<'b>(
         &self,
-        chosen: &[&Chosen<'b>],
-        swept: &mut Swept,
+        selected: &[&Selected<'b>],
+        swept: &mut Summary,
     ) -> HashMap<&'b str, usize> {
-        let items = chosen.iter().flat_map(|(_, items)| items).collect::<Vec<_>>();
+        let items = selected.iter().flat_map(|(_, items)| items).collect::<Vec<_>>();
         let objects = items.iter().map(|(item, _)| {
             let Item { path: key, size, modified, .. } = (*item).clone();
             Object { key, size, modified }
@@ -198,11 +157,11 @@ impl Owner<'_> {
                 Ok(false) => swept.line(&format!("kept {}: it has changed meanwhile", item.path)),
                 Ok(true) => {
                     *gone.entry(group(item)).or_default() += 1;
-                    swept.gone += 1;
+                    swept.deleted += 1;
                     swept.bytes += item.size;
                     let verb = if self.rules.dry_run { "would delete" } else { "deleted" };
-                    let why = why(self.rules, item, *reason);
-                    swept.line(&format!("{verb} {} ({why})", item.path));
+                    let reason = reason_text(self.rules, item, *reason);
+                    swept.line(&format!("{verb} {} ({reason})", item.path));
                 }
                 Err(error) => swept.failure(&item.path, &error),
             }
@@ -211,24 +170,32 @@ impl Owner<'_> {
     }
 
     /// Deletes the index entries of a layer's runs that have no object any more.
-    async fn delete_entries(&self, layer: &str, swept: &mut Swept) -> Result<(), CommandError> {
-        let (mut left, mut emptied) = (KnownRuns::default(), KnownRuns::default());
+    async fn delete_entries(&self, layer: &str, swept: &mut Summary) -> Result<(), CommandError> {
+        let (mut kept_runs, mut removed_runs) = (RunSet::default(), RunSet::default());
         let runs = self.items.iter().map(|item| (group(item), &item.key));
         for (directory, key) in runs.collect::<HashMap<_, _>>() {
             if let Key::File(run, ..) = key {
-                let runs = if swept.emptied.contains(directory) { &mut emptied } else { &mut left };
+                let runs = if swept.removed_runs.contains(directory) {
+                    &mut removed_runs
+                } else {
+                    &mut kept_runs
+                };
                 runs.insert(run);
             }
         }
         let min_age = self.rules.min_age;
         let is_past = |entry: &Object| {
             // `reindex` makes young entries of old runs: an entry's name has the time of its run.
-            let (began, patience) = match entry.run_began() {
-                Some(began) if emptied.has(entry) => (began.min(entry.modified), min_age),
+            let (started, required_age) = match entry.run_started() {
+                Some(started) if removed_runs.contains(entry) => {
+                    (started.min(entry.modified), min_age)
+                }
                 _ => (entry.modified, min_age.max(UPLOADING)),
             };
-            let age = Duration::try_from(self.now.duration_since(began));
-            !left.has(entry) && entry.is_of_a_run() && age.unwrap_or_default() >= patience
+            let age = Duration::try_from(self.now.duration_since(started));
+            !kept_runs.contains(entry)
+                && entry.is_run_entry()
+                && age.unwrap_or_default() >= required_age
         };
         let entries = self.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
         let entries = entries.try_filter(|entry| std::future::ready(is_past(entry)));
@@ -247,42 +214,20 @@ impl Owner<'_> {
     }
 }
 
-impl Swept {
-    fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push('\n');
-    }
-
-    fn failure(&mut self, path: &str, error: &StoreError) {
-        self.failed += 1;
-        self.line(&format!("could not delete {path}: {}", chain(error)));
-    }
-
-    fn add(&mut self, other: Self) {
-        self.text.push_str(&other.text);
-        self.seen += other.seen;
-        self.gone += other.gone;
-        self.bytes += other.bytes;
-        self.failed += other.failed;
-        self.emptied.extend(other.emptied);
-        self.layers.extend(other.layers);
-    }
-}
-
-/// Directories together, of at most so many objects unless one has more.
+/// Directories together, of at max_objects so many objects unless one has more.
 fn batches<'a>(
-    chosen: BTreeMap<&'a str, Vec<(&'a Item, Reason)>>,
-    most: usize,
-) -> Vec<Vec<Chosen<'a>>> {
-    let mut batches = Vec::<Vec<Chosen>>::new();
+    selected: BTreeMap<&'a str, Vec<(&'a Item, Reason)>>,
+    max_objects: usize,
+) -> Vec<Vec<Selected<'a>>> {
+    let mut batches = Vec::<Vec<Selected>>::new();
     let mut objects = 0;
-    for chosen in chosen {
-        objects += chosen.1.len();
+    for selected in selected {
+        objects += selected.1.len();
         match batches.last_mut() {
-            Some(batch) if objects <= most => batch.push(chosen),
+            Some(batch) if objects <= max_objects => batch.push(selected),
             _ => {
-                objects = chosen.1.len();
-                batches.push(vec![chosen]);
+                objects = selected.1.len();
+                batches.push(vec![selected]);
             }
         }
     }
@@ -291,7 +236,7 @@ fn batches<'a>(
 
 fn item(object: Object) -> Option<Item> {
     let Object { key: path, size, modified } = object;
-    Some(Item { key: Key::at(&path)?, path, modified, size })
+    Some(Item { key: Key::from_path(&path)?, path, modified, size })
 }
 
 /// The layer, or the repository: the first three parts of a path.
@@ -308,7 +253,7 @@ fn group(item: &Item) -> &str {
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
 }
 
-fn why(rules: &Rules, item: &Item, reason: Reason) -> String {
+fn reason_text(rules: &Rules, item: &Item, reason: Reason) -> String {
     let max_age = rules.max_age.get(&item.key.kind()).copied().unwrap_or_default();
     match reason {
         Reason::Run => format!("its run is past the last {}", rules.keep_runs.unwrap_or_default()),
@@ -319,8 +264,4 @@ fn why(rules: &Rules, item: &Item, reason: Reason) -> String {
 fn shown(age: Duration) -> String {
     let age = jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::MAX);
     format!("{age:#}")
-}
-
-fn failed(what: &'static str) -> impl Fn(StoreError) -> CommandError {
-    move |error| CommandError::Storage(what, error)
 }

@@ -5,12 +5,16 @@ use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion};
 
+use crate::store::encryption::StoredFormat;
+use crate::store::encryption::cipher::may_be_encrypted;
+use crate::store::encryption::content::{HEAD, is_known_content};
 use crate::store::encryption::object::signature;
-use crate::store::encryption::{Form, HEAD, is_recognised, may_be_sealed};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::Key;
+use crate::store::write::conditions::PutConditions;
 use crate::store::write::deadline::WholeBody;
-use crate::store::write::put::Terms;
-use crate::store::write::upload::{Incoming, Received};
-use crate::store::{Key, Store, StoreError, backend};
+use crate::store::write::upload::{IncomingBody, Received};
 
 impl Store {
     /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
@@ -20,29 +24,29 @@ impl Store {
     /// encrypted with another key, and no single key could read it again. [`StoreError::Replaced`] if another
     /// version was stored meanwhile, which then stays.
     pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
-        let path = key.path()?;
+        let path = key.object_path()?;
         // The end of the service waits for an object that is being replaced.
         let _in_progress = self.uploads.token();
         let (meta, bytes) = self.open_path(&path).await?;
-        if meta.form != Form::Plain {
+        if meta.format != StoredFormat::Plain {
             return Ok(false);
         }
-        if meta.sha256.is_none() && may_be_sealed(meta.stored) {
+        if meta.sha256.is_none() && may_be_encrypted(meta.stored) {
             let head = self.open_part(key, &meta, 0..meta.size.min(HEAD as u64)).await?;
             let head = head.try_collect::<Vec<_>>().await?.concat();
-            if !is_recognised(signature(&path), &head) {
+            if !is_known_content(signature(&path), &head) {
                 return Err(StoreError::Unrecognised(path));
             }
         }
-        let (form, sealing) = self.sealing()?;
+        let (format, encryptor) = self.encryptor()?;
         let replaces = Some(Sha256::of(meta.etag.as_bytes()));
-        let terms = Terms { sha256: meta.sha256, create: false, replaces };
+        let conditions = PutConditions { sha256: meta.sha256, create: false, replaces };
         let mut body = bytes.map_err(Into::into);
         // It is in the index since it was stored.
         self.upload(
             &path,
-            terms,
-            Incoming::new(&mut body, form, sealing),
+            conditions,
+            IncomingBody::new(&mut body, format, encryptor),
             None,
             &WholeBody::default(),
         )
@@ -55,10 +59,10 @@ impl Store {
     pub(in crate::store) async fn replaced_version(
         &self,
         path: &Path,
-        terms: Terms,
+        conditions: PutConditions,
     ) -> Result<Option<UpdateVersion>, StoreError> {
-        let Some(expected) = terms.replaces else { return Ok(None) };
-        let meta = self.look_at_path(path).await?;
+        let Some(expected) = conditions.replaces else { return Ok(None) };
+        let meta = self.stat_now(path).await?;
         if Sha256::of(meta.etag.as_bytes()) != expected {
             return Err(StoreError::Replaced);
         }
@@ -74,14 +78,14 @@ impl Store {
         bytes: PutPayload,
         received: Received,
     ) -> Result<Sha256, StoreError> {
-        let Received { sha256, form, .. } = received;
-        let attributes = self.attributes(Some(sha256), form, None);
+        let Received { sha256, format, .. } = received;
+        let attributes = self.attributes(Some(sha256), format, None);
         let mode = PutMode::Update(version);
         let options = PutOptions { mode, attributes, ..PutOptions::default() };
         match self.objects.put_opts(path, bytes, options).await {
             Ok(_) => Ok(sha256),
             Err(Error::Precondition { .. }) => Err(StoreError::Replaced),
-            Err(error) => Err(backend(error)),
+            Err(error) => Err(backend_error(error)),
         }
     }
 }

@@ -9,23 +9,16 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
-use crate::store::backend::walk;
-use crate::store::read::get::{ByteStream, Meta};
-use crate::store::{APPLIED, RECORDS, Store, StoreError, backend, parse, record_path, timestamp};
+use crate::store::backend::directory::walk;
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::random;
+use crate::store::key::{APPLIED, RECORDS, parse, record_path};
+use crate::store::object::object;
+use crate::store::object::{ByteStream, Meta, Object, timestamp};
 
 /// Deletions in flight, where the backend deletes objects one by one.
 const DELETIONS: usize = 16;
-
-/// An object as a listing shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Where it lies, from the root of the storage.
-    pub key: String,
-    /// Its length in bytes.
-    pub size: u64,
-    /// When it was put, by the backend's clock.
-    pub modified: jiff::Timestamp,
-}
 
 impl Store {
     /// Every object below `prefix`, which ends at a `/` or is empty, in the order of the keys.
@@ -38,10 +31,10 @@ impl Store {
         let prefix = parse(prefix.trim_end_matches('/'))?;
         if let Some(disk) = &self.disk {
             let found = walk::objects(disk.clone(), prefix.as_ref());
-            return Ok(found.map_err(backend).boxed());
+            return Ok(found.map_err(backend_error).boxed());
         }
         let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
-        let found = self.objects.list(prefix).map_err(backend);
+        let found = self.objects.list(prefix).map_err(backend_error);
         Ok(found.map_ok(|meta| object(&meta)).boxed())
     }
 
@@ -58,7 +51,7 @@ impl Store {
         let (Some(first), Some(last)) = (directories.first(), directories.last()) else {
             return Ok(Vec::new());
         };
-        if self.traits.root.is_some() || directories.len() == 1 {
+        if self.backend.root.is_some() || directories.len() == 1 {
             let mut objects = Vec::new();
             for directory in directories {
                 objects.append(&mut self.list(directory)?.try_collect().await?);
@@ -68,7 +61,7 @@ impl Store {
         let (prefix, offset) = (parse(owner)?, parse(first.trim_end_matches('/'))?);
         let mut found = self.objects.list_with_offset(Some(&prefix), &offset);
         let mut objects = Vec::new();
-        while let Some(meta) = found.try_next().await.map_err(backend)? {
+        while let Some(meta) = found.try_next().await.map_err(backend_error)? {
             let object = object(&meta);
             if directories.iter().any(|directory| object.key.starts_with(directory)) {
                 objects.push(object);
@@ -87,14 +80,14 @@ impl Store {
     /// Removes the object at `key`, and the record of its digest. One that is not there is no error.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = parse(key)?;
-        let _turn = self.turn(&path).await;
+        let _key_lock = self.key_lock(&path).await;
         self.delete_now(&path).await
     }
 
     /// Does so if it is still the object that a listing showed; whether it was. One that is not there is.
     pub async fn delete_unchanged(&self, object: &Object) -> Result<bool, StoreError> {
         let path = parse(&object.key)?;
-        let _turn = self.turn(&path).await;
+        let _key_lock = self.key_lock(&path).await;
         if let Some(disk) = &self.disk {
             return Ok(disk.delete(&path, Some(object)).await?);
         }
@@ -122,7 +115,7 @@ impl Store {
         owner: &str,
         objects: &[Object],
     ) -> Vec<Result<bool, StoreError>> {
-        if self.traits.root.is_some() {
+        if self.backend.root.is_some() {
             let deletions = stream::iter(objects).map(|object| self.delete_unchanged(object));
             return deletions.buffered(DELETIONS).collect().await;
         }
@@ -170,8 +163,8 @@ impl Store {
         let keys = match self.records_of(owner, gone).await {
             Ok(keys) => keys,
             Err(error) => {
-                let text = format!("its digest record was not looked for: {}", chain(&error));
-                let left = gone.iter().map(|key| ((*key).to_owned(), backend(text.clone())));
+                let text = format!("its digest record could not be read: {}", chain(&error));
+                let left = gone.iter().map(|key| ((*key).to_owned(), backend_error(text.clone())));
                 return left.collect();
             }
         };
@@ -225,13 +218,13 @@ impl Store {
 
     /// Whether it is a bucket, and no directory or memory.
     pub fn is_bucket(&self) -> bool {
-        self.traits.provider.is_some()
+        self.backend.provider.is_some()
     }
 
     /// The backend's clock.
     pub async fn now(&self) -> Result<jiff::Timestamp, StoreError> {
-        let path = parse(&format!(".plancha/probe/clock-{:016x}", crate::store::random()))?;
-        self.put_own(&path, Bytes::new()).await?;
+        let path = parse(&format!(".plancha/probe/clock-{:016x}", random()))?;
+        self.put_internal(&path, Bytes::new()).await?;
         let now = self.objects.head(&path).await.map(|meta| timestamp(&meta));
         self.remove(&path).await?;
         Ok(now?)
@@ -243,8 +236,4 @@ impl Store {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn object(meta: &object_store::ObjectMeta) -> Object {
-    Object { key: meta.location.to_string(), size: meta.size, modified: timestamp(meta) }
 }

@@ -6,10 +6,12 @@ use futures::TryStreamExt as _;
 use object_store::Attributes;
 use object_store::path::Path;
 
-use crate::store::digest_record::Known;
-use crate::store::encryption::Form;
-use crate::store::read::get::Meta;
-use crate::store::{Store, StoreError, parse};
+use crate::store::digest_record::DigestLookup;
+use crate::store::encryption::StoredFormat;
+use crate::store::error::StoreError;
+use crate::store::handle::Store;
+use crate::store::key::parse;
+use crate::store::object::Meta;
 
 /// What became of comparing an object with its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +34,15 @@ impl Store {
     /// Reads the object at `key`, and compares it with its digest.
     pub async fn verify(&self, key: &str) -> Result<Verdict, StoreError> {
         let path = parse(key)?;
-        match self.compared(&path).await {
+        match self.compare(&path).await {
             Err(StoreError::NotFound) => Ok(Verdict::Gone),
             Err(StoreError::Corrupt(_)) => Ok(Verdict::Changed),
             verdict => verdict,
         }
     }
 
-    async fn compared(&self, path: &Path) -> Result<Verdict, StoreError> {
-        let (meta, found) = self.look(path, false).await?;
+    async fn compare(&self, path: &Path) -> Result<Verdict, StoreError> {
+        let (meta, found) = self.stat_settled(path, false).await?;
         let known = match (&self.disk, meta.sha256) {
             (None, None) => Some(self.digest(&found.meta, &Attributes::new()).await?),
             _ => None,
@@ -57,7 +59,7 @@ impl Store {
             };
         }
         let recorded = match known {
-            Some(Known::Another(another)) => another.sha256,
+            Some(DigestLookup::Stale(another)) => another.sha256,
             _ => meta.recorded,
         };
         let Some(recorded) = recorded else { return Ok(Verdict::Unverified) };
@@ -66,39 +68,40 @@ impl Store {
             return Ok(Verdict::Changed);
         }
         // Reading has renewed the record, if that is possible; if not, here is the reason.
-        let Meta { etag, stored, form, .. } = meta;
-        self.record(path, Some(etag), stored, sha256, form).await?;
+        let Meta { etag, stored, format, .. } = meta;
+        self.record(path, Some(etag), stored, sha256, format).await?;
         Ok(Verdict::Healed)
     }
 
     /// Records the digest of the bytes that are stored at `key` now, whatever it was before.
     pub async fn accept(&self, key: &str) -> Result<Sha256, StoreError> {
         let path = parse(key)?;
-        let _turn = self.turn(&path).await;
-        let (_, found, known) = self.look_once(&path, false).await?;
-        let form = match known {
-            Known::Digest(_, form) => Some(form),
-            Known::Nothing(form) => form,
-            Known::Another(another) => another.recorded_form,
+        let _key_lock = self.key_lock(&path).await;
+        let (_, found, known) = self.stat_once(&path, false).await?;
+        let format = match known {
+            DigestLookup::Found(_, format) => Some(format),
+            DigestLookup::Missing(format) => format,
+            DigestLookup::Stale(another) => another.recorded_format,
         };
         // How many plain bytes an encrypted object has now, its end says.
-        let form = form.map(|form| match form {
-            Form::Plain => Form::Plain,
-            Form::Cbc(_, key) => Form::Cbc(None, key),
+        let format = format.map(|format| match format {
+            StoredFormat::Plain => StoredFormat::Plain,
+            StoredFormat::Cbc(_, key) => StoredFormat::Cbc(None, key),
         });
-        let (form, size) = self.look_at(&found.meta, &Known::Nothing(form)).await?;
+        let (format, size) =
+            self.stored_format(&found.meta, &DigestLookup::Missing(format)).await?;
         let (stored, etag) = (found.meta.size, found.meta.e_tag.clone().unwrap_or_default());
-        let meta = Meta { size, stored, form, etag, sha256: None, recorded: None };
+        let meta = Meta { size, stored, format, etag, sha256: None, recorded: None };
         let mut bytes = self.stream(&meta, found, 0..size)?;
         let mut hasher = Hasher::default();
         while let Some(piece) = bytes.try_next().await? {
             hasher.update(&piece);
         }
         let sha256 = hasher.finish();
-        if !self.record(&path, Some(meta.etag), stored, sha256, form).await? {
+        if !self.record(&path, Some(meta.etag), stored, sha256, format).await? {
             return Err(StoreError::Replaced);
         }
-        match self.look_once(&path, true).await?.0?.sha256 {
+        match self.stat_once(&path, true).await?.0?.sha256 {
             Some(now) if now == sha256 => Ok(sha256),
             // Its own metadata has the digest that it was stored with, and a record is not asked.
             _ => Err(StoreError::Corrupt(path)),

@@ -21,23 +21,26 @@ use object_store::{
 use tokio::time::timeout;
 
 /// A backend that says nothing for so long is given up. What reads is to end within 20 s.
-pub(in crate::store) const SILENCE: Duration = Duration::from_secs(15);
+pub(in crate::store) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same in the middle of an object: the rest is asked for again.
-const READ_SILENCE: Duration = Duration::from_secs(5);
+const READ_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The parts of a large object are put together in so long.
-pub(in crate::store) const COMPLETION: Duration = Duration::from_mins(10);
+pub(in crate::store) const COMPLETION_TIMEOUT: Duration = Duration::from_mins(10);
 /// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
-const COMMIT: Duration = Duration::from_secs(14);
-const SLOWEST: usize = 64 << 10;
+const PUT_TIMEOUT: Duration = Duration::from_secs(14);
+const MIN_PUT_RATE: usize = 64 << 10;
+
+/// So long it may take, after what a put may take, to see what became of it.
+pub(in crate::store) const STAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// So long a put of so many bytes may take.
-pub(in crate::store) fn patience(bytes: usize) -> Duration {
-    COMMIT + Duration::from_secs((bytes / SLOWEST) as u64)
+pub(in crate::store) fn put_timeout(bytes: usize) -> Duration {
+    PUT_TIMEOUT + Duration::from_secs((bytes / MIN_PUT_RATE) as u64)
 }
 
 /// What a backend was asked so far. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<BTreeMap<(Call, Outcome), Ended>>>);
+pub struct Calls(Arc<Mutex<BTreeMap<(Call, Outcome), CallTotals>>>);
 
 /// What a backend is asked, as a label.
 type Call = &'static str;
@@ -46,7 +49,7 @@ type Outcome = &'static str;
 
 /// Calls that ended alike.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ended {
+pub struct CallTotals {
     /// How many.
     pub calls: u64,
     /// How long they took together.
@@ -55,31 +58,31 @@ pub struct Ended {
 
 impl Calls {
     /// All of them, by what was asked and how it ended.
-    pub fn all(&self) -> Vec<(Call, Outcome, Ended)> {
+    pub fn all(&self) -> Vec<(Call, Outcome, CallTotals)> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.iter().map(|((call, outcome), ended)| (*call, *outcome, *ended)).collect()
+        calls.iter().map(|((call, outcome), totals)| (*call, *outcome, *totals)).collect()
     }
 
-    fn begin(&self, call: Call, outcome: Outcome) -> Under {
-        Under { calls: self.clone(), call, outcome, since: Instant::now() }
+    fn start(&self, call: Call, outcome: Outcome) -> InFlight {
+        InFlight { calls: self.clone(), call, outcome, since: Instant::now() }
     }
 
-    async fn noted<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.within(SILENCE, call, work).await
+    async fn timed<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.timed_with(IDLE_TIMEOUT, call, work).await
     }
 
     /// Counts a call, and gives up on it after `limit`.
-    pub(in crate::store) async fn within<T>(
+    pub(in crate::store) async fn timed_with<T>(
         &self,
         limit: Duration,
         call: Call,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let mut under = self.begin(call, "given_up");
-        let result = timeout(limit, work).await.unwrap_or_else(|_| Err(silent(limit)));
+        let mut in_flight = self.start(call, "given_up");
+        let result = timeout(limit, work).await.unwrap_or_else(|_| Err(no_answer(limit)));
         match &result {
-            Ok(_) => under.outcome = "ok",
-            Err(error) => under.failed(error),
+            Ok(_) => in_flight.outcome = "ok",
+            Err(error) => in_flight.failed(error),
         }
         result
     }
@@ -91,45 +94,45 @@ impl Calls {
         limit: Duration,
         stream: BoxStream<'static, Result<T>>,
     ) -> BoxStream<'static, Result<T>> {
-        let mut under = self.begin(call, "ok");
+        let mut in_flight = self.start(call, "ok");
         let patient = stream::try_unfold(stream, move |mut stream| async move {
             let next = timeout(limit, stream.try_next()).await;
-            let next = next.unwrap_or_else(|_| Err(silent(limit)))?;
+            let next = next.unwrap_or_else(|_| Err(no_answer(limit)))?;
             Ok(next.map(|item| (item, stream)))
         });
-        patient.inspect_err(move |error| under.failed(error)).boxed()
+        patient.inspect_err(move |error| in_flight.failed(error)).boxed()
     }
 }
 
 /// A backend that does not answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
-pub(in crate::store) struct Silent(pub(in crate::store) Duration);
+pub(in crate::store) struct NoAnswer(pub(in crate::store) Duration);
 
-fn silent(limit: Duration) -> Error {
-    Error::Generic { store: "storage", source: Silent(limit).into() }
+fn no_answer(limit: Duration) -> Error {
+    Error::Generic { store: "storage", source: NoAnswer(limit).into() }
 }
 
 /// A call under way; its end is noted.
-struct Under {
+struct InFlight {
     calls: Calls,
     call: Call,
     outcome: Outcome,
     since: Instant,
 }
 
-impl Under {
+impl InFlight {
     fn failed(&mut self, error: &Error) {
         self.outcome = outcome(error);
     }
 }
 
-impl Drop for Under {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = calls.entry((self.call, self.outcome)).or_default();
-        ended.calls += 1;
-        ended.took += self.since.elapsed();
+        let totals = calls.entry((self.call, self.outcome)).or_default();
+        totals.calls += 1;
+        totals.took += self.since.elapsed();
     }
 }
 
@@ -149,13 +152,13 @@ fn outcome(error: &Error) -> Outcome {
 /// A backend, or an upload to one, whose calls are counted.
 #[derive(Debug)]
 pub(in crate::store) struct Metered<T> {
-    pub(in crate::store) behind: T,
+    pub(in crate::store) inner: T,
     pub(in crate::store) calls: Calls,
 }
 
 impl<T: fmt::Display> fmt::Display for Metered<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.behind.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
@@ -167,8 +170,8 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let limit = patience(payload.content_length());
-        self.calls.within(limit, "put", self.behind.put_opts(location, payload, options)).await
+        let limit = put_timeout(payload.content_length());
+        self.calls.timed_with(limit, "put", self.inner.put_opts(location, payload, options)).await
     }
 
     async fn put_multipart_opts(
@@ -176,17 +179,17 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let begun = self.behind.put_multipart_opts(location, options);
-        let behind = self.calls.noted("begin", begun).await?;
-        Ok(Box::new(Metered { behind, calls: self.calls.clone() }))
+        let started = self.inner.put_multipart_opts(location, options);
+        let inner = self.calls.timed("begin", started).await?;
+        Ok(Box::new(Metered { inner, calls: self.calls.clone() }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let call = if options.head { "head" } else { "get" };
-        let mut found = self.calls.noted(call, self.behind.get_opts(location, options)).await?;
+        let mut found = self.calls.timed(call, self.inner.get_opts(location, options)).await?;
         found.payload = match found.payload {
             GetResultPayload::Stream(bytes) => {
-                GetResultPayload::Stream(self.calls.stream("read", READ_SILENCE, bytes))
+                GetResultPayload::Stream(self.calls.stream("read", READ_IDLE_TIMEOUT, bytes))
             }
             file @ GetResultPayload::File(..) => file,
         };
@@ -194,18 +197,18 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.calls.noted("get", self.behind.get_ranges(location, ranges)).await
+        self.calls.timed("get", self.inner.get_ranges(location, ranges)).await
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.calls.stream("delete", 2 * SILENCE, self.behind.delete_stream(locations))
+        self.calls.stream("delete", 2 * IDLE_TIMEOUT, self.inner.delete_stream(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.calls.stream("list", SILENCE, self.behind.list(prefix))
+        self.calls.stream("list", IDLE_TIMEOUT, self.inner.list(prefix))
     }
 
     fn list_with_offset(
@@ -213,36 +216,36 @@ impl ObjectStore for Metered<Arc<dyn ObjectStore>> {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.calls.stream("list", SILENCE, self.behind.list_with_offset(prefix, offset))
+        self.calls.stream("list", IDLE_TIMEOUT, self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.calls.noted("list", self.behind.list_with_delimiter(prefix)).await
+        self.calls.timed("list", self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.calls.noted("copy", self.behind.copy_opts(from, to, options)).await
+        self.calls.timed("copy", self.inner.copy_opts(from, to, options)).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.calls.noted("copy", self.behind.rename_opts(from, to, options)).await
+        self.calls.timed("copy", self.inner.rename_opts(from, to, options)).await
     }
 }
 
 #[async_trait]
 impl MultipartUpload for Metered<Box<dyn MultipartUpload>> {
     fn put_part(&mut self, data: PutPayload) -> BoxFuture<'static, Result<()>> {
-        let limit = patience(data.content_length());
-        let (part, calls) = (self.behind.put_part(data), self.calls.clone());
-        async move { calls.within(limit, "part", part).await }.boxed()
+        let limit = put_timeout(data.content_length());
+        let (part, calls) = (self.inner.put_part(data), self.calls.clone());
+        async move { calls.timed_with(limit, "part", part).await }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.calls.within(COMPLETION, "complete", self.behind.complete()).await
+        self.calls.timed_with(COMPLETION_TIMEOUT, "complete", self.inner.complete()).await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.calls.noted("abort", self.behind.abort()).await
+        self.calls.timed("abort", self.inner.abort()).await
     }
 }
 
@@ -253,7 +256,7 @@ impl PaginatedListStore for Metered<Arc<dyn PaginatedListStore>> {
         prefix: Option<&str>,
         options: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
-        self.calls.noted("list", self.behind.list_paginated(prefix, options)).await
+        self.calls.timed("list", self.inner.list_paginated(prefix, options)).await
     }
 }
 
@@ -284,8 +287,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_parts_of_a_large_object_may_take_minutes_to_be_put_together() {
         let complete = async |minutes| {
-            let behind: Box<dyn MultipartUpload> = Box::new(Slow(Duration::from_mins(minutes)));
-            let mut upload = Metered { behind, calls: Calls::default() };
+            let inner: Box<dyn MultipartUpload> = Box::new(Slow(Duration::from_mins(minutes)));
+            let mut upload = Metered { inner, calls: Calls::default() };
             upload.complete().await.unwrap_err().to_string()
         };
         assert!(complete(5).await.contains("it came to its end"));

@@ -5,9 +5,8 @@
 use std::error::Error;
 use std::io;
 
-use crate::store::backend::dirs::Irregular;
-use crate::store::backend::jobs::Hung;
-use crate::store::backend::probe::status;
+use crate::store::backend::directory::files::Irregular;
+use crate::store::backend::directory::jobs::Hung;
 
 /// The reason without any name of the server's: where it is unknown, where to look.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
@@ -31,7 +30,7 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
             return hung.to_string();
         }
         if now.is::<tokio::time::error::Elapsed>()
-            || now.is::<crate::store::backend::metered::Silent>()
+            || now.is::<crate::store::backend::metered::NoAnswer>()
         {
             return "it does not answer".to_owned();
         }
@@ -68,16 +67,25 @@ fn kind_reason(error: &object_store::Error) -> Option<&'static str> {
     }
 }
 
+/// The status that a backend answered with, which `object_store` keeps to itself but for its text.
+pub(in crate::store) fn status(text: &str) -> Option<u16> {
+    if text.contains("redirect without LOCATION") {
+        return Some(301);
+    }
+    let (_, status) = text.split_once("status code: ")?;
+    status.get(..3)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{BoxError, StoreError, backend};
+    use crate::store::error::{BoxError, StoreError, backend_error};
 
     #[test]
     fn a_reason_names_neither_path_nor_url() {
         let of = |source: BoxError| {
             let error = object_store::Error::Generic { store: "S3", source };
-            reason(&backend(error))
+            reason(&backend_error(error))
         };
         let path = "/srv/secret/plan.bin";
         let full = io::Error::new(io::ErrorKind::StorageFull, path);

@@ -1,4 +1,4 @@
-//! Objects that are encrypted at rest: how one lies there, and its plain bytes.
+//! Objects that are encrypted at rest: in which format one is stored, and its plain bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,96 +9,101 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use crate::store::backend::disk::Locking;
-use crate::store::digest_record::{Known, get_version};
-use crate::store::encryption::{
-    AtRest, BLOCK, Form, HEAD, Key, Opening, Reading, Sealing, Signature, TAIL, is_recognised,
-    looks_random, may_be_sealed, plain_size, reading,
+use crate::store::backend::directory::disk::Locking;
+use crate::store::digest_record::{DigestLookup, get_version};
+use crate::store::encryption::EncryptionKey;
+use crate::store::encryption::cipher::{
+    BLOCK, Decryptor, Encryptor, TAIL, may_be_encrypted, plain_size,
 };
-use crate::store::read::get::ByteStream;
-use crate::store::{Inner, Store, StoreError, backend};
-
-/// What a store needs for it.
-#[derive(Clone, Debug, Default)]
-pub(in crate::store) struct Seal {
-    key: Option<Key>,
-    encrypts: bool,
-}
+use crate::store::encryption::content::{
+    HEAD, Interpretation, Signature, interpret, is_known_content, looks_encrypted,
+};
+use crate::store::encryption::{AtRest, EncryptionSettings, StoredFormat};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::{Inner, Store};
+use crate::store::key::Key;
+use crate::store::object::ByteStream;
 
 impl Store {
     /// The same store, which keeps and reads objects as `at_rest` says.
     #[must_use]
     pub fn at_rest(self, at_rest: &AtRest) -> Self {
-        let seal = Seal { key: at_rest.key(), encrypts: at_rest.encrypts };
-        Self(Arc::new(Inner { seal, ..Arc::unwrap_or_clone(self.0) }))
+        let encryption = EncryptionSettings { key: at_rest.key(), encrypts: at_rest.encrypts };
+        Self(Arc::new(Inner { encryption, ..Arc::unwrap_or_clone(self.0) }))
     }
 
     /// How an object that is put is to lie there, and what encrypts it; nothing if it stays as it comes.
-    pub(in crate::store) fn sealing(&self) -> Result<(Form, Option<Sealing>), StoreError> {
-        match &self.seal {
-            Seal { encrypts: true, key: Some(key) } => {
-                let sealing = Sealing::new(key).map_err(backend)?;
-                Ok((Form::Cbc(None, Some(key.id())), Some(sealing)))
+    pub(in crate::store) fn encryptor(
+        &self,
+    ) -> Result<(StoredFormat, Option<Encryptor>), StoreError> {
+        match &self.encryption {
+            EncryptionSettings { encrypts: true, key: Some(key) } => {
+                let encryptor = Encryptor::new(key).map_err(backend_error)?;
+                Ok((StoredFormat::Cbc(None, Some(key.id())), Some(encryptor)))
             }
-            Seal { encrypts: true, key: None } => Err(backend("there is no key to encrypt with")),
-            Seal { encrypts: false, .. } => Ok((Form::Plain, None)),
+            EncryptionSettings { encrypts: true, key: None } => {
+                Err(backend_error("there is no key to encrypt with"))
+            }
+            EncryptionSettings { encrypts: false, .. } => Ok((StoredFormat::Plain, None)),
         }
     }
 
     /// How an object lies there, and the bytes that were put.
-    pub(in crate::store) async fn look_at(
+    pub(in crate::store) async fn stored_format(
         &self,
         meta: &ObjectMeta,
-        known: &Known,
-    ) -> Result<(Form, u64), StoreError> {
+        known: &DigestLookup,
+    ) -> Result<(StoredFormat, u64), StoreError> {
         let marked = match known {
-            Known::Digest(_, form) => Some(*form),
-            Known::Nothing(form) => *form,
+            DigestLookup::Found(_, format) => Some(*format),
+            DigestLookup::Missing(format) => *format,
             // In a directory a record without a form is that of a plain object.
-            Known::Another(another) => {
-                another.form.or_else(|| self.disk.is_some().then_some(Form::Plain))
+            DigestLookup::Stale(another) => {
+                another.format.or_else(|| self.disk.is_some().then_some(StoredFormat::Plain))
             }
         };
-        let sealed = || StoreError::Sealed(meta.location.clone());
-        if let Some(Form::Cbc(_, Some(id))) = marked
-            && self.seal.key.as_ref().is_none_or(|key| key.id() != id)
+        let wrong_key = || StoreError::WrongKey(meta.location.clone());
+        if let Some(StoredFormat::Cbc(_, Some(id))) = marked
+            && self.encryption.key.as_ref().is_none_or(|key| key.id() != id)
         {
-            return Err(sealed());
+            return Err(wrong_key());
         }
-        match (marked, &self.seal.key) {
+        match (marked, &self.encryption.key) {
             // A copy of what the record tells of, if it ends as that did.
-            (Some(form @ Form::Cbc(Some(size), _)), Some(key))
-                if matches!(known, Known::Another(_)) =>
+            (Some(format @ StoredFormat::Cbc(Some(size), _)), Some(key))
+                if matches!(known, DigestLookup::Stale(_)) =>
             {
                 let tail = self.bytes_of(meta, meta.size.saturating_sub(TAIL as u64)..meta.size);
                 let ends_so = plain_size(key, meta.size, &tail.await?) == Some(size);
                 match self.disk {
-                    _ if ends_so => Ok((form, size)),
+                    _ if ends_so => Ok((format, size)),
                     Some(_) => Err(StoreError::Corrupt(meta.location.clone())),
-                    None => self.unmarked(meta, Some(key)).await,
+                    None => self.detect_format(meta, Some(key)).await,
                 }
             }
-            (Some(form @ Form::Cbc(Some(size), _)), _) => Ok((form, size)),
-            (Some(Form::Plain), _) => Ok((Form::Plain, meta.size)),
-            (Some(form @ Form::Cbc(None, _)), key) => {
-                let key = key.as_ref().ok_or_else(sealed)?;
+            (Some(format @ StoredFormat::Cbc(Some(size), _)), _) => Ok((format, size)),
+            (Some(StoredFormat::Plain), _) => Ok((StoredFormat::Plain, meta.size)),
+            (Some(format @ StoredFormat::Cbc(None, _)), key) => {
+                let key = key.as_ref().ok_or_else(wrong_key)?;
                 let tail = self.bytes_of(meta, meta.size.saturating_sub(TAIL as u64)..meta.size);
-                let size = plain_size(key, meta.size, &tail.await?).ok_or_else(sealed)?;
-                Ok((form.of_size(size), size))
+                let size = plain_size(key, meta.size, &tail.await?).ok_or_else(wrong_key)?;
+                Ok((format.with_size(size), size))
             }
-            (None, key) if may_be_sealed(meta.size) => self.unmarked(meta, key.as_ref()).await,
-            (None, _) => Ok((Form::Plain, meta.size)),
+            (None, key) if may_be_encrypted(meta.size) => {
+                self.detect_format(meta, key.as_ref()).await
+            }
+            (None, _) => Ok((StoredFormat::Plain, meta.size)),
         }
     }
 
     /// The stored format of an object that only its content describes. It is never taken for plain if another key may
     /// have encrypted it: one of a kind with an unmistakable head, if its head is another; one of any other kind, if a
     /// key is set and its head looks random.
-    async fn unmarked(
+    async fn detect_format(
         &self,
         meta: &ObjectMeta,
-        key: Option<&Key>,
-    ) -> Result<(Form, u64), StoreError> {
+        key: Option<&EncryptionKey>,
+    ) -> Result<(StoredFormat, u64), StoreError> {
         let signature = signature(&meta.location);
         let decrypted = match key {
             Some(key) => {
@@ -108,20 +113,20 @@ impl Store {
             None => None,
         };
         if key.is_none() && signature.is_none() {
-            return Ok((Form::Plain, meta.size));
+            return Ok((StoredFormat::Plain, meta.size));
         }
         let head = self.bytes_of(meta, 0..meta.size.min(HEAD as u64)).await?;
         let Some((key, size)) = decrypted else {
-            let is_plain = is_recognised(signature, &head)
-                || is_recognised(None, &head)
-                || signature.is_none() && !looks_random(&head);
+            let is_plain = is_known_content(signature, &head)
+                || is_known_content(None, &head)
+                || signature.is_none() && !looks_encrypted(&head);
             let unreadable = || StoreError::Unreadable(meta.location.clone());
-            return is_plain.then_some((Form::Plain, meta.size)).ok_or_else(unreadable);
+            return is_plain.then_some((StoredFormat::Plain, meta.size)).ok_or_else(unreadable);
         };
-        match reading(key, signature, &head, meta.size, size) {
-            Reading::Plain => Ok((Form::Plain, meta.size)),
-            Reading::Encrypted => Ok((Form::Cbc(Some(size), None), size)),
-            Reading::Ambiguous => Err(StoreError::Ambiguous(meta.location.clone())),
+        match interpret(key, signature, &head, meta.size, size) {
+            Interpretation::Plain => Ok((StoredFormat::Plain, meta.size)),
+            Interpretation::Encrypted => Ok((StoredFormat::Cbc(Some(size), None), size)),
+            Interpretation::Ambiguous => Err(StoreError::Ambiguous(meta.location.clone())),
         }
     }
 
@@ -139,16 +144,16 @@ impl Store {
     }
 
     /// The plain bytes, of which `stored` brings the blocks from the one with the first of them on.
-    pub(in crate::store) fn opened(
+    pub(in crate::store) fn decrypted(
         &self,
         stored: ByteStream,
         path: &Path,
         part: &Range<u64>,
     ) -> Result<ByteStream, StoreError> {
-        let key = self.seal.key.clone().ok_or_else(|| StoreError::Sealed(path.clone()))?;
+        let key = self.encryption.key.clone().ok_or_else(|| StoreError::WrongKey(path.clone()))?;
         let skip = usize::try_from(part.start % BLOCK as u64).unwrap_or_default();
-        let mut opening = Opening::new(key, skip, part.end - part.start);
-        let opened = stored.map_ok(move |piece| opening.open(&piece));
+        let mut decryptor = Decryptor::new(key, skip, part.end - part.start);
+        let opened = stored.map_ok(move |piece| decryptor.decrypt(&piece));
         let some = opened.try_filter(|piece| std::future::ready(!piece.is_empty()));
         Ok(some.boxed())
     }
@@ -156,16 +161,16 @@ impl Store {
 
 /// What the artifact at this path must begin with, if that is known.
 pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
-    match crate::store::Key::at(path.as_ref())? {
-        crate::store::Key::Bundle(_) => Some(Signature::Bundle),
-        crate::store::Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
-        crate::store::Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
-        crate::store::Key::File(..) | crate::store::Key::Applied(_) => None,
+    match Key::from_path(path.as_ref())? {
+        Key::Bundle(_) => Some(Signature::Bundle),
+        Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
+        Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
+        Key::File(..) | Key::Applied(_) => None,
     }
 }
 
 /// Where the blocks lie that have these plain bytes, and the block before them.
-pub(in crate::store) fn blocks(part: &Range<u64>) -> Range<u64> {
+pub(in crate::store) fn cipher_range(part: &Range<u64>) -> Range<u64> {
     let block = BLOCK as u64;
     let last = part.end.saturating_sub(1).max(part.start);
     part.start / block * block..last / block * block + TAIL as u64

@@ -1,4 +1,4 @@
-//! Reading: what is known of an object, and its bytes, verified while they stream.
+//! Reads an object: its metadata, and its bytes, verified while they stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,43 +12,19 @@ use futures::{FutureExt, StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{Attributes, GetOptions, GetResult, GetResultPayload, ObjectMeta};
 
-use crate::store::encryption::Form;
-
-use crate::store::backend::disk::{Content, Locking};
-use crate::store::digest_record::{Known, get_version};
-use crate::store::encryption::object::blocks;
+use crate::store::backend::directory::disk::{Content, Locking};
+use crate::store::backend::storage::KIB;
+use crate::store::digest_record::{DigestLookup, get_version};
+use crate::store::encryption::StoredFormat;
+use crate::store::encryption::object::cipher_range;
+use crate::store::error::{BoxError, StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::Key;
+use crate::store::object::{ByteStream, Meta};
 use crate::store::read::ranged::{InBucket, OpenFile, Source};
-use crate::store::{BoxError, KIB, Key, Store, StoreError, backend};
-
-/// The bytes of an artifact. An error means that what came so far must not be used.
-pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
-
-/// What is known of a stored object before it is read.
-#[derive(Clone, Debug)]
-pub struct Meta {
-    /// Its length in bytes.
-    pub size: u64,
-    /// The stored length, which differs from `size` if it is encrypted.
-    pub(in crate::store) stored: u64,
-    pub(in crate::store) form: Form,
-    /// What the backend calls this version of it.
-    pub etag: String,
-    /// Its digest, unless another program stored it.
-    pub sha256: Option<Sha256>,
-    /// The digest of its record, where that does not describe this version: the bytes must have it, and until they
-    /// were compared the digest is not known.
-    pub(in crate::store) recorded: Option<Sha256>,
-}
-
-impl Meta {
-    /// Whether the bytes were compared with a digest once they are read to their end.
-    pub fn is_verified(&self) -> bool {
-        self.sha256.or(self.recorded).is_some()
-    }
-}
 
 /// An object that was looked at, of which a part can be read.
-pub struct Looked {
+pub struct OpenedVersion {
     /// What is known of it.
     pub meta: Meta,
     found: Found,
@@ -70,24 +46,24 @@ enum Payload {
 /// Objects up to here are verified before they are answered.
 const SMALL: usize = 256 * KIB;
 /// So often an object that is replaced while it is looked at is looked at again.
-const LOOKS: usize = 3;
+const STAT_RETRIES: usize = 3;
 
 impl Store {
     /// What is known of an object.
-    pub async fn stat(&self, key: &Key) -> Result<Looked, StoreError> {
-        let (meta, found) = self.look(&key.path()?, true).await?;
-        Ok(Looked { meta, found })
+    pub async fn stat(&self, key: &Key) -> Result<OpenedVersion, StoreError> {
+        let (meta, found) = self.stat_settled(&key.object_path()?, true).await?;
+        Ok(OpenedVersion { meta, found })
     }
 
     /// Opens a part of an object that was looked at: in a directory of that very file, whatever has replaced or touched
     /// it since; in a bucket [`StoreError::Replaced`] if it is another by now.
-    pub async fn open_looked(
+    pub async fn open_version(
         &self,
         key: &Key,
-        looked: Looked,
+        version: OpenedVersion,
         range: Range<u64>,
     ) -> Result<ByteStream, StoreError> {
-        let Looked { meta, found } = looked;
+        let OpenedVersion { meta, found } = version;
         if self.disk.is_none() {
             return self.open_part(key, &meta, range).await;
         }
@@ -98,14 +74,14 @@ impl Store {
     /// Opens an object. Its last bytes come only if all of it has the digest it was stored with. A small one is
     /// verified before this returns.
     pub async fn open_whole(&self, key: &Key) -> Result<(Meta, ByteStream), StoreError> {
-        self.open_path(&key.path()?).await
+        self.open_path(&key.object_path()?).await
     }
 
     pub(in crate::store) async fn open_path(
         &self,
         path: &Path,
     ) -> Result<(Meta, ByteStream), StoreError> {
-        let (mut meta, found) = self.look(path, false).await?;
+        let (mut meta, found) = self.stat_settled(path, false).await?;
         let all = 0..meta.size;
         let mut bytes = self.stream(&meta, found, all)?;
         if meta.size <= SMALL as u64 && meta.sha256.or(meta.recorded).is_some() {
@@ -128,7 +104,7 @@ impl Store {
         range: Range<u64>,
     ) -> Result<ByteStream, StoreError> {
         let stored = stored_range(meta, &range);
-        let path = key.path()?;
+        let path = key.object_path()?;
         let found = if let Some(disk) = &self.disk {
             let opened = disk.open(&path, false, Locking::None).await?;
             if opened.meta.e_tag.as_deref() != Some(&meta.etag) {
@@ -142,65 +118,65 @@ impl Store {
     }
 
     /// Looks an object up, together with its digest.
-    pub(in crate::store) async fn look(
+    pub(in crate::store) async fn stat_settled(
         &self,
         path: &Path,
         head: bool,
     ) -> Result<(Meta, Found), StoreError> {
-        let (meta, found, known) = self.look_still(path, head, Locking::None).await?;
+        let (meta, found, known) = self.stat_one_version(path, head, Locking::None).await?;
         let is_settled = match known {
-            Known::Digest(..) => true,
+            DigestLookup::Found(..) => true,
             // In a directory the record comes first.
-            Known::Nothing(_) => self.disk.is_some(),
-            Known::Another(_) => false,
+            DigestLookup::Missing(_) => self.disk.is_some(),
+            DigestLookup::Stale(_) => false,
         };
         if is_settled {
             return Ok((meta?, found));
         }
         // It or its record may just be replaced: that is over once the turn is ours, and for other processes over the
         // same directory once its lock is.
-        let _turn = self.turn(path).await;
-        if let Known::Nothing(_) = known
-            && let Known::Nothing(_) = self.digest(&found.meta, &Attributes::new()).await?
+        let _key_lock = self.key_lock(path).await;
+        if let DigestLookup::Missing(_) = known
+            && let DigestLookup::Missing(_) = self.digest(&found.meta, &Attributes::new()).await?
         {
             return Ok((meta?, found));
         }
-        let (meta, found, _) = self.look_still(path, head, Locking::Directory).await?;
+        let (meta, found, _) = self.stat_one_version(path, head, Locking::Directory).await?;
         Ok((meta?, found))
     }
 
     /// Looks until it has seen one version, in which the object was not replaced by another.
-    async fn look_still(
+    async fn stat_one_version(
         &self,
         path: &Path,
         head: bool,
         locking: Locking,
-    ) -> Result<Look, StoreError> {
-        for _ in 0..LOOKS {
-            match self.look_with(path, head, locking).await {
+    ) -> Result<Stat, StoreError> {
+        for _ in 0..STAT_RETRIES {
+            match self.stat_with(path, head, locking).await {
                 Err(StoreError::Replaced) | Ok((Err(StoreError::Replaced), ..)) => {}
-                looked => return looked,
+                version => return version,
             }
         }
-        self.look_with(path, head, locking).await
+        self.stat_with(path, head, locking).await
     }
 
     /// What is there now, for callers whose turn it is: of other processes over the same directory nothing is seen
     /// half done.
-    pub(in crate::store) async fn look_once(
+    pub(in crate::store) async fn stat_once(
         &self,
         path: &Path,
         head: bool,
-    ) -> Result<Look, StoreError> {
-        self.look_with(path, head, Locking::Directory).await
+    ) -> Result<Stat, StoreError> {
+        self.stat_with(path, head, Locking::Directory).await
     }
 
-    async fn look_with(
+    async fn stat_with(
         &self,
         path: &Path,
         head: bool,
         locking: Locking,
-    ) -> Result<Look, StoreError> {
+    ) -> Result<Stat, StoreError> {
         let (found, known) = if let Some(disk) = &self.disk {
             let opened = disk.open(path, !head, locking).await?;
             let size = opened.meta.size;
@@ -208,7 +184,7 @@ impl Store {
             let record = opened.record.map(|record| record.known(etag, size, None)).transpose()?;
             let payload = Payload::Disk(opened.content);
             let found = Found { meta: opened.meta, payload, range: 0..size };
-            (found, record.unwrap_or(Known::Nothing(None)))
+            (found, record.unwrap_or(DigestLookup::Missing(None)))
         } else {
             let options = GetOptions::new().with_head(head);
             let found = self.objects.get_opts(path, options).await?;
@@ -219,9 +195,9 @@ impl Store {
         Ok((meta, found, known))
     }
 
-    async fn meta_of(&self, found: &ObjectMeta, known: &Known) -> Result<Meta, StoreError> {
+    async fn meta_of(&self, found: &ObjectMeta, known: &DigestLookup) -> Result<Meta, StoreError> {
         let mut recorded = None;
-        if let Known::Another(another) = known
+        if let DigestLookup::Stale(another) = known
             && self.disk.is_some()
         {
             // Nothing else writes to our directory: whatever has changed it, other bytes are no answer.
@@ -230,21 +206,21 @@ impl Store {
                 return Err(StoreError::Corrupt(found.location.clone()));
             }
         }
-        let sha256 = if let Known::Digest(sha256, _) = known { Some(*sha256) } else { None };
-        let (form, size) = self.look_at(found, known).await?;
+        let sha256 = if let DigestLookup::Found(sha256, _) = known { Some(*sha256) } else { None };
+        let (format, size) = self.stored_format(found, known).await?;
         let etag = found.e_tag.clone().unwrap_or_default();
-        Ok(Meta { size, stored: found.size, form, etag, sha256, recorded })
+        Ok(Meta { size, stored: found.size, format, etag, sha256, recorded })
     }
 
     /// What is known of an object now, for callers whose turn it is.
-    pub(in crate::store) async fn look_at_path(&self, path: &Path) -> Result<Meta, StoreError> {
-        let (meta, ..) = self.look_once(path, true).await?;
+    pub(in crate::store) async fn stat_now(&self, path: &Path) -> Result<Meta, StoreError> {
+        let (meta, ..) = self.stat_once(path, true).await?;
         meta
     }
 
     /// The digest of an object that nobody wrote down.
     pub(in crate::store) async fn computed(&self, path: &Path) -> Result<Sha256, StoreError> {
-        let (meta, found, _) = self.look_once(path, false).await?;
+        let (meta, found, _) = self.stat_once(path, false).await?;
         let meta = Meta { sha256: None, recorded: None, ..meta? };
         let mut hasher = Hasher::default();
         let mut bytes = self.stream(&meta, found, 0..meta.size)?;
@@ -267,7 +243,7 @@ impl Store {
             Payload::Disk(Content::Bytes(bytes)) => stream::iter([Ok(bytes)]).boxed(),
             Payload::Disk(Content::File(file)) => {
                 let disk =
-                    self.disk.clone().ok_or_else(|| backend("a file without a directory"))?;
+                    self.disk.clone().ok_or_else(|| backend_error("a file without a directory"))?;
                 let version = OpenFile { disk, file };
                 Source { version, memory: self.memory.clone() }.bytes(found.range)
             }
@@ -278,9 +254,9 @@ impl Store {
                 Source { version, memory: self.memory.clone() }.bytes(found.range, bytes)
             }
         };
-        let bytes = match meta.form {
-            Form::Plain => bytes,
-            Form::Cbc(..) => self.opened(bytes, &path, &part)?,
+        let bytes = match meta.format {
+            StoredFormat::Plain => bytes,
+            StoredFormat::Cbc(..) => self.decrypted(bytes, &path, &part)?,
         };
         Ok(match meta.sha256.or(meta.recorded) {
             Some(sha256) if whole => {
@@ -295,7 +271,7 @@ impl Store {
     /// Records the digest of an object anew, whose bytes were compared with its record and found the same.
     async fn heal(self, path: Path, meta: Meta) {
         let Some(sha256) = meta.recorded else { return };
-        let healed = self.record(&path, Some(meta.etag), meta.stored, sha256, meta.form).await;
+        let healed = self.record(&path, Some(meta.etag), meta.stored, sha256, meta.format).await;
         match healed {
             Ok(true) => {
                 tracing::info!(%path, "the bytes match the recorded digest, record renewed");
@@ -311,13 +287,13 @@ impl Store {
 
 /// The stored bytes that a part is made of.
 fn stored_range(meta: &Meta, part: &Range<u64>) -> Range<u64> {
-    match meta.form {
-        Form::Plain => part.clone(),
-        Form::Cbc(..) => blocks(part),
+    match meta.format {
+        StoredFormat::Plain => part.clone(),
+        StoredFormat::Cbc(..) => cipher_range(part),
     }
 }
 
-pub(in crate::store) type Look = (Result<Meta, StoreError>, Found, Known);
+pub(in crate::store) type Stat = (Result<Meta, StoreError>, Found, DigestLookup);
 
 impl From<GetResult> for Found {
     fn from(found: GetResult) -> Self {

@@ -1,7 +1,7 @@
-//! Bytes of an object in order, and those that follow read ahead as long as there is memory for them.
+//! Streams a range of one version of an object, and fetches the next parts ahead while there is memory for them.
 //!
-//! Over a network they are asked for again where they break off. Everything after the first request names the version
-//! that it is about, so what comes is of one version, or does not come.
+//! Over a network a read that breaks off is resumed. Every request after the first names the version, so all bytes are of one
+//! version.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,25 +17,26 @@ use object_store::path::Path;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::store::backend::disk::Disk;
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::storage::{KIB, MIB};
 use crate::store::digest_record::get_version;
-use crate::store::read::get::ByteStream;
-use crate::store::write::parts::{Blocks, Pool};
-use crate::store::{KIB, MIB, StoreError, backend};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::object::ByteStream;
+use crate::store::write::parts::{BlockPool, Blocks};
 use crate::transport::memory::{Lease, Memory, Reclaim};
 
 /// How a large object is read.
-pub(in crate::store) struct Ahead {
+pub(in crate::store) struct Prefetch {
     /// Bytes of each part.
     part: u64,
     /// Parts that are fetched ahead while another is sent, as long as there is memory for them.
-    lanes: usize,
+    parts: usize,
     /// Objects up to here come in one piece.
-    large: u64,
+    threshold: u64,
 }
 
-const OF_BUCKET: Ahead = Ahead { part: 4 * MIB as u64, lanes: 4, large: 16 * MIB as u64 };
-const OF_FILE: Ahead = Ahead { part: 256 * KIB as u64, lanes: 2, large: 256 * KIB as u64 };
+const BUCKET: Prefetch = Prefetch { part: 4 * MIB as u64, parts: 4, threshold: 16 * MIB as u64 };
+const FILE: Prefetch = Prefetch { part: 256 * KIB as u64, parts: 2, threshold: 256 * KIB as u64 };
 /// Bytes of each piece of a file. Its reader holds no larger ones, so that what is read ahead can be given up.
 const FILE_PIECE: usize = 64 * KIB;
 /// What a read holds at most, without what it fetches ahead: a piece on its way in, one held back, one being sent.
@@ -50,7 +51,7 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(3),
 ];
 /// A read that brings nothing for so long is given up, whatever is tried: a caller still waits for it.
-const GIVEN_UP: Duration = Duration::from_secs(18);
+const READ_TIMEOUT: Duration = Duration::from_secs(18);
 /// That much of it is progress: as many tries are left as at first.
 const PROGRESS: u64 = 64 * KIB as u64;
 
@@ -69,7 +70,7 @@ pub(in crate::store) struct InBucket {
     /// Its tag; empty where the backend has none.
     pub(in crate::store) etag: String,
     /// What parts that wait to be sent are kept in.
-    pub(in crate::store) pool: Pool,
+    pub(in crate::store) pool: BlockPool,
 }
 
 /// An open file, which is one version of an object in a directory.
@@ -79,17 +80,17 @@ pub(in crate::store) struct OpenFile {
     pub(in crate::store) file: Arc<File>,
 }
 
-type Raw = BoxStream<'static, object_store::Result<Bytes>>;
+type RawStream = BoxStream<'static, object_store::Result<Bytes>>;
 
 /// Reads a range of one version of an object.
 pub(in crate::store) trait Version: Clone + Send + Sync + 'static {
-    const AHEAD: Ahead;
+    const PREFETCH: Prefetch;
 
     /// The bytes of a range in order, as they come.
-    fn in_one(self, range: Range<u64>) -> ByteStream;
+    fn read_range(self, range: Range<u64>) -> ByteStream;
 
     /// The bytes of a part, to be kept until its reader comes for them.
-    fn gather(
+    fn read_part(
         self,
         part: Range<u64>,
     ) -> impl Future<Output = Result<Vec<Bytes>, StoreError>> + Send;
@@ -97,13 +98,17 @@ pub(in crate::store) trait Version: Clone + Send + Sync + 'static {
 
 impl Source<InBucket> {
     /// The bytes of `range`, of which `begun` brings the first.
-    pub(in crate::store) fn bytes(self, range: Range<u64>, begun: Raw) -> ByteStream {
-        let first = range.start..range.end.min(range.start + OF_BUCKET.part);
-        if range.end - range.start > OF_BUCKET.large {
-            let begun = self.version.clone().begun(first.clone(), begun);
-            self.in_parts(first, range, begun)
+    pub(in crate::store) fn bytes(
+        self,
+        range: Range<u64>,
+        first_response: RawStream,
+    ) -> ByteStream {
+        let first = range.start..range.end.min(range.start + BUCKET.part);
+        if range.end - range.start > BUCKET.threshold {
+            let first_response = self.version.clone().resume(first.clone(), first_response);
+            self.in_parts(first, range, first_response)
         } else {
-            self.version.begun(range, begun)
+            self.version.resume(range, first_response)
         }
     }
 }
@@ -111,10 +116,10 @@ impl Source<InBucket> {
 impl Source<OpenFile> {
     /// The bytes of `range`.
     pub(in crate::store) fn bytes(self, range: Range<u64>) -> ByteStream {
-        if range.end - range.start > OF_FILE.large {
+        if range.end - range.start > FILE.threshold {
             self.in_parts(range.start..range.start, range, stream::empty().boxed())
         } else {
-            self.version.in_one(range)
+            self.version.read_range(range)
         }
     }
 }
@@ -122,93 +127,98 @@ impl Source<OpenFile> {
 impl<T: Version> Source<T> {
     /// One part while the next few are fetched. Nothing is before the first is asked for: whoever waits
     /// in line for memory has none yet.
-    fn in_parts(self, first: Range<u64>, range: Range<u64>, begun: ByteStream) -> ByteStream {
-        stream::once(async move { self.parts(first, range, begun) }).flatten().boxed()
+    fn in_parts(
+        self,
+        first: Range<u64>,
+        range: Range<u64>,
+        first_response: ByteStream,
+    ) -> ByteStream {
+        stream::once(async move { self.parts(first, range, first_response) }).flatten().boxed()
     }
 
     /// `begun` brings the `first` of them.
-    fn parts(self, first: Range<u64>, range: Range<u64>, begun: ByteStream) -> ByteStream {
-        let Ahead { part, lanes, .. } = T::AHEAD;
+    fn parts(self, first: Range<u64>, range: Range<u64>, first_response: ByteStream) -> ByteStream {
+        let Prefetch { part, parts: count, .. } = T::PREFETCH;
         let mut parts = (first.end..range.end)
             .step_by(usize::try_from(part).unwrap_or(4 * MIB))
             .map(move |start| start..range.end.min(start + part));
         let source = self.clone();
         let ahead = move |part: Range<u64>| (part.clone(), source.fetch_ahead(part));
-        let mut lanes = parts.by_ref().take(lanes).map(&ahead).collect::<VecDeque<_>>();
+        let mut prefetch = parts.by_ref().take(count).map(&ahead).collect::<VecDeque<_>>();
         let rest = stream::iter(std::iter::from_fn(move || {
-            let (part, fetched) = lanes.pop_front()?;
+            let (part, prefetched) = prefetch.pop_front()?;
             // Fetched whatever the caller does: one who pauses would break the connection.
-            lanes.extend(parts.next().map(&ahead));
-            Some(self.clone().part(part, fetched))
+            prefetch.extend(parts.next().map(&ahead));
+            Some(self.clone().part(part, prefetched))
         }));
-        begun.chain(rest.flatten()).boxed()
+        first_response.chain(rest.flatten()).boxed()
     }
 
     /// Begins to fetch a part, if there is memory for it.
-    fn fetch_ahead(&self, part: Range<u64>) -> Option<Fetched> {
+    fn fetch_ahead(&self, part: Range<u64>) -> Option<Prefetched> {
         let length = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
-        let buffer = Arc::new(Shelf::new(self.memory.try_take_spare(length)?));
+        let buffer = Arc::new(PrefetchBuffer::new(self.memory.try_take_spare(length)?));
         let ahead: Arc<dyn Reclaim> = Arc::clone(&buffer) as _;
         self.memory.may_reclaim(Arc::downgrade(&ahead));
-        let (gathered, fills) = (self.version.clone().gather(part), Arc::clone(&buffer));
+        let (bytes, fills) = (self.version.clone().read_part(part), Arc::clone(&buffer));
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
-            fills.fill(gathered.await?);
+            fills.fill(bytes.await?);
             Ok(())
         }));
-        Some(Fetched { task: Some(task), shelf: buffer })
+        Some(Prefetched { task: Some(task), buffer })
     }
 
     /// The bytes of a part: those that were fetched ahead, and what is missing of them.
-    fn part(self, part: Range<u64>, fetched: Option<Fetched>) -> ByteStream {
-        let Some(fetched) = fetched else { return self.version.in_one(part) };
-        let state = (part, fetched);
-        let kept = stream::try_unfold(Some(state), move |state| {
+    fn part(self, part: Range<u64>, prefetched: Option<Prefetched>) -> ByteStream {
+        let Some(prefetched) = prefetched else { return self.version.read_range(part) };
+        let state = (part, prefetched);
+        let buffered = stream::try_unfold(Some(state), move |state| {
             let version = self.version.clone();
             async move {
-                let Some((mut part, mut fetched)) = state else { return Ok(None) };
-                if let Some(piece) = fetched.next().await? {
+                let Some((mut part, mut prefetched)) = state else { return Ok(None) };
+                if let Some(piece) = prefetched.next().await? {
                     part.start += piece.len() as u64;
                     return Ok(Some((
                         stream::once(async { Ok(piece) }).boxed(),
-                        Some((part, fetched)),
+                        Some((part, prefetched)),
                     )));
                 }
                 // Given up for others, or at its end.
-                Ok::<_, StoreError>(Some((version.in_one(part), None)))
+                Ok::<_, StoreError>(Some((version.read_range(part), None)))
             }
         });
-        kept.try_flatten().boxed()
+        buffered.try_flatten().boxed()
     }
 }
 
 impl Version for OpenFile {
-    const AHEAD: Ahead = OF_FILE;
+    const PREFETCH: Prefetch = FILE;
 
-    fn in_one(self, Range { start, end }: Range<u64>) -> ByteStream {
+    fn read_range(self, Range { start, end }: Range<u64>) -> ByteStream {
         let pieces = stream::iter((start..end).step_by(FILE_PIECE));
         let read = pieces.then(move |start| {
             let Self { disk, file } = self.clone();
             async move { disk.read(file, start..end.min(start + FILE_PIECE as u64)).await }
         });
-        read.map_err(backend).boxed()
+        read.map_err(backend_error).boxed()
     }
 
-    async fn gather(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
-        self.disk.read_pieces(self.file, part, FILE_PIECE).await.map_err(backend)
+    async fn read_part(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
+        self.disk.read_pieces(self.file, part, FILE_PIECE).await.map_err(backend_error)
     }
 }
 
 impl Version for InBucket {
-    const AHEAD: Ahead = OF_BUCKET;
+    const PREFETCH: Prefetch = BUCKET;
 
-    fn in_one(self, range: Range<u64>) -> ByteStream {
-        self.begun(range, stream::empty().boxed())
+    fn read_range(self, range: Range<u64>) -> ByteStream {
+        self.resume(range, stream::empty().boxed())
     }
 
-    async fn gather(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
+    async fn read_part(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
         // As they come, pieces keep buffers alive that are twice as large.
         let mut blocks = Blocks::new(self.pool.clone());
-        let mut pieces = self.in_one(part);
+        let mut pieces = self.read_range(part);
         while let Some(piece) = pieces.try_next().await? {
             blocks.extend(&piece);
         }
@@ -217,98 +227,101 @@ impl Version for InBucket {
 }
 
 impl InBucket {
-    pub(in crate::store) async fn request(&self, range: Range<u64>) -> object_store::Result<Raw> {
+    pub(in crate::store) async fn request(
+        &self,
+        range: Range<u64>,
+    ) -> object_store::Result<RawStream> {
         let found = get_version(&*self.objects, &self.path, &self.etag, range).await?;
         Ok(found.into_stream())
     }
 
     /// The bytes of `range` in order, asked for again from where they broke off.
-    fn begun(self, range: Range<u64>, begun: Raw) -> ByteStream {
-        let state = Reading { source: self, range, begun, failures: 0, progress: 0 };
-        stream::try_unfold(state, async |mut reading| {
-            let next = timeout(GIVEN_UP, reading.next()).await;
-            Ok(next.map_err(backend)??.map(|piece| (piece, reading)))
+    fn resume(self, range: Range<u64>, first_response: RawStream) -> ByteStream {
+        let state = RangeRead { source: self, range, first_response, failures: 0, progress: 0 };
+        stream::try_unfold(state, async |mut read| {
+            let next = timeout(READ_TIMEOUT, read.next()).await;
+            Ok(next.map_err(backend_error)??.map(|piece| (piece, read)))
         })
         .boxed()
     }
 }
 
 /// A part that is fetched ahead.
-struct Fetched {
+struct Prefetched {
     /// None once it is over.
     task: Option<AbortOnDropHandle<Result<(), StoreError>>>,
-    shelf: Arc<Shelf>,
+    buffer: Arc<PrefetchBuffer>,
 }
 
 /// What was fetched of a part, until its reader comes for it or others need the memory.
-struct Shelf(Mutex<Kept>);
+struct PrefetchBuffer(Mutex<Buffered>);
 
-struct Kept {
+struct Buffered {
     pieces: VecDeque<Bytes>,
     lease: Option<Lease>,
     /// When it was filled, or something was taken.
-    touched: Option<Instant>,
+    last_used: Option<Instant>,
 }
 
-impl Fetched {
+impl Prefetched {
     async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         if let Some(task) = self.task.take() {
-            task.await.map_err(backend)??;
+            task.await.map_err(backend_error)??;
         }
-        Ok(self.shelf.take())
+        Ok(self.buffer.take())
     }
 }
 
-impl Shelf {
+impl PrefetchBuffer {
     fn new(lease: Lease) -> Self {
-        Self(Mutex::new(Kept { pieces: VecDeque::new(), lease: Some(lease), touched: None }))
+        Self(Mutex::new(Buffered { pieces: VecDeque::new(), lease: Some(lease), last_used: None }))
     }
 
     fn fill(&self, pieces: Vec<Bytes>) {
-        let mut kept = self.kept();
-        kept.pieces = pieces.into();
-        kept.touched = Some(Instant::now());
+        let mut buffered = self.buffered();
+        buffered.pieces = pieces.into();
+        buffered.last_used = Some(Instant::now());
     }
 
     fn take(&self) -> Option<Bytes> {
-        let mut kept = self.kept();
-        kept.touched = Some(Instant::now());
-        kept.pieces.pop_front()
+        let mut buffered = self.buffered();
+        buffered.last_used = Some(Instant::now());
+        buffered.pieces.pop_front()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn buffered(&self) -> MutexGuard<'_, Buffered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reclaim for Shelf {
+impl Reclaim for PrefetchBuffer {
     fn reclaim(&self, idle: Duration) {
-        let mut kept = self.kept();
-        if kept.touched.is_some_and(|touched| touched.elapsed() >= idle) {
+        let mut buffered = self.buffered();
+        if buffered.last_used.is_some_and(|last_used| last_used.elapsed() >= idle) {
             // Dropped without the lock: memory has one of its own.
-            let given_up = (std::mem::take(&mut kept.pieces), kept.lease.take());
-            drop(kept);
+            let given_up = (std::mem::take(&mut buffered.pieces), buffered.lease.take());
+            drop(buffered);
             drop(given_up);
         }
     }
 }
 
 /// A range that is being read.
-struct Reading {
+struct RangeRead {
     source: InBucket,
     /// What is still to come.
     range: Range<u64>,
-    begun: Raw,
+    first_response: RawStream,
     failures: usize,
     /// Bytes since the last failure.
     progress: u64,
 }
 
-impl Reading {
+impl RangeRead {
     async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         while !self.range.is_empty() {
-            let failure = match self.begun.next().await {
-                Some(Ok(piece)) => return Ok(Some(self.took(piece))),
+            let failure = match self.first_response.next().await {
+                Some(Ok(piece)) => return Ok(Some(self.consume(piece))),
                 Some(Err(error)) => Some(error),
                 // Where nothing was asked for yet, nothing has failed.
                 None if self.failures == 0 && self.progress == 0 => None,
@@ -318,12 +331,12 @@ impl Reading {
                 self.failures = 0;
             }
             self.progress = 0;
-            self.again(failure).await?;
+            self.reconnect(failure).await?;
         }
         Ok(None)
     }
 
-    fn took(&mut self, mut piece: Bytes) -> Bytes {
+    fn consume(&mut self, mut piece: Bytes) -> Bytes {
         let left = self.range.end - self.range.start;
         piece.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(piece.len()));
         self.range.start += piece.len() as u64;
@@ -332,11 +345,14 @@ impl Reading {
     }
 
     /// Asks for the rest, after a pause if something has failed.
-    async fn again(&mut self, mut failure: Option<object_store::Error>) -> Result<(), StoreError> {
+    async fn reconnect(
+        &mut self,
+        mut failure: Option<object_store::Error>,
+    ) -> Result<(), StoreError> {
         loop {
             if let Some(error) = failure {
                 let pause = PAUSES.get(self.failures).copied();
-                let Some(pause) = pause.filter(|_| is_passing(&error)) else {
+                let Some(pause) = pause.filter(|_| is_transient(&error)) else {
                     return Err(error.into());
                 };
                 tracing::warn!(%error, path = %self.source.path, "a read broke off, going on");
@@ -344,8 +360,8 @@ impl Reading {
             }
             self.failures += 1;
             match self.source.request(self.range.clone()).await {
-                Ok(begun) => {
-                    self.begun = begun;
+                Ok(first_response) => {
+                    self.first_response = first_response;
                     return Ok(());
                 }
                 Err(error) => failure = Some(error),
@@ -359,6 +375,6 @@ fn ended_early() -> object_store::Error {
 }
 
 /// Whether it may go better the next time.
-fn is_passing(error: &object_store::Error) -> bool {
+fn is_transient(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { .. })
 }

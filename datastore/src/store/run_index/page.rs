@@ -16,38 +16,40 @@ use object_store::ObjectStoreExt as _;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 
-use crate::store::backend::metered::SILENCE;
-use crate::store::backend::staging::is_staged;
+use crate::store::backend::directory::staged::is_staged;
+use crate::store::backend::metered::IDLE_TIMEOUT;
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::{index_prefix, parse};
 use crate::store::run_index::entry::parse_entry;
-use crate::store::{Store, StoreError, backend, index_prefix, parse};
 
 /// So many runs of the pages before are known again. A run has an entry for each attempt, and is
 /// shown once as long as no more runs than these began between two of its attempts.
-const REMEMBERED: usize = 100;
+const MAX_SEEN: usize = 100;
 /// Hex digits by which one is known again.
-const DIGITS: usize = 12;
+const MARK_DIGITS: usize = 12;
 /// Listings for one page, where one brings too few because runs were tried again.
-const LISTINGS: usize = 8;
+const MAX_LISTINGS: usize = 8;
 /// Entries of one listing that looks for the place where the page before ended.
-const SKIPPED: usize = 1000;
+const SKIP_BATCH: usize = 1000;
 /// Hex digits of an entry's time, and those by which a layer is known.
-const TIME: usize = 16;
-const LAYER: usize = 8;
+const TIME_DIGITS: usize = 16;
+const LAYER_DIGITS: usize = 8;
 /// Names that are read at once, of runs whose name is no part of their entry.
-const READS: usize = 8;
+const PARALLEL_READS: usize = 8;
 
 /// Where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     /// The last entry of the page before.
-    after: Option<Place>,
+    after: Option<Position>,
     /// Runs that were shown last, the newest at the end.
     seen: VecDeque<String>,
 }
 
 /// An entry of the index, by its time and the beginning of its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     time: String,
     mark: String,
 }
@@ -68,11 +70,11 @@ impl Store {
         };
         let (entries, next) = match &self.pages {
             Some(pages) => self.page(&**pages, &prefix, limit, cursor).await?,
-            None => self.page_of_all(&prefix, limit, cursor).await?,
+            None => self.page_from_full_listing(&prefix, limit, cursor).await?,
         };
         let next = next.and_then(|next| next.text(&prefix));
         let mut runs = Vec::new();
-        for some in entries.chunks(READS) {
+        for some in entries.chunks(PARALLEL_READS) {
             let infos = try_join_all(some.iter().map(|entry| self.run_info(&prefix, entry)));
             runs.extend(infos.await?.into_iter().flatten());
         }
@@ -87,28 +89,28 @@ impl Store {
         limit: usize,
         cursor: Cursor,
     ) -> Result<(Vec<String>, Option<Cursor>), StoreError> {
-        let full = format!("{}{prefix}/", self.below());
+        let full = format!("{}{prefix}/", self.prefix());
         let offset = cursor.after.as_ref().map(|after| format!("{full}{}", after.time));
         let mut page = Page::new(cursor, limit);
         let (mut token, mut listings) = (None, 0);
-        while listings < LISTINGS || page.entries.is_empty() {
+        while listings < MAX_LISTINGS || page.entries.is_empty() {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
-                max_keys: Some(page.wanted()),
+                max_keys: Some(page.fail_if_abandoned()),
                 page_token: token,
                 ..PaginatedListOptions::default()
             };
-            let listed = pages.list_paginated(Some(&full), options).await.map_err(backend)?;
+            let listed = pages.list_paginated(Some(&full), options).await.map_err(backend_error)?;
             token = listed.page_token;
             let mut found = listed.result.objects;
             found.retain(|meta| meta.location.as_ref().starts_with(&full));
             found.sort_by(|a, b| a.location.cmp(&b.location));
             let names = found.iter().filter_map(|meta| meta.location.filename());
             match page.take(names, token.is_none()) {
-                Taken::Full => return Ok((page.entries, Some(page.cursor))),
-                Taken::Lost => token = None,
-                Taken::All if token.is_none() => return Ok((page.entries, None)),
-                Taken::All => {}
+                Outcome::Full => return Ok((page.entries, Some(page.cursor))),
+                Outcome::Lost => token = None,
+                Outcome::All if token.is_none() => return Ok((page.entries, None)),
+                Outcome::All => {}
             }
             listings += 1;
         }
@@ -116,7 +118,7 @@ impl Store {
     }
 
     /// A page at the price of the whole listing.
-    async fn page_of_all(
+    async fn page_from_full_listing(
         &self,
         prefix: &Path,
         limit: usize,
@@ -130,35 +132,36 @@ impl Store {
         let mut seen = HashSet::new();
         entries.retain(|entry| parse_entry(entry).is_some_and(|(_, run)| seen.insert(run)));
         if let Some(after) = cursor.after {
-            let here = entries.iter().position(|entry| after.meets(entry) == Met::Here);
+            let here = entries.iter().position(|entry| after.compare(entry) == Relation::Here);
             let begin = match here {
                 Some(here) => here + 1,
-                None => entries.partition_point(|entry| after.meets(entry) == Met::Earlier),
+                None => entries.partition_point(|entry| after.compare(entry) == Relation::Earlier),
             };
             entries.drain(..begin);
         }
         let next = entries.get(limit).and_then(|_| entries.get(limit.checked_sub(1)?));
         let next =
-            next.map(|entry| Cursor { after: Some(Place::of(entry)), seen: VecDeque::new() });
+            next.map(|entry| Cursor { after: Some(Position::of(entry)), seen: VecDeque::new() });
         Ok((entries.into_iter().take(limit).map(str::to_owned).collect(), next))
     }
 
     /// The names of all entries of a layer, in no order.
     async fn entries(&self, prefix: &Path) -> Result<Vec<String>, StoreError> {
         let Some(disk) = &self.disk else {
-            let found = self.objects.list(Some(prefix)).map_err(backend);
+            let found = self.objects.list(Some(prefix)).map_err(backend_error);
             let names = found.map_ok(|meta| meta.location.filename().map(str::to_owned));
             return names.try_filter_map(async |name| Ok(name)).try_collect().await;
         };
         // `object_store` asks for the size and the time of each, at ten times the price.
         let location = prefix.clone();
         let list = move |root: &std::path::Path| names(&root.join(location.as_ref()));
-        disk.job("list", SILENCE, prefix, list).await.map_err(backend)
+        disk.run_job("list", IDLE_TIMEOUT, prefix, list).await.map_err(backend_error)
     }
 
     async fn run_info(&self, prefix: &Path, entry: &str) -> Result<Option<RunInfo>, StoreError> {
         let Some((millisecond, run)) = parse_entry(entry) else { return Ok(None) };
-        let started = jiff::Timestamp::from_millisecond(millisecond).map_err(backend)?.to_string();
+        let started =
+            jiff::Timestamp::from_millisecond(millisecond).map_err(backend_error)?.to_string();
         if let Some(run) = run.strip_prefix('-') {
             return Ok(Some(RunInfo { run: run.to_owned(), started }));
         }
@@ -176,7 +179,7 @@ impl Store {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             content => content?.bytes().await?,
         };
-        String::from_utf8(content.into()).map(Some).map_err(backend)
+        String::from_utf8(content.into()).map(Some).map_err(backend_error)
     }
 }
 
@@ -200,7 +203,7 @@ fn names(directory: &std::path::Path) -> io::Result<Vec<String>> {
 /// A page that is being filled.
 struct Page {
     /// Where the page before ended, if there was one.
-    from: Option<Place>,
+    from: Option<Position>,
     /// Whether that place was not met yet, and whether entries of its time were passed over meanwhile.
     is_before: bool,
     has_skipped: bool,
@@ -210,7 +213,7 @@ struct Page {
 }
 
 /// What became of the entries of a listing.
-enum Taken {
+enum Outcome {
     /// All were taken.
     All,
     /// The page is full.
@@ -227,54 +230,54 @@ impl Page {
     }
 
     /// How many entries to list next.
-    fn wanted(&self) -> usize {
+    fn fail_if_abandoned(&self) -> usize {
         if self.has_skipped && self.is_before {
-            return SKIPPED;
+            return SKIP_BATCH;
         }
         self.limit - self.entries.len() + usize::from(self.is_before)
     }
 
-    fn take<'a>(&mut self, names: impl Iterator<Item = &'a str>, is_last: bool) -> Taken {
+    fn take<'a>(&mut self, names: impl Iterator<Item = &'a str>, is_last: bool) -> Outcome {
         for name in names {
             let Some((_, run)) = parse_entry(name) else { continue };
-            match self.from.as_ref().map_or(Met::Past, |from| from.meets(name)) {
-                Met::Earlier => continue,
-                Met::Here => {
+            match self.from.as_ref().map_or(Relation::Past, |from| from.compare(name)) {
+                Relation::Earlier => continue,
+                Relation::Here => {
                     self.is_before = false;
                     continue;
                 }
-                Met::Same if self.is_before => {
+                Relation::Same if self.is_before => {
                     self.has_skipped = true;
                     continue;
                 }
-                Met::Past if self.is_before && self.has_skipped => return self.lost(),
-                Met::Same | Met::Past => self.is_before = false,
+                Relation::Past if self.is_before && self.has_skipped => return self.restart(),
+                Relation::Same | Relation::Past => self.is_before = false,
             }
             if self.entries.len() >= self.limit {
-                return Taken::Full;
+                return Outcome::Full;
             }
-            self.cursor.after = Some(Place::of(name));
-            if self.cursor.shows(run) {
+            self.cursor.after = Some(Position::of(name));
+            if self.cursor.insert_new(run) {
                 self.entries.push(name.to_owned());
             }
         }
         match () {
-            () if is_last && self.is_before && self.has_skipped => self.lost(),
-            () if self.entries.len() >= self.limit && !is_last => Taken::Full,
-            () => Taken::All,
+            () if is_last && self.is_before && self.has_skipped => self.restart(),
+            () if self.entries.len() >= self.limit && !is_last => Outcome::Full,
+            () => Outcome::All,
         }
     }
 
     /// Begins anew with the first entry of that time. Those that were shown last are known again.
-    fn lost(&mut self) -> Taken {
+    fn restart(&mut self) -> Outcome {
         self.is_before = false;
-        Taken::Lost
+        Outcome::Lost
     }
 }
 
 /// Where an entry is, seen from the end of the page before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
+enum Relation {
     Earlier,
     /// Of the same time: before or behind it.
     Same,
@@ -282,32 +285,32 @@ enum Met {
     Past,
 }
 
-impl Place {
+impl Position {
     fn of(entry: &str) -> Self {
-        let time = entry.get(..TIME).unwrap_or_default().to_owned();
+        let time = entry.get(..TIME_DIGITS).unwrap_or_default().to_owned();
         Self { time, mark: mark(entry) }
     }
 
-    fn meets(&self, entry: &str) -> Met {
-        match entry.get(..TIME).unwrap_or_default().cmp(self.time.as_str()) {
-            Ordering::Less => Met::Earlier,
-            Ordering::Greater => Met::Past,
-            Ordering::Equal if mark(entry) == self.mark => Met::Here,
-            Ordering::Equal => Met::Same,
+    fn compare(&self, entry: &str) -> Relation {
+        match entry.get(..TIME_DIGITS).unwrap_or_default().cmp(self.time.as_str()) {
+            Ordering::Less => Relation::Earlier,
+            Ordering::Greater => Relation::Past,
+            Ordering::Equal if mark(entry) == self.mark => Relation::Here,
+            Ordering::Equal => Relation::Same,
         }
     }
 }
 
 fn mark(text: &str) -> String {
     let mut mark = Sha256::of(text.as_bytes()).to_string();
-    mark.truncate(DIGITS);
+    mark.truncate(MARK_DIGITS);
     mark
 }
 
 /// What tells the cursors of one layer from those of others.
 fn layer_mark(prefix: &Path) -> String {
     let mut mark = mark(prefix.as_ref());
-    mark.truncate(LAYER);
+    mark.truncate(LAYER_DIGITS);
     mark
 }
 
@@ -317,29 +320,29 @@ impl Cursor {
     fn parse(text: &str, prefix: &Path) -> Option<Self> {
         let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
         let rest = text.strip_prefix(&*layer_mark(prefix)).filter(|_| is_hex)?;
-        let (time, rest) = rest.split_at_checked(TIME)?;
-        let (mark, rest) = rest.split_at_checked(DIGITS)?;
-        if !rest.len().is_multiple_of(DIGITS) || rest.len() > REMEMBERED * DIGITS {
+        let (time, rest) = rest.split_at_checked(TIME_DIGITS)?;
+        let (mark, rest) = rest.split_at_checked(MARK_DIGITS)?;
+        if !rest.len().is_multiple_of(MARK_DIGITS) || rest.len() > MAX_SEEN * MARK_DIGITS {
             return None;
         }
-        let seen = rest.as_bytes().chunks(DIGITS).map(|mark| String::from_utf8_lossy(mark));
-        let after = Place { time: time.to_owned(), mark: mark.to_owned() };
+        let seen = rest.as_bytes().chunks(MARK_DIGITS).map(|mark| String::from_utf8_lossy(mark));
+        let after = Position { time: time.to_owned(), mark: mark.to_owned() };
         Some(Self { after: Some(after), seen: seen.map(Into::into).collect() })
     }
 
     fn text(self, prefix: &Path) -> Option<String> {
-        let Place { time, mark } = self.after?;
+        let Position { time, mark } = self.after?;
         let seen = self.seen.into_iter().collect::<String>();
         Some(format!("{}{time}{mark}{seen}", layer_mark(prefix)))
     }
 
     /// Whether a run is to be shown, which then counts as seen.
-    fn shows(&mut self, run: &str) -> bool {
+    fn insert_new(&mut self, run: &str) -> bool {
         let mark = mark(run);
         if self.seen.contains(&mark) {
             return false;
         }
-        if self.seen.len() >= REMEMBERED {
+        if self.seen.len() >= MAX_SEEN {
             self.seen.pop_front();
         }
         self.seen.push_back(mark);
@@ -354,20 +357,20 @@ mod tests {
     #[test]
     fn a_cursor_knows_again_what_was_shown_and_where_to_go_on() {
         let prefix = Path::from("a/b");
-        let after = Some(Place::of("fffffe74301a97fe-r2"));
+        let after = Some(Position::of("fffffe74301a97fe-r2"));
         let mut cursor = Cursor { after: after.clone(), ..Cursor::default() };
-        assert!(cursor.shows("-r1"));
-        assert!(cursor.shows("-r2"));
-        assert!(!cursor.shows("-r1"));
+        assert!(cursor.insert_new("-r1"));
+        assert!(cursor.insert_new("-r2"));
+        assert!(!cursor.insert_new("-r1"));
         let text = cursor.text(&prefix).unwrap();
         assert_eq!(Cursor::parse(&text, &Path::from("a/c")), None, "of another layer");
         let mut cursor = Cursor::parse(&text, &prefix).unwrap();
         assert_eq!(cursor.after, after);
-        assert!(!cursor.shows("-r2"));
-        for run in 0..2 * REMEMBERED {
-            cursor.shows(&format!("-other-{run}"));
+        assert!(!cursor.insert_new("-r2"));
+        for run in 0..2 * MAX_SEEN {
+            cursor.insert_new(&format!("-other-{run}"));
         }
-        assert!(cursor.shows("-r2"), "it is forgotten");
+        assert!(cursor.insert_new("-r2"), "it is forgotten");
         assert!(cursor.text(&prefix).unwrap().len() < 1300);
         assert_eq!(Cursor::default().text(&prefix), None);
         for foreign in ["", "x", &text[1..], &text[..text.len() - 1], &text.to_uppercase()] {
@@ -381,12 +384,12 @@ mod tests {
         // `sha256` of these has the same first 6 digits.
         let alike = |run: &str| Sha256::of(run.as_bytes()).to_string()[..6].to_owned();
         let mut seen = std::collections::HashMap::new();
-        let both = (0..100_000).find_map(|number| {
+        let run_both = (0..100_000).find_map(|number| {
             let run = format!("-run-{number}");
             seen.insert(alike(&run), run.clone()).map(|other| [other, run])
         });
-        for run in both.unwrap() {
-            assert!(cursor.shows(&run), "{run}");
+        for run in run_both.unwrap() {
+            assert!(cursor.insert_new(&run), "{run}");
         }
     }
 }

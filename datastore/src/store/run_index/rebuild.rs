@@ -7,10 +7,13 @@ use datastore_api::{Attempt, Name};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 
-use crate::store::backend::dirs::open_file;
-use crate::store::backend::metered::COMPLETION;
+use crate::store::backend::directory::files::open_file;
+use crate::store::backend::metered::COMPLETION_TIMEOUT;
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::{index_prefix, parse, random};
+use crate::store::object::Object;
 use crate::store::run_index::entry::{entry, parse_entry};
-use crate::store::{Object, Store, StoreError, backend, index_prefix, parse, random};
 
 /// Layers that are indexed at once.
 const LAYERS: usize = 8;
@@ -42,7 +45,7 @@ impl Store {
         let mut indexed = HashSet::new();
         let mut named_by_content = Vec::new();
         let mut found = self.objects.list(Some(&prefix));
-        while let Some(meta) = found.try_next().await.map_err(backend)? {
+        while let Some(meta) = found.try_next().await.map_err(backend_error)? {
             let Some(name) = meta.location.filename() else { continue };
             match parse_entry(name) {
                 Some((_, run)) if run.starts_with('-') => {
@@ -81,10 +84,14 @@ impl Store {
             let write = move |root: &std::path::Path| {
                 write_entries(&root.join(location.as_ref()), &entries)
             };
-            return disk.job("put", COMPLETION, prefix, write).await.map_err(backend);
+            return disk
+                .run_job("put", COMPLETION_TIMEOUT, prefix, write)
+                .await
+                .map_err(backend_error);
         }
         let puts = stream::iter(entries).map(async |(name, content)| {
-            self.put_own(&parse(&format!("{prefix}/{name}"))?, content.into_bytes().into()).await
+            self.put_internal(&parse(&format!("{prefix}/{name}"))?, content.into_bytes().into())
+                .await
         });
         puts.buffer_unordered(ENTRIES).try_collect().await
     }
@@ -104,7 +111,7 @@ fn layers(
                     None => break,
                 },
             };
-            let Some((namespace, name, run, attempt)) = place(&object) else { continue };
+            let Some((namespace, name, run, attempt)) = parse_path(&object) else { continue };
             if layer.runs.is_empty() {
                 (layer.namespace, layer.name) = (namespace.to_owned(), name.to_owned());
             } else if (namespace, name) != (&layer.namespace, &layer.name) {
@@ -141,7 +148,7 @@ fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> i
 }
 
 /// Namespace, layer, run and attempt of a file; none if it is not one of an attempt.
-fn place(object: &Object) -> Option<(&str, &str, &str, Attempt)> {
+fn parse_path(object: &Object) -> Option<(&str, &str, &str, Attempt)> {
     let mut parts = object.key.strip_prefix("layers/")?.splitn(5, '/');
     let [namespace, layer, run] = [parts.next()?, parts.next()?, parts.next()?];
     let attempt = parts.next()?.parse().ok()?;

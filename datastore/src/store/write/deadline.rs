@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::store::backend::metered::{Silent, patience};
-use crate::store::write::put::LOOK;
+use crate::store::backend::metered::{NoAnswer, STAT_TIMEOUT, put_timeout};
+use crate::store::backend::storage::MIB;
+use crate::store::error::{StoreError, backend_error};
 use crate::store::write::upload::ToItsEnd;
-use crate::store::{MIB, StoreError, backend};
 
 /// A body that was received whole and is small enough to be put in one piece: how many bytes it has.
 #[derive(Clone, Default)]
@@ -32,14 +32,14 @@ impl WholeBody {
         let (size, notify) = &*self.0;
         notify.notified().await;
         match size.get() {
-            Some(bytes) if *bytes > MIB => patience(*bytes) + LOOK,
-            _ => patience(0) + LOOK,
+            Some(bytes) if *bytes > MIB => put_timeout(*bytes) + STAT_TIMEOUT,
+            _ => put_timeout(0) + STAT_TIMEOUT,
         }
     }
 }
 
 /// The result of an upload, or an error after the limit. The upload then continues in the background.
-pub(in crate::store) async fn in_time<T: Send + 'static>(
+pub(in crate::store) async fn with_deadline<T: Send + 'static>(
     mut upload: ToItsEnd<Result<T, StoreError>>,
     whole: WholeBody,
 ) -> Result<T, StoreError> {
@@ -49,7 +49,7 @@ pub(in crate::store) async fn in_time<T: Send + 'static>(
         limit = whole.limit() => limit,
     };
     let done = timeout(limit, upload).await;
-    done.unwrap_or_else(|_| Err(backend(Silent(limit))))
+    done.unwrap_or_else(|_| Err(backend_error(NoAnswer(limit))))
 }
 
 #[cfg(test)]
@@ -62,9 +62,13 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::store::backend::cloud::provider::Provider;
+    use crate::store::backend::metered::Calls;
+    use crate::store::backend::storage::Backend;
+    use crate::store::handle::{Inner, Store};
+    use crate::store::key::Key;
+    use crate::store::write::conditions::PutConditions;
     use crate::store::write::double::{Call, Hooked};
-    use crate::store::write::put::Terms;
-    use crate::store::{Calls, Inner, Key, Provider, Store, Traits};
 
     async fn answers(is_stopped: Arc<AtomicBool>) -> object_store::Result<()> {
         while is_stopped.load(Ordering::Relaxed) {
@@ -79,13 +83,13 @@ mod tests {
             let is_stopped = Arc::<AtomicBool>::default();
             let stopped = Arc::clone(&is_stopped);
             let before = move |_: Call<'_>| answers(Arc::clone(&stopped)).boxed();
-            let silent = Hooked { inner: InMemory::new(), before };
-            let traits = Traits { provider: Some(Provider::S3), ..Traits::memory() };
-            let store = Store(Arc::new(Inner::new(Arc::new(silent), traits, Calls::default())));
+            let no_answer = Hooked { inner: InMemory::new(), before };
+            let backend = Backend { provider: Some(Provider::S3), ..Backend::memory() };
+            let store = Store(Arc::new(Inner::new(Arc::new(no_answer), backend, Calls::default())));
             let put = async |file: &str, content: &'static [u8]| {
-                let key = Key::at(&format!("layers/a/b/c/0/{file}")).unwrap();
+                let key = Key::from_path(&format!("layers/a/b/c/0/{file}")).unwrap();
                 let body = stream::iter([Ok(Bytes::from_static(content))]);
-                store.put(&key, Terms { create, ..Terms::default() }, body).await
+                store.put(&key, PutConditions { create, ..PutConditions::default() }, body).await
             };
             put("run.log", b"before").await.unwrap();
             is_stopped.store(true, Ordering::Relaxed);

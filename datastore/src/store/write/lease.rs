@@ -15,142 +15,151 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::time::{Instant, sleep};
 
-use crate::store::write::put::{Terms, There};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::{parse, random};
+use crate::store::object::timestamp;
+use crate::store::write::conditions::{Existing, PutConditions};
 use crate::store::write::upload::Received;
-use crate::store::{Store, StoreError, backend, parse, random, timestamp};
 
 /// Where leases are, each under the key of its object.
 const LEASES: &str = ".plancha/leases/";
 /// A lease of this age is abandoned: a completion has 10 minutes.
-const AGE: SignedDuration = SignedDuration::from_mins(12);
+const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(12);
 /// A caller that has held a lease for longer before its completion must not complete.
-const FRESH: Duration = Duration::from_mins(1);
+const COMPLETE_WITHIN: Duration = Duration::from_mins(1);
 /// A lease that was held for longer may have been taken over, and is not deleted.
-const OURS: Duration = Duration::from_mins(11);
+const RELEASE_WITHIN: Duration = Duration::from_mins(11);
 /// How long to wait for the lease of another caller.
-const WAIT: Duration = Duration::from_secs(15);
+const MAX_WAIT: Duration = Duration::from_secs(15);
 /// Between two checks of it.
-const EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Leases of this age are swept.
-const LEFT: SignedDuration = SignedDuration::from_hours(24);
+const SWEEP_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The right to create one object.
 #[derive(Debug)]
 pub(in crate::store) struct Lease {
-    place: Path,
+    lease_path: Path,
     since: Instant,
 }
 
 /// Who is to create an object.
 #[derive(Debug)]
-pub(in crate::store) enum Creator {
+pub(in crate::store) enum CreateRight {
     /// This caller: with a lease, where that is needed.
-    Us(Option<Lease>),
+    Granted(Option<Lease>),
     /// No caller, because this exists.
-    NotNeeded(There),
+    AlreadyExists(Existing),
 }
 
 /// What became of a try to have a lease.
-enum Taken {
+enum LeaseState {
     Ours,
-    Others,
+    HeldByOther,
 }
 
 impl Lease {
     /// Whether there is enough time left for a completion.
     pub(in crate::store) fn is_fresh(&self) -> bool {
-        self.since.elapsed() < FRESH
+        self.since.elapsed() < COMPLETE_WITHIN
     }
 }
 
 impl Store {
     /// Whether leases decide who creates.
     fn needs_lease(&self) -> bool {
-        self.traits.provider.is_some() && self.creates() && !self.creates_large()
+        self.backend.provider.is_some() && self.creates() && !self.creates_multiparts()
     }
 
     /// Takes the right to create an object, if `terms` say that it is to be created.
-    pub(in crate::store) async fn creator(
+    pub(in crate::store) async fn acquire_create_right(
         &self,
         path: &Path,
-        terms: Terms,
+        conditions: PutConditions,
         received: &Received,
-    ) -> Result<Creator, StoreError> {
-        if !terms.create || !self.needs_lease() {
-            return Ok(Creator::Us(None));
+    ) -> Result<CreateRight, StoreError> {
+        if !conditions.create || !self.needs_lease() {
+            return Ok(CreateRight::Granted(None));
         }
-        let place = parse(&format!("{LEASES}{path}"))?;
+        let lease_path = parse(&format!("{LEASES}{path}"))?;
         let id = Bytes::from(format!("{:016x}{:016x}", random(), random()));
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + MAX_WAIT;
         loop {
             let since = Instant::now();
-            if let Taken::Ours = self.take(&place, &id).await? {
-                return Ok(Creator::Us(Some(Lease { place, since })));
+            if let LeaseState::Ours = self.acquire(&lease_path, &id).await? {
+                return Ok(CreateRight::Granted(Some(Lease { lease_path, since })));
             }
-            match self.there(path, received).await? {
-                There::Nothing => {}
-                there => return Ok(Creator::NotNeeded(there)),
+            match self.existing(path, received).await? {
+                Existing::Absent => {}
+                there => return Ok(CreateRight::AlreadyExists(there)),
             }
             if Instant::now() >= until {
                 return Err(StoreError::Undecided);
             }
-            sleep(EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Gives a lease back.
     pub(in crate::store) async fn release(&self, lease: Option<Lease>) {
-        let Some(Lease { place, since }) = lease else { return };
-        if since.elapsed() >= OURS {
+        let Some(Lease { lease_path, since }) = lease else { return };
+        if since.elapsed() >= RELEASE_WITHIN {
             return;
         }
-        if let Err(error) = self.remove(&place).await {
+        if let Err(error) = self.remove(&lease_path).await {
             let error = chain(&error);
-            tracing::warn!(%place, error, "creations of this object wait until this is old");
+            tracing::warn!(%lease_path, error, "creations of this object wait until this is old");
         }
     }
 
-    async fn take(&self, place: &Path, id: &Bytes) -> Result<Taken, StoreError> {
-        let put = self.put_lease(place, id, PutMode::Create).await;
+    async fn acquire(&self, lease_path: &Path, id: &Bytes) -> Result<LeaseState, StoreError> {
+        let put = self.put_lease(lease_path, id, PutMode::Create).await;
         if put.is_ok() {
-            return Ok(Taken::Ours);
+            return Ok(LeaseState::Ours);
         }
-        let (version, is_old) = match self.objects.get(place).await {
+        let (version, is_old) = match self.objects.get(lease_path).await {
             // It was given back meanwhile, unless nothing can be put there.
             Err(Error::NotFound { .. }) => {
                 return match put {
-                    Err(error) if !is_held(&error) => Err(backend(error)),
-                    _ => Ok(Taken::Others),
+                    Err(error) if !is_held(&error) => Err(backend_error(error)),
+                    _ => Ok(LeaseState::HeldByOther),
                 };
             }
             found => {
                 let found = found?;
                 let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
-                let is_old = self.storage_clock().duration_since(timestamp(&found.meta)) > AGE;
+                let is_old =
+                    self.storage_clock().duration_since(timestamp(&found.meta)) > ABANDONED_AFTER;
                 // A put that failed may have been done all the same.
                 if found.bytes().await? == *id {
-                    return Ok(Taken::Ours);
+                    return Ok(LeaseState::Ours);
                 }
                 (UpdateVersion { e_tag, version }, is_old)
             }
         };
         if !is_old {
-            return Ok(Taken::Others);
+            return Ok(LeaseState::HeldByOther);
         }
-        match self.put_lease(place, id, PutMode::Update(version)).await {
+        match self.put_lease(lease_path, id, PutMode::Update(version)).await {
             Ok(()) => {
-                tracing::info!(%place, "took over from a process that has ended");
-                Ok(Taken::Ours)
+                tracing::info!(%lease_path, "took over from a process that has ended");
+                Ok(LeaseState::Ours)
             }
-            Err(error) if is_held(&error) => Ok(Taken::Others),
-            Err(Error::NotFound { .. }) => Ok(Taken::Others),
-            Err(error) => Err(backend(error)),
+            Err(error) if is_held(&error) => Ok(LeaseState::HeldByOther),
+            Err(Error::NotFound { .. }) => Ok(LeaseState::HeldByOther),
+            Err(error) => Err(backend_error(error)),
         }
     }
 
-    async fn put_lease(&self, place: &Path, id: &Bytes, mode: PutMode) -> object_store::Result<()> {
+    async fn put_lease(
+        &self,
+        lease_path: &Path,
+        id: &Bytes,
+        mode: PutMode,
+    ) -> object_store::Result<()> {
         let options = PutOptions { mode, ..PutOptions::default() };
-        self.objects.put_opts(place, id.clone().into(), options).await.map(drop)
+        self.objects.put_opts(lease_path, id.clone().into(), options).await.map(drop)
     }
 
     /// The time by the storage's clock, as it was last seen.
@@ -164,7 +173,7 @@ impl Store {
         let mut leases = self.list(LEASES)?;
         let mut swept = 0;
         while let Some(lease) = leases.try_next().await? {
-            if now.duration_since(lease.modified) > LEFT {
+            if now.duration_since(lease.modified) > SWEEP_AGE {
                 self.remove(&parse(&lease.key)?).await?;
                 swept += 1;
             }

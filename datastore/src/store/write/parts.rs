@@ -8,34 +8,35 @@ use bytes::Bytes;
 use object_store::{MultipartUpload, PutPayload};
 use tokio::task::JoinSet;
 
-use crate::store::backend::disk::Disk;
-use crate::store::backend::staged::Staged;
-use crate::store::{BoxError, KIB, StoreError, backend};
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::staged::Staged;
+use crate::store::backend::storage::KIB;
+use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::transport::memory::Memory;
 
 /// Bytes of each block.
 const BLOCK: usize = 256 * KIB;
 
 /// Blocks that are kept when nobody has them: as many as a put of one piece takes.
-const KEPT: usize = 32;
+const MAX_POOLED: usize = 32;
 
 /// Bytes gathered in blocks, so that more of them never means to copy those that are there.
 #[derive(Default)]
 pub(in crate::store) struct Blocks {
     full: VecDeque<Bytes>,
     filling: Vec<u8>,
-    pool: Pool,
+    pool: BlockPool,
 }
 
 /// Blocks to be filled again. A new one costs a page fault for each 4 KiB, which is a fifth of what a put
 /// costs at all. Clones share it.
 #[derive(Clone, Default)]
-pub(in crate::store) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(in crate::store) struct BlockPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
 /// A full block, which goes back where it came from.
-struct Full {
+struct PooledBlock {
     bytes: Vec<u8>,
-    pool: Pool,
+    pool: BlockPool,
 }
 
 /// A multipart upload: some parts on their way, and what the next one will be made of.
@@ -44,10 +45,10 @@ pub(in crate::store) struct Parts {
     /// Names this upload in what it makes, so that we know it again.
     pub(in crate::store) id: String,
     /// The tag of what lay there when it began, if that was asked for.
-    pub(in crate::store) before: Option<String>,
-    size: usize,
-    flying: JoinSet<object_store::Result<()>>,
-    most: usize,
+    pub(in crate::store) previous_etag: Option<String>,
+    part_size: usize,
+    in_flight: JoinSet<object_store::Result<()>>,
+    max_in_flight: usize,
     blocks: Blocks,
     /// What parts on their way hold, while another is gathered in the memory that the upload has.
     memory: Memory,
@@ -61,17 +62,17 @@ pub(in crate::store) enum Upload {
     File(Disk, Arc<Staged>, u64),
 }
 
-impl Pool {
+impl BlockPool {
     fn take(&self) -> Vec<u8> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| Vec::with_capacity(BLOCK))
+        let pooled = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        pooled.unwrap_or_else(|| Vec::with_capacity(BLOCK))
     }
 
     fn keep(&self, mut block: Vec<u8>) {
         block.clear();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT && block.capacity() == BLOCK {
-            kept.push(block);
+        let mut pooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pooled.len() < MAX_POOLED && block.capacity() == BLOCK {
+            pooled.push(block);
         }
     }
 
@@ -81,20 +82,20 @@ impl Pool {
     }
 }
 
-impl AsRef<[u8]> for Full {
+impl AsRef<[u8]> for PooledBlock {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Full {
+impl Drop for PooledBlock {
     fn drop(&mut self) {
         self.pool.keep(mem::take(&mut self.bytes));
     }
 }
 
 impl Blocks {
-    pub(in crate::store) fn new(pool: Pool) -> Self {
+    pub(in crate::store) fn new(pool: BlockPool) -> Self {
         Self { pool, ..Self::default() }
     }
 
@@ -114,15 +115,15 @@ impl Blocks {
             piece = later;
             if self.filling.len() == BLOCK {
                 let (bytes, pool) = (mem::take(&mut self.filling), self.pool.clone());
-                self.full.push_back(Bytes::from_owner(Full { bytes, pool }));
+                self.full.push_back(Bytes::from_owner(PooledBlock { bytes, pool }));
             }
         }
     }
 
     /// The first `size` bytes, which are whole blocks; all that there are if they are fewer.
-    fn take(&mut self, size: usize) -> PutPayload {
-        let blocks = self.full.drain(..self.full.len().min(size / BLOCK)).collect::<Vec<_>>();
-        if blocks.len() < size / BLOCK {
+    fn take(&mut self, part_size: usize) -> PutPayload {
+        let blocks = self.full.drain(..self.full.len().min(part_size / BLOCK)).collect::<Vec<_>>();
+        if blocks.len() < part_size / BLOCK {
             let rest = self.rest();
             return blocks.into_iter().chain([rest]).collect();
         }
@@ -132,7 +133,7 @@ impl Blocks {
     /// What is no full block.
     fn rest(&mut self) -> Bytes {
         let (bytes, pool) = (mem::take(&mut self.filling), self.pool.clone());
-        Bytes::from_owner(Full { bytes, pool })
+        Bytes::from_owner(PooledBlock { bytes, pool })
     }
 
     /// All of it, in pieces none of which is empty.
@@ -147,17 +148,26 @@ impl Parts {
     /// gathered, as long as there is memory for them.
     pub(in crate::store) fn new(
         upload: Upload,
-        (id, before): (String, Option<String>),
-        (size, most): (usize, usize),
+        (id, previous_etag): (String, Option<String>),
+        (part_size, max_in_flight): (usize, usize),
         blocks: Blocks,
         memory: Memory,
     ) -> Self {
-        Self { upload, id, before, size, flying: JoinSet::new(), most, blocks, memory }
+        Self {
+            upload,
+            id,
+            previous_etag,
+            part_size,
+            in_flight: JoinSet::new(),
+            max_in_flight,
+            blocks,
+            memory,
+        }
     }
 
     pub(in crate::store) async fn write(&mut self, piece: &[u8]) -> Result<(), StoreError> {
         self.blocks.extend(piece);
-        while self.blocks.len() >= self.size {
+        while self.blocks.len() >= self.part_size {
             self.send().await?;
         }
         Ok(())
@@ -168,18 +178,18 @@ impl Parts {
         while self.blocks.len() > 0 {
             self.send().await?;
         }
-        self.landed(0).await
+        self.wait_below(0).await
     }
 
     async fn send(&mut self) -> Result<(), StoreError> {
-        let part = self.blocks.take(self.size);
+        let part = self.blocks.take(self.part_size);
         let spare = self.memory.try_take_spare(part.content_length());
         // Without memory of its own it must be there before another is gathered.
-        let most = if spare.is_some() { self.most } else { 0 };
+        let max_in_flight = if spare.is_some() { self.max_in_flight } else { 0 };
         match &mut self.upload {
             Upload::Cloud(upload) => {
                 let put = upload.put_part(part);
-                self.flying.spawn(async move {
+                self.in_flight.spawn(async move {
                     let done = put.await;
                     drop(spare);
                     done
@@ -188,21 +198,21 @@ impl Parts {
             Upload::File(disk, staged, at) => {
                 let (disk, staged, start) = (disk.clone(), Arc::clone(staged), *at);
                 *at += part.content_length() as u64;
-                self.flying.spawn(async move {
+                self.in_flight.spawn(async move {
                     let done = disk.write(staged, start, part).await;
                     drop(spare);
                     done
                 })
             }
         };
-        self.landed(most).await
+        self.wait_below(max_in_flight).await
     }
 
     /// Waits until no more than so many parts are on their way.
-    async fn landed(&mut self, most: usize) -> Result<(), StoreError> {
-        while self.flying.len() > most {
-            match self.flying.join_next().await {
-                Some(part) => part.map_err(backend)?.map_err(backend)?,
+    async fn wait_below(&mut self, max_in_flight: usize) -> Result<(), StoreError> {
+        while self.in_flight.len() > max_in_flight {
+            match self.in_flight.join_next().await {
+                Some(part) => part.map_err(backend_error)?.map_err(backend_error)?,
                 None => return Ok(()),
             }
         }
@@ -211,7 +221,7 @@ impl Parts {
 
     /// Removes what was uploaded.
     pub(in crate::store) async fn abort(&mut self) {
-        self.flying.shutdown().await;
+        self.in_flight.shutdown().await;
         match &mut self.upload {
             Upload::Cloud(upload) => abort(&mut **upload).await,
             Upload::File(disk, staged, _) => warn_of(disk.discard(staged).await),
@@ -238,32 +248,32 @@ mod tests {
 
     #[test]
     fn a_block_that_nobody_has_is_filled_again() {
-        let pool = Pool::default();
-        let kept = || pool.0.lock().unwrap().len();
+        let pool = BlockPool::default();
+        let pooled = || pool.0.lock().unwrap().len();
         let mut blocks = Blocks::new(pool.clone());
         blocks.extend(&vec![0; 3 * BLOCK]);
         let first = blocks.take(2 * BLOCK);
         drop(first.clone());
-        assert_eq!(kept(), 0);
+        assert_eq!(pooled(), 0);
         drop(first);
-        assert_eq!(kept(), 2);
+        assert_eq!(pooled(), 2);
         blocks.extend(&vec![1; BLOCK]);
-        assert_eq!(kept(), 1);
+        assert_eq!(pooled(), 1);
         let rest = Bytes::from(blocks.into_payload());
         assert!(rest[..BLOCK].iter().all(|byte| *byte == 0));
         assert!(rest[BLOCK..].iter().all(|byte| *byte == 1));
-        assert_eq!(kept(), 3);
+        assert_eq!(pooled(), 3);
         let mut many = Blocks::new(pool.clone());
-        many.extend(&vec![2; (KEPT + 5) * BLOCK]);
+        many.extend(&vec![2; (MAX_POOLED + 5) * BLOCK]);
         drop(many);
-        assert_eq!(kept(), KEPT);
+        assert_eq!(pooled(), MAX_POOLED);
         pool.empty();
-        assert_eq!(kept(), 0);
+        assert_eq!(pooled(), 0);
     }
 
     #[test]
     fn a_small_object_takes_no_block() {
-        let pool = Pool::default();
+        let pool = BlockPool::default();
         let mut blocks = Blocks::new(pool.clone());
         blocks.extend(b"small");
         assert_eq!(Bytes::from(blocks.into_payload()), "small");

@@ -15,39 +15,22 @@ use object_store::{
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::store::backend::metered::patience;
-use crate::store::digest_record::{FORM, METADATA};
-use crate::store::encryption::Form;
-use crate::store::write::deadline::{WholeBody, in_time};
-use crate::store::write::lease::Creator;
+use crate::store::backend::cloud::provider::Provider;
+use crate::store::backend::metered::{STAT_TIMEOUT, put_timeout};
+use crate::store::digest_record::{DIGEST_ATTRIBUTE, FORMAT_ATTRIBUTE};
+use crate::store::encryption::StoredFormat;
+use crate::store::error::{BoxError, StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::Key;
+use crate::store::write::conditions::{Existing, PutConditions};
+use crate::store::write::deadline::{WholeBody, with_deadline};
+use crate::store::write::lease::CreateRight;
 use crate::store::write::parts::Blocks;
-use crate::store::write::upload::{Incoming, Received, ToItsEnd};
-use crate::store::{BoxError, Key, Provider, Store, StoreError, backend};
+use crate::store::write::upload::{IncomingBody, Received, ToItsEnd};
 
-/// On what terms an object is put.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
-    /// The digest that the caller announced.
-    pub sha256: Option<Sha256>,
-    /// Only if nothing else is there. The same content again is no error.
-    pub create: bool,
-    /// Only over the version whose `ETag` has this SHA-256 digest.
-    pub replaces: Option<Sha256>,
-}
-
-/// So long it may take, after what a put may take, to see what became of it.
-pub(in crate::store) const LOOK: Duration = Duration::from_secs(5);
 /// Before each further try where the backend says that something is there, and nothing is.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
-
-/// What a put finds at its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum There {
-    Nothing,
-    Same,
-    Other,
-}
 
 impl Store {
     /// Stores what `body` brings, and returns its digest.
@@ -56,48 +39,48 @@ impl Store {
     pub async fn put(
         &self,
         key: &Key,
-        terms: Terms,
+        conditions: PutConditions,
         body: impl Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static,
     ) -> Result<Sha256, StoreError> {
-        let path = key.path()?;
+        let path = key.object_path()?;
         let (store, key) = (self.clone(), key.clone());
         let whole = WholeBody::default();
         let received = whole.clone();
         let upload = async move {
-            let (form, sealing) = store.sealing()?;
+            let (format, encryptor) = store.encryptor()?;
             // What comes with the body stays until the upload has ended.
             let mut body = body;
-            let incoming = Incoming::new(&mut body, form, sealing);
+            let body = IncomingBody::new(&mut body, format, encryptor);
             let of_attempt = match key {
                 Key::File(run, attempt, _) => Some((run, attempt)),
                 Key::Bundle(_) | Key::Applied(_) => None,
             };
-            store.upload(&path, terms, incoming, of_attempt, &received).await
+            store.upload(&path, conditions, body, of_attempt, &received).await
         };
-        in_time(ToItsEnd::of(upload, &self.uploads), whole).await
+        with_deadline(ToItsEnd::of(upload, &self.uploads), whole).await
     }
 
     /// Stores a body. A file of an attempt is in the index of runs before it is visible.
     pub(in crate::store) async fn upload(
         &self,
         path: &Path,
-        terms: Terms,
-        mut incoming: Incoming<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
+        conditions: PutConditions,
+        mut body: IncomingBody<impl Stream<Item = Result<Bytes, BoxError>> + Unpin>,
         of_attempt: Option<(RunKey, Attempt)>,
         whole: &WholeBody,
     ) -> Result<Sha256, StoreError> {
         let mut head = Blocks::new(self.pool.clone());
-        while let Some(piece) = incoming.next().await? {
+        while let Some(piece) = body.next().await? {
             head.extend(&piece);
-            if head.len() > self.traits.whole {
-                let mut parts = self.start_parts(path, terms, head, incoming.form()).await?;
+            if head.len() > self.backend.single_put_max {
+                let mut parts = self.start_parts(path, conditions, head, body.format()).await?;
                 let received = async {
-                    let received = incoming.in_parts(&mut parts, terms).await?;
+                    let received = body.send_parts(&mut parts, conditions).await?;
                     Ok((received, self.index_upload(of_attempt).await?))
                 };
                 return match received.await {
                     Ok((received, indexed)) => {
-                        self.commit_indexed(indexed, self.commit(path, terms, parts, received))
+                        self.commit_indexed(indexed, self.commit(path, conditions, parts, received))
                             .await
                     }
                     Err(error) => {
@@ -107,10 +90,10 @@ impl Store {
                 };
             }
         }
-        let received = incoming.finish(terms)?;
+        let received = body.finish(conditions)?;
         whole.received(head.len());
         let indexed = self.index_upload(of_attempt).await?;
-        let commit = self.commit_whole(path, terms, head.into_payload(), received);
+        let commit = self.commit_whole(path, conditions, head.into_payload(), received);
         self.commit_indexed(indexed, commit).await
     }
 
@@ -118,26 +101,26 @@ impl Store {
     async fn commit_whole(
         &self,
         path: &Path,
-        terms: Terms,
+        conditions: PutConditions,
         bytes: PutPayload,
         received: Received,
     ) -> Result<Sha256, StoreError> {
         let Received { sha256, .. } = received;
-        let _turn = self.turn(path).await;
-        let replaced = self.replaced_version(path, terms).await?;
+        let _key_lock = self.key_lock(path).await;
+        let replaced = self.replaced_version(path, conditions).await?;
         if let Some(disk) = &self.disk {
-            let put = disk.put(path, bytes, received.version(), terms.create).await;
-            return self.settled_put(path, terms, &received, put).await;
+            let put = disk.put(path, bytes, received.version(), conditions.create).await;
+            return self.directory_put_result(path, conditions, &received, put).await;
         }
         if let Some(version) = replaced {
             return self.update_whole(path, version, bytes, received).await;
         }
-        let lease = match self.creator(path, terms, &received).await? {
-            Creator::Us(lease) => lease,
-            Creator::NotNeeded(There::Same) => return Ok(sha256),
-            Creator::NotNeeded(_) => return Err(StoreError::Exists),
+        let lease = match self.acquire_create_right(path, conditions, &received).await? {
+            CreateRight::Granted(lease) => lease,
+            CreateRight::AlreadyExists(Existing::Identical) => return Ok(sha256),
+            CreateRight::AlreadyExists(_) => return Err(StoreError::Exists),
         };
-        let stored = self.put_small(path, terms, bytes, received).await;
+        let stored = self.put_small(path, conditions, bytes, received).await;
         self.release(lease).await;
         stored
     }
@@ -145,26 +128,29 @@ impl Store {
     async fn put_small(
         &self,
         path: &Path,
-        terms: Terms,
+        conditions: PutConditions,
         bytes: PutPayload,
         received: Received,
     ) -> Result<Sha256, StoreError> {
-        let Received { size, sha256, form, .. } = received;
+        let Received { size, sha256, format, .. } = received;
         // Where the backend cannot create, the turn keeps at least our own puts apart.
-        if terms.create && !self.creates() {
-            match timeout(LOOK, self.there(path, &received)).await.map_err(backend)?? {
-                There::Nothing => {}
-                There::Same => return Ok(sha256),
-                There::Other => return Err(StoreError::Exists),
+        if conditions.create && !self.creates() {
+            match timeout(STAT_TIMEOUT, self.existing(path, &received))
+                .await
+                .map_err(backend_error)??
+            {
+                Existing::Absent => {}
+                Existing::Identical => return Ok(sha256),
+                Existing::Different => return Err(StoreError::Exists),
             }
         }
-        let attributes = self.attributes(Some(sha256), form, None);
+        let attributes = self.attributes(Some(sha256), format, None);
         let carried = !attributes.is_empty();
-        let put = self.put_whole(path, terms.create, &bytes, attributes, &received).await?;
+        let put = self.put_whole(path, conditions.create, &bytes, attributes, &received).await?;
         if let Some(put) = put
             && !carried
         {
-            self.record(path, put.e_tag, size, sha256, form).await?;
+            self.record(path, put.e_tag, size, sha256, format).await?;
         }
         Ok(sha256)
     }
@@ -179,11 +165,11 @@ impl Store {
         attributes: Attributes,
         received: &Received,
     ) -> Result<Option<PutResult>, StoreError> {
-        let look = async || {
-            let there = timeout(LOOK, self.there(path, received)).await;
-            there.unwrap_or_else(|late| Err(backend(late)))
+        let existing = async || {
+            let there = timeout(STAT_TIMEOUT, self.existing(path, received)).await;
+            there.unwrap_or_else(|late| Err(backend_error(late)))
         };
-        let deadline = Instant::now() + patience(bytes.content_length());
+        let deadline = Instant::now() + put_timeout(bytes.content_length());
         let mut is_unconditional = !create;
         let mut retried = false;
         let mut pauses = PAUSES.into_iter();
@@ -196,7 +182,9 @@ impl Store {
             let put = self.objects.put_opts(path, bytes.clone(), options);
             let error = match timeout_at(deadline, put).await {
                 // A creation that had to go without its condition may have come after another's.
-                Ok(Ok(_)) if create && is_unconditional && look().await? == There::Other => {
+                Ok(Ok(_))
+                    if create && is_unconditional && existing().await? == Existing::Different =>
+                {
                     return Err(StoreError::Exists);
                 }
                 Ok(Ok(put)) => return Ok(Some(put)),
@@ -204,99 +192,99 @@ impl Store {
                 Err(late) => Error::Generic { store: "storage", source: late.into() },
             };
             let is_there = matches!(error, Error::AlreadyExists { .. });
-            if !is_there && !self.may_have_happened(&error) {
-                return Err(backend(error));
+            if !is_there && !self.may_have_succeeded(&error) {
+                return Err(backend_error(error));
             }
-            match look().await {
-                Ok(There::Same) => return Ok(None),
-                Ok(There::Other) if create => return Err(StoreError::Exists),
-                Ok(There::Other) | Err(_) => return Err(backend(error)),
-                Ok(There::Nothing) if is_there => match pauses.next() {
+            match existing().await {
+                Ok(Existing::Identical) => return Ok(None),
+                Ok(Existing::Different) if create => return Err(StoreError::Exists),
+                Ok(Existing::Different) | Err(_) => return Err(backend_error(error)),
+                Ok(Existing::Absent) if is_there => match pauses.next() {
                     Some(pause) => sleep(pause).await,
-                    None => return Err(backend(error)),
+                    None => return Err(backend_error(error)),
                 },
                 // One that timed out is not tried again by `object_store`, since it is a creation.
-                Ok(There::Nothing) if create && !retried && Instant::now() < deadline => {
+                Ok(Existing::Absent) if create && !retried && Instant::now() < deadline => {
                     retried = true;
                 }
-                Ok(There::Nothing) => return Err(backend(error)),
+                Ok(Existing::Absent) => return Err(backend_error(error)),
             }
             if self.is_azure() && pauses.len() == 0 {
                 // Blocks of an upload that was given up lie there for a week, and only a put
                 // without a condition removes them, if still nothing visible is there.
-                match look().await? {
-                    There::Nothing => is_unconditional = true,
-                    There::Same => return Ok(None),
-                    There::Other => return Err(StoreError::Exists),
+                match existing().await? {
+                    Existing::Absent => is_unconditional = true,
+                    Existing::Identical => return Ok(None),
+                    Existing::Different => return Err(StoreError::Exists),
                 }
             }
         }
     }
 
     /// Whether a write that failed so may have been done all the same.
-    fn may_have_happened(&self, error: &Error) -> bool {
-        self.traits.provider.is_some()
+    fn may_have_succeeded(&self, error: &Error) -> bool {
+        self.backend.provider.is_some()
             && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
     }
 
     /// What became of a put to a directory.
-    pub(in crate::store) async fn settled_put(
+    pub(in crate::store) async fn directory_put_result(
         &self,
         path: &Path,
-        terms: Terms,
+        conditions: PutConditions,
         received: &Received,
         put: object_store::Result<()>,
     ) -> Result<Sha256, StoreError> {
         match put {
             Ok(()) => Ok(received.sha256),
-            Err(Error::AlreadyExists { .. }) if terms.create => {
-                match self.there(path, received).await? {
-                    There::Same => Ok(received.sha256),
-                    There::Other => Err(StoreError::Exists),
+            Err(Error::AlreadyExists { .. }) if conditions.create => {
+                match self.existing(path, received).await? {
+                    Existing::Identical => Ok(received.sha256),
+                    Existing::Different => Err(StoreError::Exists),
                     // Deleted in this moment.
-                    There::Nothing => Err(StoreError::Replaced),
+                    Existing::Absent => Err(StoreError::Replaced),
                 }
             }
-            Err(error) => Err(backend(error)),
+            Err(error) => Err(backend_error(error)),
         }
     }
 
     pub(in crate::store) fn is_azure(&self) -> bool {
-        self.traits.provider == Some(Provider::Azure)
+        self.backend.provider == Some(Provider::Azure)
     }
 
     /// What lies at a place where these bytes are to be.
-    pub(in crate::store) async fn there(
+    pub(in crate::store) async fn existing(
         &self,
         path: &Path,
         received: &Received,
-    ) -> Result<There, StoreError> {
+    ) -> Result<Existing, StoreError> {
         let Received { plain, sha256, .. } = *received;
-        let meta = match self.look_at_path(path).await {
-            Err(StoreError::NotFound) => return Ok(There::Nothing),
+        let meta = match self.stat_now(path).await {
+            Err(StoreError::NotFound) => return Ok(Existing::Absent),
             // Whatever cannot be read is not what is to be there.
             Err(
                 StoreError::Corrupt(_)
-                | StoreError::Sealed(_)
+                | StoreError::WrongKey(_)
                 | StoreError::Ambiguous(_)
                 | StoreError::Unreadable(_),
-            ) => return Ok(There::Other),
+            ) => return Ok(Existing::Different),
             meta => meta?,
         };
         let there = match meta.sha256 {
             Some(there) => there,
             // What others have stored is read only if it may be the same.
-            None if meta.size != plain => return Ok(There::Other),
+            None if meta.size != plain => return Ok(Existing::Different),
             None => self.computed(path).await?,
         };
         if there != sha256 {
-            return Ok(There::Other);
+            return Ok(Existing::Different);
         }
         if meta.sha256.is_none() {
             // Whoever put it has not written its digest down, or could not.
-            self.record(path, Some(meta.etag), meta.stored, sha256, meta.form).await?;
+            self.record(path, Some(meta.etag), meta.stored, sha256, meta.format).await?;
         }
-        Ok(There::Same)
+        Ok(Existing::Identical)
     }
 
     /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
@@ -304,16 +292,17 @@ impl Store {
     pub(in crate::store) fn attributes(
         &self,
         sha256: Option<Sha256>,
-        form: Form,
+        format: StoredFormat,
         upload: Option<&str>,
     ) -> Attributes {
-        if !self.traits.metadata {
+        if !self.backend.metadata {
             return Attributes::new();
         }
-        let sha256 = sha256.map(|sha256| (METADATA, sha256.to_string()));
-        let form = (form != Form::Plain).then(|| (FORM, form.to_string()));
+        let sha256 = sha256.map(|sha256| (DIGEST_ATTRIBUTE, sha256.to_string()));
+        let format =
+            (format != StoredFormat::Plain).then(|| (FORMAT_ATTRIBUTE, format.to_string()));
         let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
-        sha256.into_iter().chain(form).chain(upload).collect()
+        sha256.into_iter().chain(format).chain(upload).collect()
     }
 
     /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
@@ -324,12 +313,12 @@ impl Store {
     }
 
     /// Puts a small object of our own, of which there is only one version.
-    pub(in crate::store) async fn put_own(
+    pub(in crate::store) async fn put_internal(
         &self,
         path: &Path,
         bytes: Bytes,
     ) -> Result<(), StoreError> {
-        self.objects.put(path, bytes.into()).await.map_err(backend)?;
+        self.objects.put(path, bytes.into()).await.map_err(backend_error)?;
         Ok(())
     }
 }
@@ -343,8 +332,10 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+    use crate::store::backend::metered::Calls;
+    use crate::store::backend::storage::Backend;
+    use crate::store::handle::Inner;
     use crate::store::write::double::{Call, Hooked};
-    use crate::store::{Calls, Inner, Traits};
 
     #[tokio::test(start_paused = true)]
     async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
@@ -362,15 +353,15 @@ mod tests {
             };
             let azure = Arc::new(Hooked { inner: InMemory::new(), before });
             let provider = Some(Provider::Azure);
-            let traits = Traits { provider, ..Traits::memory() };
+            let backend = Backend { provider, ..Backend::memory() };
             let store =
-                Store(Arc::new(Inner::new(Arc::clone(&azure) as _, traits, Calls::default())));
+                Store(Arc::new(Inner::new(Arc::clone(&azure) as _, backend, Calls::default())));
             let path = Path::parse("layers/a/b/c/0/plan.bin").unwrap();
-            let key = Key::at(path.as_ref()).unwrap();
+            let key = Key::from_path(path.as_ref()).unwrap();
 
-            let terms = Terms { create: true, ..Terms::default() };
+            let conditions = PutConditions { create: true, ..PutConditions::default() };
             let ours = stream::iter([Ok(Bytes::from_static(b"ours"))]);
-            let (put, ()) = tokio::join!(store.put(&key, terms, ours), async {
+            let (put, ()) = tokio::join!(store.put(&key, conditions, ours), async {
                 // The last look before the longest pause found nothing.
                 while creations.load(Ordering::Relaxed) < 3 {
                     sleep(Duration::from_millis(10)).await;

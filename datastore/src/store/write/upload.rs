@@ -13,10 +13,11 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::store::digest_record::Version;
-use crate::store::encryption::{Form, Sealing};
+use crate::store::encryption::StoredFormat;
+use crate::store::encryption::cipher::Encryptor;
+use crate::store::error::{BoxError, StoreError};
+use crate::store::write::conditions::PutConditions;
 use crate::store::write::parts::Parts;
-use crate::store::write::put::Terms;
-use crate::store::{BoxError, StoreError};
 
 /// Work that goes on when nobody waits for it any more. While somebody does it is done in his task: one of
 /// its own would cost a small put two changes of the core.
@@ -61,16 +62,16 @@ impl<T: Send + 'static> Drop for ToItsEnd<T> {
 }
 
 /// A body, and what is known of it so far.
-pub(in crate::store) struct Incoming<S> {
+pub(in crate::store) struct IncomingBody<S> {
     body: S,
     /// Of what comes in.
     hasher: Hasher,
     plain: u64,
-    is_over: bool,
+    is_finished: bool,
     /// Of what is stored.
     size: u64,
-    form: Form,
-    sealing: Option<Sealing>,
+    format: StoredFormat,
+    encryptor: Option<Encryptor>,
 }
 
 /// What was received, as it lies there.
@@ -82,31 +83,35 @@ pub(in crate::store) struct Received {
     pub(in crate::store) size: u64,
     /// Of what came in.
     pub(in crate::store) sha256: Sha256,
-    pub(in crate::store) form: Form,
+    pub(in crate::store) format: StoredFormat,
 }
 
-impl<S> Incoming<S> {
-    pub(in crate::store) fn new(body: S, form: Form, sealing: Option<Sealing>) -> Self {
+impl<S> IncomingBody<S> {
+    pub(in crate::store) fn new(
+        body: S,
+        format: StoredFormat,
+        encryptor: Option<Encryptor>,
+    ) -> Self {
         let (hasher, plain, size) = (Hasher::default(), 0, 0);
-        Self { body, hasher, plain, is_over: false, size, form, sealing }
+        Self { body, hasher, plain, is_finished: false, size, format, encryptor }
     }
 
     /// The form at rest of what comes in.
-    pub(in crate::store) fn form(&self) -> Form {
-        self.form
+    pub(in crate::store) fn format(&self) -> StoredFormat {
+        self.format
     }
 }
 
 impl Received {
     /// The version that it will be, but for its tag.
     pub(in crate::store) fn version(&self) -> Version {
-        Version::new(String::new(), self.size, Some(self.sha256), self.form)
+        Version::new(String::new(), self.size, Some(self.sha256), self.format)
     }
 }
 
-impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
+impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> IncomingBody<S> {
     pub(in crate::store) async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        if self.is_over {
+        if self.is_finished {
             return Ok(None);
         }
         let piece = self.body.try_next().await.map_err(StoreError::Upload)?;
@@ -114,10 +119,10 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
             self.hasher.update(piece);
             self.plain += piece.len() as u64;
         }
-        self.is_over = piece.is_none();
-        let stored = match (&mut self.sealing, piece) {
-            (Some(sealing), Some(piece)) => Some(sealing.seal(&piece)),
-            (Some(_), None) => self.sealing.take().map(Sealing::finish),
+        self.is_finished = piece.is_none();
+        let stored = match (&mut self.encryptor, piece) {
+            (Some(encryptor), Some(piece)) => Some(encryptor.encrypt(&piece)),
+            (Some(_), None) => self.encryptor.take().map(Encryptor::finish),
             (None, piece) => piece,
         };
         self.size += stored.as_ref().map_or(0, Bytes::len) as u64;
@@ -125,27 +130,30 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> Incoming<S> {
     }
 
     /// Sends all that comes, up to its end.
-    pub(in crate::store) async fn in_parts(
+    pub(in crate::store) async fn send_parts(
         mut self,
         parts: &mut Parts,
-        terms: Terms,
+        conditions: PutConditions,
     ) -> Result<Received, StoreError> {
         while let Some(piece) = self.next().await? {
             parts.write(&piece).await?;
         }
         parts.flush().await?;
-        self.finish(terms)
+        self.finish(conditions)
     }
 
     /// Size and digest, if that is what the caller announced.
-    pub(in crate::store) fn finish(self, terms: Terms) -> Result<Received, StoreError> {
-        let form = self.form.of_size(self.plain);
+    pub(in crate::store) fn finish(
+        self,
+        conditions: PutConditions,
+    ) -> Result<Received, StoreError> {
+        let format = self.format.with_size(self.plain);
         let received = self.hasher.finish();
-        match terms.sha256 {
+        match conditions.sha256 {
             Some(announced) if announced != received => {
                 Err(StoreError::Digest { announced, received })
             }
-            _ => Ok(Received { plain: self.plain, size: self.size, sha256: received, form }),
+            _ => Ok(Received { plain: self.plain, size: self.size, sha256: received, format }),
         }
     }
 }

@@ -7,8 +7,9 @@ use datastore_api::{File, PlanFormat};
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 
+use crate::cli::error::CommandError;
 use crate::cli::gc::select::Rules;
-use crate::cli::gc::sweep::{CommandError, Owner, Swept, failed};
+use crate::cli::gc::sweep::owner::{Owner, Summary, failed};
 use crate::store::{APPLIED, CLAIMS, Claim, Key, Object, Store};
 
 /// A claim without files may be that of a run in progress; none takes longer.
@@ -23,22 +24,22 @@ impl Owner<'_> {
     pub(super) async fn delete_claims(
         &self,
         layer: &str,
-        swept: &mut Swept,
+        swept: &mut Summary,
     ) -> Result<(), CommandError> {
         let used = self.items.iter().filter_map(|item| match &item.key {
             Key::File(run, attempt, _) => Some(Claim { run: run.to_string(), attempt: *attempt }),
             _ => None,
         });
         let used = used.collect::<HashSet<_>>();
-        let emptied = std::mem::take(&mut swept.emptied);
-        let chosen = |object: &Object, age| {
+        let removed_runs = std::mem::take(&mut swept.removed_runs);
+        let selected = |object: &Object, age| {
             let Some(claim) = Claim::of(object) else { return false };
-            emptied.contains(&format!("layers/{}/", claim.run))
+            removed_runs.contains(&format!("layers/{}/", claim.run))
                 || age > UNUSED && !used.contains(&claim)
         };
         let prefix = format!("{CLAIMS}{layer}/");
-        delete(self.store, self.rules, self.now, &prefix, swept, chosen).await?;
-        swept.emptied = emptied;
+        delete(self.store, self.rules, self.now, &prefix, swept, selected).await?;
+        swept.removed_runs = removed_runs;
         Ok(())
     }
 
@@ -47,53 +48,53 @@ impl Owner<'_> {
     pub(super) async fn delete_applied(
         &self,
         layer: &str,
-        swept: &mut Swept,
+        swept: &mut Summary,
     ) -> Result<(), CommandError> {
         let plans = self
             .items
             .iter()
             .filter(|item| matches!(item.key, Key::File(.., File::Plan(PlanFormat::Bin))));
         let oldest = plans.map(|plan| plan.modified).min();
-        let chosen = |object: &Object, age| {
+        let selected = |object: &Object, age| {
             age > REMEMBERED && oldest.is_none_or(|oldest| oldest > object.modified)
         };
         let prefix = format!("{APPLIED}{layer}/");
-        delete(self.store, self.rules, self.now, &prefix, swept, chosen).await
+        delete(self.store, self.rules, self.now, &prefix, swept, selected).await
     }
 }
 
 /// Deletes old claims and records of layers that have no artifact; `layers` are those that have some.
-pub(super) async fn of_layers_without_artifacts(
+pub(super) async fn sweep_layers_without_artifacts(
     store: &Store,
     rules: &Rules,
     now: Timestamp,
     layers: &HashSet<String>,
-) -> Result<Swept, CommandError> {
-    let mut swept = Swept::default();
+) -> Result<Summary, CommandError> {
+    let mut swept = Summary::default();
     for (prefix, max_age) in [(CLAIMS, UNUSED), (APPLIED, REMEMBERED)] {
-        let chosen = |object: &Object, age| {
+        let selected = |object: &Object, age| {
             let path = object.key.strip_prefix(prefix);
             path.is_some_and(|path| !layers.contains(layer(path))) && age > max_age
         };
-        delete(store, rules, now, prefix, &mut swept, chosen).await?;
+        delete(store, rules, now, prefix, &mut swept, selected).await?;
     }
     Ok(swept)
 }
 
-/// Deletes the objects below `prefix` that are chosen, by themselves and their age.
+/// Deletes the objects below `prefix` that are selected, by themselves and their age.
 async fn delete(
     store: &Store,
     rules: &Rules,
     now: Timestamp,
     prefix: &str,
-    swept: &mut Swept,
-    chosen: impl Fn(&Object, Duration) -> bool,
+    swept: &mut Summary,
+    selected: impl Fn(&Object, Duration) -> bool,
 ) -> Result<(), CommandError> {
     let objects = store.list(prefix).map_err(failed("list"))?;
     let deletions = objects
         .try_filter(|object| {
             let age = Duration::try_from(now.duration_since(object.modified)).unwrap_or_default();
-            std::future::ready(!rules.dry_run && age >= rules.min_age && chosen(object, age))
+            std::future::ready(!rules.dry_run && age >= rules.min_age && selected(object, age))
         })
         .map(async |object| {
             let Object { key, .. } = object?;

@@ -13,7 +13,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error};
 
-use crate::store::backend::probe::status;
+use crate::store::backend::reason::status;
 
 tokio::task_local! {
     static CREATES: ();
@@ -41,13 +41,13 @@ impl Connector {
 }
 
 /// Does `work`, in which a multipart upload is completed only if that creates the object.
-pub(in crate::store) async fn creating<T>(work: impl Future<Output = T>) -> T {
+pub(in crate::store) async fn create_only<T>(work: impl Future<Output = T>) -> T {
     CREATES.scope((), work).await
 }
 
 /// Whether a completion was refused because there is an object. `object_store` has no word of its own for it on
 /// Google Cloud Storage.
-pub(in crate::store) fn is_refused(error: &Error) -> bool {
+pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::AlreadyExists { .. })
         || status(&chain(error)) == Some(412)
 }

@@ -15,8 +15,8 @@ use object_store::{
     PutPayload, PutResult, Result,
 };
 
-use crate::store::backend::disk::{Disk, Locking};
-use crate::store::backend::walk;
+use crate::store::backend::directory::disk::{Disk, Locking};
+use crate::store::backend::directory::walk;
 
 /// Deletions in flight.
 const DELETIONS: usize = 10;
@@ -39,12 +39,12 @@ impl ObjectStore for Local {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let creates = match options.mode {
+        let create_only = match options.mode {
             PutMode::Create => true,
             PutMode::Overwrite => false,
             PutMode::Update(_) => return Err(unsupported("an update")),
         };
-        self.0.put_own(location, payload, creates).await?;
+        self.0.put_internal(location, payload, create_only).await?;
         Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
     }
 
@@ -69,8 +69,8 @@ impl ObjectStore for Local {
         let bytes = if options.head {
             stream::empty().boxed()
         } else {
-            let (disk, wanted) = (self.0.clone(), range.clone());
-            let part = async move { disk.part(opened.content, wanted).await };
+            let (disk, fail_if_abandoned) = (self.0.clone(), range.clone());
+            let part = async move { disk.part(opened.content, fail_if_abandoned).await };
             stream::once(part).boxed()
         };
         let payload = GetResultPayload::Stream(bytes);

@@ -7,7 +7,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,22 +16,22 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
-use crate::store::backend::dirs::{lock, open_file, sync_parent};
-use crate::store::backend::jobs::{Hung, Jobs, wanted};
-use crate::store::backend::metered::{Calls, SILENCE, patience};
-use crate::store::backend::publish::{publish, record_anew, record_of, record_place, renew_copy};
-use crate::store::backend::staged::Staged;
-use crate::store::backend::staging::is_staged;
+use crate::store::backend::directory::dirs::{lock, sync_parent};
+use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
+use crate::store::backend::directory::files::{SMALL, etag, open_file, remove};
+use crate::store::backend::directory::jobs::{Hung, Jobs, fail_if_abandoned};
+use crate::store::backend::directory::publish::{
+    publish, record_file_path, record_of, renew_copy, rewrite_record,
+};
+use crate::store::backend::directory::staged::{Staged, is_staged};
+use crate::store::backend::metered::{Calls, IDLE_TIMEOUT, put_timeout};
+use crate::store::backend::storage::MIB;
 use crate::store::digest_record::{Record, Version, bare};
-use crate::store::{KIB, Key, MIB, Object};
+use crate::store::key::Key;
+use crate::store::object::Object;
 
 /// Of a large object this much is synced at a time while more of it comes, so that little is left to sync at its end.
-const SYNCED: usize = 32 * MIB;
-/// Objects up to here are read by the job that opens them.
-pub(in crate::store) const SMALL: usize = 64 * KIB;
-
-/// So often a directory is made again that others have removed, and an object opened again that was replaced.
-pub(in crate::store) const TRIES: usize = 100;
+const SYNC_EVERY: usize = 32 * MIB;
 
 /// A directory with objects. Clones share it.
 #[derive(Clone, Debug)]
@@ -103,7 +103,8 @@ impl Disk {
     ) -> Result<Opened> {
         let call = if reads { "get" } else { "head" };
         let location = path.clone();
-        self.job(call, SILENCE, path, move |root| open(root, &location, reads, locking)).await
+        self.run_job(call, IDLE_TIMEOUT, path, move |root| open(root, &location, reads, locking))
+            .await
     }
 
     /// Reads a range of an object that is one piece.
@@ -137,7 +138,7 @@ impl Disk {
             }
             Ok(read)
         };
-        self.job("read", SILENCE, &Path::default(), read).await
+        self.run_job("read", IDLE_TIMEOUT, &Path::default(), read).await
     }
 
     /// A part of an object that was opened.
@@ -159,7 +160,7 @@ impl Disk {
     pub(in crate::store) async fn stage(&self, path: &Path) -> Result<Staged> {
         let location = path.clone();
         let stage = move |root: &FsPath| Staged::create(root, &root.join(location.as_ref()));
-        self.job("begin", SILENCE, path, stage).await
+        self.run_job("begin", IDLE_TIMEOUT, path, stage).await
     }
 
     /// Writes a part of a new version.
@@ -170,21 +171,22 @@ impl Disk {
         part: PutPayload,
     ) -> Result<()> {
         let length = part.content_length();
-        let syncs = at / SYNCED as u64 != (at + length as u64) / SYNCED as u64;
-        let limit = patience(if syncs { 2 * SYNCED } else { length });
+        let syncs = at / SYNC_EVERY as u64 != (at + length as u64) / SYNC_EVERY as u64;
+        let limit = put_timeout(if syncs { 2 * SYNC_EVERY } else { length });
         let write = move |_: &FsPath| {
             staged.write(at, &part)?;
             // The part is not needed for it.
             drop(part);
             if syncs { staged.file.sync_data() } else { Ok(()) }
         };
-        self.job("part", limit, &Path::default(), write).await
+        self.run_job("part", limit, &Path::default(), write).await
     }
 
     /// Removes what was staged.
     pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
         let staged = Arc::clone(staged);
-        self.job("abort", SILENCE, &Path::default(), move |_: &FsPath| staged.discard()).await
+        self.run_job("abort", IDLE_TIMEOUT, &Path::default(), move |_: &FsPath| staged.discard())
+            .await
     }
 
     /// Stages and publishes a small object.
@@ -193,34 +195,34 @@ impl Disk {
         path: &Path,
         bytes: PutPayload,
         version: Version,
-        creates: bool,
+        create_only: bool,
     ) -> Result<()> {
-        let (limit, location) = (patience(bytes.content_length()), path.clone());
+        let (limit, location) = (put_timeout(bytes.content_length()), path.clone());
         let put = move |root: &FsPath| {
             let mut staged = Staged::create(root, &root.join(location.as_ref()))?;
             staged.write(0, &bytes)?;
-            publish(root, &location, &mut staged, version, creates)
+            publish(root, &location, &mut staged, version, create_only)
         };
-        self.job("put", limit, path, put).await
+        self.run_job("put", limit, path, put).await
     }
 
     /// Stores a small file of our own, which has no record.
-    pub(in crate::store) async fn put_own(
+    pub(in crate::store) async fn put_internal(
         &self,
         path: &Path,
         bytes: PutPayload,
-        creates: bool,
+        create_only: bool,
     ) -> Result<()> {
-        let (limit, location) = (patience(bytes.content_length()), path.clone());
+        let (limit, location) = (put_timeout(bytes.content_length()), path.clone());
         let put = move |root: &FsPath| {
-            let place = root.join(location.as_ref());
-            let mut staged = Staged::create(root, &place)?;
+            let file_path = root.join(location.as_ref());
+            let mut staged = Staged::create(root, &file_path)?;
             staged.write(0, &bytes)?;
             staged.file.sync_all()?;
-            staged.rename(&place, creates)?;
-            sync_parent(&place)
+            staged.rename(&file_path, create_only)?;
+            sync_parent(&file_path)
         };
-        self.job("put", limit, path, put).await
+        self.run_job("put", limit, path, put).await
     }
 
     /// Fails if a file is where a directory should be on the way to a prefix.
@@ -230,7 +232,7 @@ impl Disk {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
-        self.job("list", SILENCE, prefix, look).await
+        self.run_job("list", IDLE_TIMEOUT, prefix, look).await
     }
 
     /// Publishes a new version with its record. The tag of `version` is filled in.
@@ -240,35 +242,35 @@ impl Disk {
         path: &Path,
         mut staged: Staged,
         version: Version,
-        creates: bool,
+        create_only: bool,
     ) -> Result<()> {
-        let limit = patience(usize::try_from(version.size).unwrap_or(usize::MAX));
+        let limit = put_timeout(usize::try_from(version.size).unwrap_or(usize::MAX));
         let location = path.clone();
-        let work = move |root: &FsPath| publish(root, &location, &mut staged, version, creates);
-        self.job("complete", limit, path, work).await
+        let work = move |root: &FsPath| publish(root, &location, &mut staged, version, create_only);
+        self.run_job("complete", limit, path, work).await
     }
 
     /// Replaces the record of an object, if the object still is this version; whether it was.
     pub(in crate::store) async fn record(&self, path: &Path, version: Version) -> Result<bool> {
         let location = path.clone();
         let work = move |root: &FsPath| {
-            let place = root.join(location.as_ref());
-            let _lock = lock(&place)?;
-            let (file, meta) = open_file(&place, File::options().read(true))?;
+            let file_path = root.join(location.as_ref());
+            let _lock = lock(&file_path)?;
+            let (file, meta) = open_file(&file_path, File::options().read(true))?;
             if bare(&etag(&meta)) != bare(&version.etag) {
                 return Ok(false);
             }
-            record_anew(root, &location, &file, version)?;
+            rewrite_record(root, &location, &file, version)?;
             Ok(true)
         };
-        self.job("put", SILENCE, path, work).await
+        self.run_job("put", IDLE_TIMEOUT, path, work).await
     }
 
     /// Writes the copy of an object's attribute again where it differs; whether it did.
     pub(in crate::store) async fn renew_copy(&self, path: &Path, etag: &str) -> Result<bool> {
         let (location, etag) = (path.clone(), etag.to_owned());
         let work = move |root: &FsPath| renew_copy(root, &location, &etag);
-        self.job("put", SILENCE, path, work).await
+        self.run_job("put", IDLE_TIMEOUT, path, work).await
     }
 
     /// Removes an object and its record, if it still is what a listing showed; whether it was. One that is not there
@@ -280,11 +282,11 @@ impl Disk {
     ) -> Result<bool> {
         let (location, listed) = (path.clone(), listed.cloned());
         let work = move |root: &FsPath| delete(root, &location, listed.as_ref());
-        self.job("delete", SILENCE, path, work).await
+        self.run_job("delete", IDLE_TIMEOUT, path, work).await
     }
 
     /// Does `work` on a thread of its own, and gives up on it after `limit`.
-    pub(in crate::store) async fn job<T: Send + 'static>(
+    pub(in crate::store) async fn run_job<T: Send + 'static>(
         &self,
         call: &'static str,
         limit: Duration,
@@ -292,9 +294,9 @@ impl Disk {
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (root, location) = (Arc::clone(&self.root), path.clone());
-        let work = move || work(&root).map_err(|error| meaning(&root, &location, error));
-        let done = async { self.jobs.run(work).await.map_err(|error| failed(path, error)) };
-        self.calls.within(limit, call, done).await
+        let work = move || work(&root).map_err(|error| object_error(&root, &location, error));
+        let done = async { self.jobs.run(work).await.map_err(|error| store_error(path, error)) };
+        self.calls.timed_with(limit, call, done).await
     }
 }
 
@@ -307,7 +309,7 @@ fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Re
             lock => lock?,
         },
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         if let Some(opened) = open_once(root, location, reads)? {
             return Ok(opened);
         }
@@ -320,14 +322,14 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
     if location.filename().is_some_and(is_staged) {
         return Err(ErrorKind::NotFound.into());
     }
-    let place = root.join(location.as_ref());
-    let (file, meta) = match open_file(&place, File::options().read(true)) {
+    let file_path = root.join(location.as_ref());
+    let (file, meta) = match open_file(&file_path, File::options().read(true)) {
         Err(error) if clashes(root, location, &error) => return Err(ErrorKind::NotFound.into()),
         file => file?,
     };
     let e_tag = etag(&meta);
     let record = record_of(root, location, &file, &e_tag, meta.len())?;
-    if record.is_none() && etag(&fs::metadata(&place)?) != e_tag {
+    if record.is_none() && etag(&fs::metadata(&file_path)?) != e_tag {
         // It was deleted with its record, or replaced, after it was opened.
         return Ok(None);
     }
@@ -347,21 +349,21 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
 }
 
 fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result<bool> {
-    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
-    let _lock = match lock(&place) {
+    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
+    let _lock = match lock(&file_path) {
         // Nothing is there, and a record that somebody is writing now is not ours to remove.
         Err(error) if is_absent(&error) => return Ok(true),
         lock => lock?,
     };
-    wanted()?;
-    match fs::metadata(&place) {
+    fail_if_abandoned()?;
+    match fs::metadata(&file_path) {
         Ok(meta) if listed.is_some_and(|listed| !is_listed(&meta, listed)) => return Ok(false),
-        Ok(_) => remove(&place)?,
+        Ok(_) => remove(&file_path)?,
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     remove(&record)?;
-    for emptied in [&place, &record] {
+    for emptied in [&file_path, &record] {
         for parent in emptied.ancestors().skip(1).take_while(|parent| *parent != root) {
             // One that is not empty stays.
             if fs::remove_dir(parent).is_err() {
@@ -379,36 +381,17 @@ fn is_listed(meta: &fs::Metadata, listed: &Object) -> bool {
     meta.len() == listed.size && modified == Some(listed.modified.as_millisecond())
 }
 
-pub(in crate::store) fn remove(place: &FsPath) -> io::Result<()> {
-    match fs::remove_file(place) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// What `object_store` calls a version of a file.
-pub(in crate::store) fn etag(meta: &fs::Metadata) -> String {
-    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let microseconds = modified.unwrap_or_default().as_micros();
-    format!("\"{:x}-{microseconds:x}-{:x}\"", meta.ino(), meta.len())
-}
-
-/// Nothing is there, also where a file is in the place of a directory.
-pub(in crate::store) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
 /// Whether a file is where a directory should be because it is another object.
 fn clashes(root: &FsPath, location: &Path, error: &io::Error) -> bool {
     let key = location.as_ref();
     let mut parents = key.match_indices('/').map(|(end, _)| &key[..end]);
     error.kind() == ErrorKind::NotADirectory
-        && parents.any(|parent| Key::at(parent).is_some() && root.join(parent).is_file())
+        && parents.any(|parent| Key::from_path(parent).is_some() && root.join(parent).is_file())
 }
 
 /// An error in terms of objects: keys that clash are as if a directory was in the place of a file, and a storage whose
 /// own directory is missing is no missing object.
-fn meaning(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
+fn object_error(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
     if clashes(root, location, &error) {
         return ErrorKind::IsADirectory.into();
     }
@@ -418,7 +401,7 @@ fn meaning(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
     error
 }
 
-fn failed(path: &Path, source: io::Error) -> Error {
+fn store_error(path: &Path, source: io::Error) -> Error {
     let (path, kind) = (path.to_string(), source.kind());
     match kind {
         ErrorKind::NotFound => Error::NotFound { path, source: source.into() },

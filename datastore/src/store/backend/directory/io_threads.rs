@@ -5,12 +5,11 @@
 //! are at once ([`crate::store::backend::jobs`]); a job that hangs keeps its thread, and the end of the process waits for none.
 
 use std::collections::VecDeque;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use tokio::sync::oneshot;
 

@@ -11,9 +11,10 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 
-use crate::store::Object;
-use crate::store::backend::disk::Disk;
-use crate::store::backend::staging::is_staged;
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::files::is_absent;
+use crate::store::backend::directory::staged::is_staged;
+use crate::store::object::Object;
 
 /// Objects handed over at once; more would only be memory.
 const BATCH: usize = 1000;
@@ -42,7 +43,7 @@ pub(in crate::store) fn objects(
     let walk = Walk { pending: vec![Entry { key, is_directory: true }] };
     let batches = stream::try_unfold((disk, walk), async |(disk, mut walk)| {
         let list = move |root: &FilePath| walk.batch(root).map(|objects| (objects, walk));
-        let (objects, walk) = disk.job("list", LISTING, &Path::default(), list).await?;
+        let (objects, walk) = disk.run_job("list", LISTING, &Path::default(), list).await?;
         let next = (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), (disk, walk)));
         Ok::<_, object_store::Error>(next)
     });
@@ -103,14 +104,10 @@ fn object(file: &FilePath, key: String) -> io::Result<Option<Object>> {
     Ok(meta.is_file().then_some(Object { key, size: meta.len(), modified }))
 }
 
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Calls;
+    use crate::store::backend::metered::Calls;
 
     async fn keys(root: &FilePath, prefix: &str) -> Vec<String> {
         let objects = objects(Disk::new(root, Calls::default()), prefix);

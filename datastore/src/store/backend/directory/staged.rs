@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::PutPayload;
 
-use crate::store::backend::dirs::{make_parents, sync_parent};
-use crate::store::backend::disk::{TRIES, remove};
-use crate::store::backend::io_threads;
-use crate::store::backend::jobs::wanted;
+use crate::store::backend::directory::dirs::{make_parents, sync_parent};
+use crate::store::backend::directory::files::{MAX_TRIES, remove};
+use crate::store::backend::directory::io_threads;
+use crate::store::backend::directory::jobs::fail_if_abandoned;
 
 /// A file that is not published yet, and is removed unless it will be.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub(in crate::store) struct Staged {
 
 impl Staged {
     /// Makes the directories that are missing on the way.
-    pub(in crate::store) fn create(root: &FsPath, place: &FsPath) -> io::Result<Self> {
+    pub(in crate::store) fn create(root: &FsPath, file_path: &FsPath) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         let (mut number, mut tries, mut made) = (1_u32, 0, Vec::<PathBuf>::new());
         loop {
-            let mut path = place.as_os_str().to_owned();
+            let mut path = file_path.as_os_str().to_owned();
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
             match options.open(&path) {
@@ -40,9 +40,9 @@ impl Staged {
                     return Ok(staged);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {
                     tries += 1;
-                    match make_parents(root, place) {
+                    match make_parents(root, file_path) {
                         // Others have removed a directory that was empty.
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
                         new => made.extend(new?),
@@ -71,13 +71,17 @@ impl Staged {
     }
 
     /// Gives it its name: it replaces the file of that name, or is created only if there is none. Fails if the caller has given up.
-    pub(in crate::store) fn rename(&mut self, place: &FsPath, creates: bool) -> io::Result<()> {
-        wanted()?;
-        if creates {
-            fs::hard_link(&self.path, place)?;
+    pub(in crate::store) fn rename(
+        &mut self,
+        file_path: &FsPath,
+        create_only: bool,
+    ) -> io::Result<()> {
+        fail_if_abandoned()?;
+        if create_only {
+            fs::hard_link(&self.path, file_path)?;
             fs::remove_file(&self.path)?;
         } else {
-            fs::rename(&self.path, place)?;
+            fs::rename(&self.path, file_path)?;
         }
         self.is_gone.store(true, Ordering::Release);
         Ok(())
@@ -93,4 +97,10 @@ impl Drop for Staged {
         let path = std::mem::take(&mut self.path);
         io_threads::start(move || drop(fs::remove_file(path)));
     }
+}
+
+/// Whether `object_store` has named a file so while it was not complete.
+pub(in crate::store) fn is_staged(name: &str) -> bool {
+    let number = name.rsplit_once('#').map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
 }

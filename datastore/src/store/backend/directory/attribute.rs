@@ -23,9 +23,9 @@ pub(in crate::store) fn read(file: &File) -> Option<Version> {
 }
 
 /// The same for the file at this path.
-pub(in crate::store) fn read_at(place: &Path) -> Option<Version> {
+pub(in crate::store) fn read_at(file_path: &Path) -> Option<Version> {
     let mut value = [0; MAX];
-    let length = getxattr(place, NAME, &mut value[..]).ok()?;
+    let length = getxattr(file_path, NAME, &mut value[..]).ok()?;
     serde_json::from_slice(value.get(..length)?).ok()
 }
 

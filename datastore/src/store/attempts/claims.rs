@@ -11,9 +11,11 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
 use tokio::time::timeout;
 
-use crate::store::backend::metered::patience;
-use crate::store::write::put::LOOK;
-use crate::store::{Object, Store, StoreError, backend, parse};
+use crate::store::backend::metered::{STAT_TIMEOUT, put_timeout};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::parse;
+use crate::store::object::Object;
 
 /// Prefix of all claims.
 pub const CLAIMS: &str = ".plancha/claims/";
@@ -47,11 +49,11 @@ impl Store {
         claim: &ClaimId,
     ) -> Result<(), StoreError> {
         let path = parse(&format!("{CLAIMS}{run}/{attempt}"))?;
-        let _turn = self.turn(&path).await;
+        let _key_lock = self.key_lock(&path).await;
         if !self.creates()
             && let Some(holder) = self.holder(&path).await?
         {
-            return is_held_by(&holder, claim);
+            return check_holder(&holder, claim);
         }
         // Asked for also where it was not seen yet that the backend does it: nothing may be overwritten that another
         // process has claimed.
@@ -59,14 +61,14 @@ impl Store {
         let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
         let options = PutOptions { mode, ..PutOptions::default() };
         let put = self.objects.put_opts(&path, bytes.into(), options);
-        let error = match timeout(patience(0), put).await {
+        let error = match timeout(put_timeout(0), put).await {
             Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => backend(error),
-            Err(late) => backend(late),
+            Ok(Err(error)) => backend_error(error),
+            Err(late) => backend_error(late),
         };
         // A put that failed may have been done all the same: what is there decides.
         match self.holder(&path).await? {
-            Some(holder) => is_held_by(&holder, claim),
+            Some(holder) => check_holder(&holder, claim),
             None => Err(error),
         }
     }
@@ -78,11 +80,11 @@ impl Store {
                 found => Ok(Some(found?.bytes().await?)),
             }
         };
-        timeout(LOOK, read).await.map_err(backend)?
+        timeout(STAT_TIMEOUT, read).await.map_err(backend_error)?
     }
 
     /// The attempts of a run that are claimed, in no order.
-    pub(super) async fn claimed(&self, run: &RunKey) -> Result<Vec<Attempt>, StoreError> {
+    pub(in crate::store) async fn claimed(&self, run: &RunKey) -> Result<Vec<Attempt>, StoreError> {
         let claims = self.list(&format!("{CLAIMS}{run}/"))?;
         let run = run.to_string();
         let attempts = claims.try_filter_map(|object| {
@@ -93,6 +95,6 @@ impl Store {
     }
 }
 
-fn is_held_by(holder: &[u8], claim: &ClaimId) -> Result<(), StoreError> {
+fn check_holder(holder: &[u8], claim: &ClaimId) -> Result<(), StoreError> {
     if holder == claim.as_ref().as_bytes() { Ok(()) } else { Err(StoreError::Claimed) }
 }

@@ -18,14 +18,15 @@ use object_store::signer::{SignedUrlOptions, Signer as _};
 use serde::Deserialize;
 use url::Url;
 
-use crate::store::{BoxError, Key};
+use crate::store::error::BoxError;
+use crate::store::key::Key;
 
 /// No upload takes longer.
 const AGE: SignedDuration = SignedDuration::from_hours(24);
 /// So long a request for a page of them may be on its way.
-const VALID: Duration = Duration::from_mins(5);
+const URL_TTL: Duration = Duration::from_mins(5);
 /// Pages that are read in one sweep. What is left is for the next one.
-const PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 
 /// A bucket, for those who sweep it.
 #[derive(Clone, Debug)]
@@ -70,16 +71,16 @@ impl Abandoned {
     /// those of artifacts and probes, `below` the prefix of the storage.
     pub(in crate::store) async fn sweep(
         &self,
-        below: &str,
+        prefix: &str,
         now: Timestamp,
     ) -> Result<usize, BoxError> {
         let (mut swept, mut marker) = (0, (String::new(), String::new()));
-        for _ in 0..PAGES {
-            let page = self.page(below, &marker).await?;
+        for _ in 0..MAX_PAGES {
+            let page = self.page(prefix, &marker).await?;
             for upload in page.uploads {
-                let ours = upload.key.strip_prefix(below);
+                let ours = upload.key.strip_prefix(prefix);
                 let is_ours = ours.is_some_and(|key| {
-                    Key::at(key).is_some() || key.starts_with(".plancha/probe/")
+                    Key::from_path(key).is_some() || key.starts_with(".plancha/probe/")
                 });
                 if is_ours && now.duration_since(upload.initiated) > AGE {
                     let path = Path::parse(&upload.key)?;
@@ -105,8 +106,8 @@ impl Abandoned {
         Ok(swept)
     }
 
-    async fn page(&self, below: &str, (key, id): &(String, String)) -> Result<Page, BoxError> {
-        let mut query = vec![("uploads", ""), ("prefix", below)];
+    async fn page(&self, prefix: &str, (key, id): &(String, String)) -> Result<Page, BoxError> {
+        let mut query = vec![("uploads", ""), ("prefix", prefix)];
         if !key.is_empty() {
             query.extend([("key-marker", key.as_str()), ("upload-id-marker", id.as_str())]);
         }
@@ -129,7 +130,7 @@ impl Bucket {
             Self::S3(s3) => {
                 let options = SignedUrlOptions::new().with_query(query);
                 let method = request.method().clone();
-                s3.signed_url_opts(method, &Path::default(), VALID, &options).await?
+                s3.signed_url_opts(method, &Path::default(), URL_TTL, &options).await?
             }
             Self::Gcs { gcs, url, signs } => {
                 let credential = gcs.credentials().get_credential().await?;

@@ -35,11 +35,11 @@ use std::path::{Path as FsPath, PathBuf};
 
 use object_store::path::Path;
 
-use crate::store::backend::attribute;
-use crate::store::backend::dirs::{both, lock, make_parents, open_file, sync_parent};
-use crate::store::backend::disk::{SMALL, etag, is_absent, remove};
-use crate::store::backend::jobs::wanted;
-use crate::store::backend::staged::Staged;
+use crate::store::backend::directory::attribute;
+use crate::store::backend::directory::dirs::{lock, make_parents, run_both, sync_parent};
+use crate::store::backend::directory::files::{SMALL, etag, is_absent, open_file, remove};
+use crate::store::backend::directory::jobs::fail_if_abandoned;
+use crate::store::backend::directory::staged::Staged;
 use crate::store::digest_record::{Record, Version, bare};
 
 /// Gives a staged file its name, and its digest with it. The tag of `version` is filled in.
@@ -48,39 +48,39 @@ pub(in crate::store) fn publish(
     location: &Path,
     staged: &mut Staged,
     mut version: Version,
-    creates: bool,
+    create_only: bool,
 ) -> io::Result<()> {
-    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
+    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     version.etag = etag(&staged.file.metadata()?);
     let has_attribute = attribute::write(&staged.file, &version);
     if has_attribute || version.size > SMALL as u64 {
         // Others need not wait for the lock meanwhile.
         staged.file.sync_all()?;
     }
-    let _lock = lock(&place)?;
-    wanted()?;
-    let there = match fs::metadata(&place) {
+    let _lock = lock(&file_path)?;
+    fail_if_abandoned()?;
+    let there = match fs::metadata(&file_path) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-        Ok(_) if creates => return Err(ErrorKind::AlreadyExists.into()),
+        Ok(_) if create_only => return Err(ErrorKind::AlreadyExists.into()),
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
     let is_new = there.is_none();
     let described = there.as_ref().filter(|meta| meta.is_file()).and_then(|meta| {
-        attribute::read_at(&place).filter(|version| version.is(&etag(meta), meta.len()))
+        attribute::read_at(&file_path).filter(|version| version.is(&etag(meta), meta.len()))
     });
     let published = if has_attribute && (is_new || described.is_some()) {
         write_copy(root, &record, &Record { version, before: described })
-            .and_then(|()| staged.rename(&place, creates))
-            .and_then(|()| sync_parent(&place))
+            .and_then(|()| staged.rename(&file_path, create_only))
+            .and_then(|()| sync_parent(&file_path))
     } else {
         let before = match there {
             Some(meta) => Some(before(read_record(&record)?, etag(&meta), meta.len())),
             None => None,
         };
         let record = (&*record, &Record { version, before });
-        publish_with_record(root, &place, staged, record, creates)
+        publish_with_record(root, &file_path, staged, record, create_only)
     };
     if published.is_err() && is_new && !staged.is_published() {
         // It describes nothing.
@@ -92,40 +92,40 @@ pub(in crate::store) fn publish(
 /// The record first, which is the only place of the digest.
 fn publish_with_record(
     root: &FsPath,
-    place: &FsPath,
+    file_path: &FsPath,
     staged: &mut Staged,
     (record, content): (&FsPath, &Record),
-    creates: bool,
+    create_only: bool,
 ) -> io::Result<()> {
     let file = staged.file.try_clone()?;
-    both(move || file.sync_all(), || write_record(root, record, content))?;
-    if content.version.form.is_some() {
+    run_both(move || file.sync_all(), || write_record(root, record, content))?;
+    if content.version.format.is_some() {
         // Without its record an encrypted object could be taken for a plain one: that must be there first, whatever
         // the file system reorders.
         sync_parent(record)?;
-        staged.rename(place, creates)?;
-        return sync_parent(place);
+        staged.rename(file_path, create_only)?;
+        return sync_parent(file_path);
     }
-    staged.rename(place, creates)?;
+    staged.rename(file_path, create_only)?;
     let record = record.to_owned();
-    both(move || sync_parent(&record), || sync_parent(place))
+    run_both(move || sync_parent(&record), || sync_parent(file_path))
 }
 
 /// The version that is replaced, as its record describes it. A record that does not describe it is kept as it is: that
 /// the two disagree must not be forgotten.
 fn before(record: Option<Record>, etag: String, size: u64) -> Version {
-    let Some(record) = record else { return Version { etag, size, sha256: None, form: None } };
+    let Some(record) = record else { return Version { etag, size, sha256: None, format: None } };
     record.version(&etag, size).cloned().unwrap_or(record.version)
 }
 
 /// Records the digest of an object anew, which is this file.
-pub(in crate::store) fn record_anew(
+pub(in crate::store) fn rewrite_record(
     root: &FsPath,
     location: &Path,
     file: &File,
     version: Version,
 ) -> io::Result<()> {
-    let record = record_place(root, location);
+    let record = record_file_path(root, location);
     let has_attribute = attribute::write(file, &version);
     let content = Record { version, before: None };
     if has_attribute {
@@ -139,9 +139,9 @@ pub(in crate::store) fn record_anew(
 /// Writes the copy of a file's attribute again, and syncs it, where it is missing or differs; whether it was. A file
 /// without an attribute that describes it has no copy.
 pub(in crate::store) fn renew_copy(root: &FsPath, location: &Path, etag: &str) -> io::Result<bool> {
-    let (place, record) = (root.join(location.as_ref()), record_place(root, location));
-    let _lock = lock(&place)?;
-    let file = File::open(&place)?;
+    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
+    let _lock = lock(&file_path)?;
+    let file = File::open(&file_path)?;
     let meta = file.metadata()?;
     let is_it =
         |version: &Version| version.is(etag, meta.len()) && bare(&self::etag(&meta)) == bare(etag);
@@ -166,23 +166,23 @@ pub(in crate::store) fn record_of(
     if carried.as_ref().is_some_and(|record| record.version(etag, size).is_some()) {
         return Ok(carried);
     }
-    let beside = read_record(&record_place(root, location))?;
+    let beside = read_record(&record_file_path(root, location))?;
     let describes = |record: &Record| carried.is_none() || record.version(etag, size).is_some();
     Ok(beside.filter(describes).or(carried))
 }
 
-pub(in crate::store) fn record_place(root: &FsPath, location: &Path) -> PathBuf {
+pub(in crate::store) fn record_file_path(root: &FsPath, location: &Path) -> PathBuf {
     root.join(".plancha/sha256").join(location.as_ref())
 }
 
-fn read_record(place: &FsPath) -> io::Result<Option<Record>> {
-    match open_file(place, File::options().read(true)) {
+fn read_record(file_path: &FsPath) -> io::Result<Option<Record>> {
+    match open_file(file_path, File::options().read(true)) {
         Ok((mut file, _)) => {
             let mut json = Vec::new();
             file.read_to_end(&mut json)?;
             Ok(Record::parse(&json))
         }
-        Err(error) if is_absent(&error) && !place.is_dir() => Ok(None),
+        Err(error) if is_absent(&error) && !file_path.is_dir() => Ok(None),
         Err(error) if is_absent(&error) => Err(no_file(ErrorKind::IsADirectory.into())),
         Err(error) => Err(no_file(error)),
     }
@@ -194,25 +194,25 @@ fn no_file(error: io::Error) -> io::Error {
         return error;
     }
     io::Error::other(
-        "a directory is in the place of its digest record below .plancha/sha256: remove it, and run `datastore verify`",
+        "a directory has the name of its digest record below .plancha/sha256: remove it, and run `datastore verify`",
     )
 }
 
 /// Replaces a record as a whole. Its directory is still to be synced.
-fn write_record(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
-    let mut staged = Staged::create(root, place)?;
+fn write_record(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
+    let mut staged = Staged::create(root, file_path)?;
     staged.file.write_all(&serde_json::to_vec(record)?)?;
     staged.file.sync_all()?;
-    staged.rename(place, false).map_err(no_file)
+    staged.rename(file_path, false).map_err(no_file)
 }
 
 /// Overwrites a record that is only a copy, where it is: a rename over another file would write its bytes to the disk
 /// before it returns. Spaces replace what is left of a longer one, so that it can be read at every moment.
-fn write_copy(root: &FsPath, place: &FsPath, record: &Record) -> io::Result<()> {
-    let open = || open_file(place, File::options().write(true).create(true).truncate(false));
+fn write_copy(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
+    let open = || open_file(file_path, File::options().write(true).create(true).truncate(false));
     let opened = match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            make_parents(root, place)?;
+            make_parents(root, file_path)?;
             open()
         }
         opened => opened,

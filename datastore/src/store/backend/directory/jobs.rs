@@ -9,28 +9,28 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use crate::store::backend::io_threads;
+use crate::store::backend::directory::io_threads;
 
 /// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
 /// threads than these.
-const JOBS: usize = 64;
+const MAX_JOBS: usize = 64;
 /// If all places are taken and no job has started or ended for this long, they hang.
-const HANGS: Duration = Duration::from_secs(10);
+const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The jobs of one directory.
 #[derive(Debug)]
 pub(in crate::store) struct Jobs {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// When a job last started or ended.
-    moved: Mutex<Instant>,
+    last_progress: Mutex<Instant>,
     /// Running jobs whose callers have given up.
-    left: AtomicUsize,
+    abandoned: AtomicUsize,
 }
 
 /// No thread is free, and none has become free for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the file system does not answer: all {JOBS} threads for it are taken, and none came free for {HANGS:?}"
+    "the file system does not answer: all {MAX_JOBS} threads for it are taken, and none came free for {HANG_TIMEOUT:?}"
 )]
 pub(in crate::store) struct Hung;
 
@@ -42,7 +42,7 @@ struct Job {
 
 const RUNNING: u8 = 0;
 const ENDED: u8 = 1;
-const LEFT: u8 = 2;
+const ABANDONED: u8 = 2;
 
 thread_local! {
     /// The job that this thread does.
@@ -51,27 +51,28 @@ thread_local! {
 
 /// Fails if the caller of this thread's job has given up: it was answered with an error, so the job must not write
 /// over what others have stored since.
-pub(in crate::store) fn wanted() -> io::Result<()> {
-    let is_left = |job: &Arc<Job>| job.state.load(Ordering::Relaxed) == LEFT;
-    if CURRENT.with_borrow(|job| job.as_ref().is_some_and(is_left)) {
+pub(in crate::store) fn fail_if_abandoned() -> io::Result<()> {
+    let is_abandoned = |job: &Arc<Job>| job.state.load(Ordering::Relaxed) == ABANDONED;
+    if CURRENT.with_borrow(|job| job.as_ref().is_some_and(is_abandoned)) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "its caller has given up"));
     }
     Ok(())
 }
 
 /// The caller of a job; dropped when it waits no longer.
-struct Waiting(Arc<Job>);
+struct Caller(Arc<Job>);
 
 /// A job under way, and its place; dropped when it has ended, also by a panic, or cannot begin.
 struct Running {
     job: Arc<Job>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Jobs {
     pub(in crate::store) fn new() -> Self {
-        let (places, moved) = (Arc::new(Semaphore::new(JOBS)), Mutex::new(Instant::now()));
-        Self { places, moved, left: AtomicUsize::new(0) }
+        let (permits, last_progress) =
+            (Arc::new(Semaphore::new(MAX_JOBS)), Mutex::new(Instant::now()));
+        Self { permits, last_progress, abandoned: AtomicUsize::new(0) }
     }
 
     /// Does `work` on a thread of its own.
@@ -79,10 +80,10 @@ impl Jobs {
         self: &Arc<Self>,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let place = self.place().await?;
+        let permit = self.permit().await?;
         let job = Arc::new(Job { jobs: Arc::clone(self), state: AtomicU8::new(RUNNING) });
-        let _waiting = Waiting(Arc::clone(&job));
-        let running = Running { job, _place: place };
+        let _caller = Caller(Arc::clone(&job));
+        let running = Running { job, _permit: permit };
         let done = io_threads::run(move || {
             CURRENT.set(Some(Arc::clone(&running.job)));
             let done = work();
@@ -93,36 +94,36 @@ impl Jobs {
     }
 
     /// How many running jobs have callers that gave up.
-    pub(in crate::store) fn left(&self) -> usize {
-        self.left.load(Ordering::Relaxed)
+    pub(in crate::store) fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// Whether all threads hang.
-    pub(in crate::store) fn hang(&self) -> bool {
-        self.places.available_permits() == 0 && self.moved().elapsed() >= HANGS
+    pub(in crate::store) fn are_hung(&self) -> bool {
+        self.permits.available_permits() == 0 && self.last_progress().elapsed() >= HANG_TIMEOUT
     }
 
-    async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
+    async fn permit(&self) -> io::Result<OwnedSemaphorePermit> {
         let hung = async {
-            while self.moved().elapsed() < HANGS {
-                sleep_until(self.moved() + HANGS).await;
+            while self.last_progress().elapsed() < HANG_TIMEOUT {
+                sleep_until(self.last_progress() + HANG_TIMEOUT).await;
             }
         };
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            place = Arc::clone(&self.places).acquire_owned() => place.map_err(io::Error::other)?,
+            permit = Arc::clone(&self.permits).acquire_owned() => permit.map_err(io::Error::other)?,
             () = hung => return Err(io::Error::other(Hung)),
         };
-        self.move_on();
-        Ok(place)
+        self.record_progress();
+        Ok(permit)
     }
 
-    fn moved(&self) -> Instant {
-        *self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_progress(&self) -> Instant {
+        *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn move_on(&self) {
-        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    fn record_progress(&self) {
+        *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }
 
@@ -130,24 +131,27 @@ impl Drop for Running {
     fn drop(&mut self) {
         CURRENT.set(None);
         let Job { jobs, state } = &*self.job;
-        jobs.move_on();
-        if state.swap(ENDED, Ordering::Relaxed) == LEFT {
-            jobs.left.fetch_sub(1, Ordering::Relaxed);
+        jobs.record_progress();
+        if state.swap(ENDED, Ordering::Relaxed) == ABANDONED {
+            jobs.abandoned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Caller {
     fn drop(&mut self) {
         let Self(job) = self;
         if job.state.load(Ordering::Relaxed) == ENDED {
             return;
         }
         // Counted before the job can see that it was left.
-        job.jobs.left.fetch_add(1, Ordering::Relaxed);
-        if job.state.compare_exchange(RUNNING, LEFT, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        job.jobs.abandoned.fetch_add(1, Ordering::Relaxed);
+        if job
+            .state
+            .compare_exchange(RUNNING, ABANDONED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
         {
-            job.jobs.left.fetch_sub(1, Ordering::Relaxed);
+            job.jobs.abandoned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -162,7 +166,7 @@ mod tests {
     async fn a_job_that_panics_has_ended() {
         let jobs = Arc::new(Jobs::new());
         jobs.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
-        assert_eq!((jobs.left(), jobs.places.available_permits()), (0, JOBS));
+        assert_eq!((jobs.abandoned(), jobs.permits.available_permits()), (0, MAX_JOBS));
     }
 
     #[tokio::test(start_paused = true)]
@@ -170,7 +174,7 @@ mod tests {
         let jobs = Arc::new(Jobs::new());
         let (ends, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));
-        let hanging = (0..JOBS).map(|_| {
+        let hanging = (0..MAX_JOBS).map(|_| {
             let (jobs, waits) = (Arc::clone(&jobs), Arc::clone(&waits));
             let work = move || waits.lock().unwrap().recv().map_err(io::Error::other);
             tokio::spawn(async move {
@@ -178,30 +182,30 @@ mod tests {
             })
         });
         let hanging = hanging.collect::<Vec<_>>();
-        while jobs.places.available_permits() > 0 {
+        while jobs.permits.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert!(!jobs.hang(), "they have only started");
+        assert!(!jobs.are_hung(), "they have only started");
         let another = Arc::clone(&jobs);
         let refused = tokio::spawn(async move { another.run(|| Ok(())).await });
         tokio::task::yield_now().await;
         // Paused time does not go on by itself while threads work.
-        tokio::time::advance(HANGS).await;
+        tokio::time::advance(HANG_TIMEOUT).await;
         let refused = refused.await.unwrap().unwrap_err();
         assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&Hung));
-        assert!(jobs.hang());
+        assert!(jobs.are_hung());
         for caller in hanging {
             caller.await.unwrap().unwrap_err();
         }
-        assert_eq!(jobs.left(), JOBS);
+        assert_eq!(jobs.abandoned(), MAX_JOBS);
         ends.send(()).unwrap();
         // Until that one has come free, others are still refused.
         while jobs.run(|| Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
-        assert!(!jobs.hang());
+        assert!(!jobs.are_hung());
         drop(ends);
-        while jobs.left() > 0 {
+        while jobs.abandoned() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -1,0 +1,219 @@
+//! A bucket and how it is opened. Credentials come from the cloud's default chain, configured by [`Variables`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{
+    GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey,
+};
+use object_store::list::PaginatedListStore;
+use object_store::prefix::PrefixStore;
+use object_store::{
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
+    StaticCredentialProvider,
+};
+use url::Url;
+
+use crate::store::backend::cloud::abandoned::{Abandoned, Bucket};
+use crate::store::backend::cloud::connector::Connector;
+use crate::store::backend::cloud::provider::Provider;
+use crate::store::backend::cloud::provider::{BASE_URL, EMULATOR};
+use crate::store::backend::cloud::variables::Variables;
+use crate::store::error::BoxError;
+use crate::store::key::MAX_PREFIX;
+
+/// A bucket, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cloud {
+    /// Who keeps it.
+    pub provider: Provider,
+    /// The bucket's name; on Azure the container's.
+    pub bucket: String,
+    /// Everything lies below this, without slashes at its ends; may be empty.
+    pub prefix: String,
+    /// What the environment says of credentials, endpoints and limits.
+    pub variables: Variables,
+}
+
+/// A cloud that was opened.
+pub(in crate::store) struct OpenedBucket {
+    pub(in crate::store) objects: Arc<dyn ObjectStore>,
+    pub(in crate::store) pages: Arc<dyn PaginatedListStore>,
+    /// None where requests are not signed.
+    pub(in crate::store) credentials: Option<Credentials>,
+    /// Where uploads that were left behind can be listed.
+    pub(in crate::store) abandoned: Option<Abandoned>,
+}
+
+/// Asks whether credentials can be had at all.
+pub(in crate::store) type Credentials =
+    Arc<dyn Fn() -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
+
+/// Connections kept for later: a few for each of some hundred requests at once.
+const IDLE_CONNECTIONS: usize = 256;
+
+impl Cloud {
+    /// The bucket and prefix that `rest` of a URL names: `bucket[/prefix]`.
+    pub fn parse(provider: Provider, rest: &str) -> Result<Self, String> {
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let scheme = provider.scheme();
+        let named = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
+        if bucket.is_empty() || bucket.len() > 222 || !bucket.bytes().all(named) {
+            return Err(format!(
+                "names no bucket: write {scheme}://bucket or {scheme}://bucket/prefix"
+            ));
+        }
+        let prefix = prefix.trim_end_matches('/');
+        let plain = prefix.bytes().all(|c| named(c) || c == b'/') && prefix.len() <= MAX_PREFIX;
+        let whole = prefix.is_empty()
+            || prefix.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        if !plain || !whole {
+            return Err(
+                "has a prefix that is no path of letters, digits, `-`, `.` and `_`, of at most 60 \
+                 bytes"
+                    .to_owned(),
+            );
+        }
+        let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
+        Ok(Self { provider, bucket, prefix, variables: Variables::default() })
+    }
+
+    pub(in crate::store) fn open(&self) -> Result<OpenedBucket, BoxError> {
+        match self.provider {
+            Provider::S3 if self.variables.is_true("AWS_S3_EXPRESS") => Err(
+                "AWS_S3_EXPRESS: a directory bucket lists in no order, and the runs of a layer and `gc` \
+                 need one: use a general purpose bucket"
+                    .into(),
+            ),
+            Provider::S3 => {
+                let connector = Connector::s3();
+                let s3 = Arc::new(self.s3(&connector)?);
+                let credentials = Arc::clone(s3.credentials());
+                let client = connector.client.get().cloned();
+                let bucket = Bucket::S3(Arc::clone(&s3));
+                let abandoned = client.map(|client| Abandoned { bucket, client });
+                Ok(OpenedBucket { abandoned, ..self.opened(&s3, credential_check(credentials)) })
+            }
+            Provider::Gcs => {
+                let connector = Connector::gcs();
+                let gcs = Arc::new(self.gcs(&connector)?);
+                let credentials = Arc::clone(gcs.credentials());
+                let client = connector.client.get().cloned();
+                let (url, signs) = (self.gcs_url()?, !self.variables.skip_signature());
+                let bucket = Bucket::Gcs { gcs: Arc::clone(&gcs), url, signs };
+                let abandoned = client.map(|client| Abandoned { bucket, client });
+                Ok(OpenedBucket { abandoned, ..self.opened(&gcs, credential_check(credentials)) })
+            }
+            Provider::Azure => {
+                let azure = Arc::new(self.azure()?);
+                let credentials = Arc::clone(azure.credentials());
+                Ok(self.opened(&azure, credential_check(credentials)))
+            }
+        }
+    }
+
+    fn opened<T>(&self, store: &Arc<T>, credentials: Credentials) -> OpenedBucket
+    where
+        T: ObjectStore + PaginatedListStore,
+    {
+        let objects: Arc<dyn ObjectStore> = if self.prefix.is_empty() {
+            Arc::clone(store) as _
+        } else {
+            Arc::new(PrefixStore::new(Arc::clone(store) as Arc<dyn ObjectStore>, &*self.prefix))
+        };
+        let credentials = Some(credentials).filter(|_| !self.variables.skip_signature());
+        OpenedBucket { objects, pages: Arc::clone(store) as _, credentials, abandoned: None }
+    }
+
+    fn s3(&self, connector: &Connector) -> object_store::Result<AmazonS3> {
+        let http = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
+            .iter()
+            .find_map(|name| self.variables.get(name))
+            .is_some_and(|url| url.starts_with("http://"));
+        let mut builder = AmazonS3Builder::new()
+            .with_http_connector(connector.clone())
+            .with_retry(retry())
+            .with_client_options(client())
+            // TLS protects the body already, and our own sha256 stays with the object.
+            .with_unsigned_payload(!http);
+        for (key, value) in self.variables.typed::<AmazonS3ConfigKey>() {
+            builder = builder.with_config(key, value);
+        }
+        builder.with_bucket_name(&self.bucket).build()
+    }
+
+    /// The URL of the bucket, for what `object_store` does not ask of it.
+    fn gcs_url(&self) -> Result<Url, BoxError> {
+        let base = self.emulator().or_else(|| self.variables.get(BASE_URL).map(str::to_owned));
+        let base = base.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        Ok(Url::parse(&format!("{}/{}", base.trim_end_matches('/'), self.bucket))?)
+    }
+
+    /// The URL of an emulator, if it is one.
+    fn emulator(&self) -> Option<String> {
+        let host = self.variables.get(EMULATOR)?;
+        Some(if host.contains("://") { host.to_owned() } else { format!("http://{host}") })
+    }
+
+    fn gcs(&self, connector: &Connector) -> object_store::Result<GoogleCloudStorage> {
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_http_connector(connector.clone())
+            .with_retry(retry())
+            .with_client_options(client());
+        for (key, value) in self.variables.typed::<GoogleConfigKey>() {
+            builder = builder.with_config(key, value);
+        }
+        if let Some(url) = self.emulator() {
+            let anonymous = GcpCredential { bearer: String::new() };
+            builder = builder
+                .with_base_url(&url)
+                .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true")
+                .with_credentials(Arc::new(StaticCredentialProvider::new(anonymous)));
+        }
+        builder.with_bucket_name(&self.bucket).build()
+    }
+
+    fn azure(&self) -> object_store::Result<MicrosoftAzure> {
+        let mut builder =
+            MicrosoftAzureBuilder::new().with_retry(retry()).with_client_options(client());
+        for (key, value) in self.variables.typed::<AzureConfigKey>() {
+            builder = builder.with_config(key, value);
+        }
+        builder.with_container_name(&self.bucket).build()
+    }
+}
+
+/// No limit on a whole transfer. How long a step may take is [`Metered`](crate::store::backend::metered::Metered)'s to say: the
+/// client's own limit on silence also runs while a body is on its way to the backend.
+fn client() -> ClientOptions {
+    ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(Duration::from_secs(3))
+        .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
+}
+
+/// A few tries within a time that a caller still waits for.
+fn retry() -> RetryConfig {
+    let backoff = BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() };
+    RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(20) }
+}
+
+fn credential_check<C: Send + Sync + 'static>(
+    provider: Arc<dyn object_store::CredentialProvider<Credential = C>>,
+) -> Credentials {
+    Arc::new(move || {
+        let provider = Arc::clone(&provider);
+        Box::pin(async move { provider.get_credential().await.map(drop) })
+    })
+}
+
+impl fmt::Display for Cloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.provider.scheme(), self.bucket)?;
+        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+    }
+}

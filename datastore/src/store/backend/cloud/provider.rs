@@ -1,0 +1,153 @@
+//! The clouds, their URL schemes, and the variables that their own programs read.
+
+pub(in crate::store) const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
+
+pub(in crate::store) const BASE_URL: &str = "GOOGLE_BASE_URL";
+
+/// Who keeps the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Amazon S3, and what speaks like it.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage.
+    Azure,
+}
+
+const S3: &[&str] = &[
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_ALLOW_HTTP",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    "AWS_S3_EXPRESS",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_IMDSV1_FALLBACK",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_UNSIGNED_PAYLOAD",
+    "AWS_CHECKSUM_ALGORITHM",
+    "AWS_REQUEST_PAYER",
+    "AWS_SERVER_SIDE_ENCRYPTION",
+    "AWS_SSE_KMS_KEY_ID",
+    "AWS_SSE_BUCKET_KEY_ENABLED",
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
+    "AWS_DISABLE_BULK_DELETE",
+    "AWS_CONNECT_TIMEOUT",
+    "AWS_READ_TIMEOUT",
+    "AWS_PROXY_URL",
+    "AWS_PROXY_CA_CERTIFICATE",
+    "AWS_PROXY_EXCLUDES",
+    "AWS_ALLOW_INVALID_CERTIFICATES",
+];
+
+const GCS: &[&str] = &[
+    EMULATOR,
+    "SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_BEARER_TOKEN",
+    BASE_URL,
+    "GOOGLE_SKIP_SIGNATURE",
+    "GOOGLE_ALLOW_HTTP",
+    "GOOGLE_CONNECT_TIMEOUT",
+    "GOOGLE_READ_TIMEOUT",
+    "GOOGLE_PROXY_URL",
+    "GOOGLE_PROXY_CA_CERTIFICATE",
+    "GOOGLE_PROXY_EXCLUDES",
+];
+
+const AZURE: &[&str] = &[
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_USE_EMULATOR",
+    "AZURE_STORAGE_CLIENT_ID",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_TENANT_ID",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_TENANT_ID",
+    "AZURE_AUTHORITY_HOST",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_USE_AZURE_CLI",
+    "AZURE_CREDENTIAL_TYPE",
+    "AZURE_MSI_ENDPOINT",
+    "AZURE_IDENTITY_ENDPOINT",
+    "IDENTITY_ENDPOINT",
+    "AZURE_OBJECT_ID",
+    "AZURE_MSI_RESOURCE_ID",
+    "AZURE_SKIP_SIGNATURE",
+    "AZURE_ALLOW_HTTP",
+    "AZURE_CONNECT_TIMEOUT",
+    "AZURE_READ_TIMEOUT",
+    "AZURE_PROXY_URL",
+    "AZURE_PROXY_CA_CERTIFICATE",
+    "AZURE_PROXY_EXCLUDES",
+];
+
+impl Provider {
+    /// The provider that a URL of this scheme means.
+    pub fn of_scheme(scheme: &str) -> Option<Self> {
+        match scheme {
+            "s3" => Some(Self::S3),
+            "gs" => Some(Self::Gcs),
+            "az" => Some(Self::Azure),
+            _ => None,
+        }
+    }
+
+    pub(in crate::store) fn scheme(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gs",
+            Self::Azure => "az",
+        }
+    }
+
+    /// The variables that tell how to reach it.
+    pub fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::S3 => S3,
+            Self::Gcs => GCS,
+            Self::Azure => AZURE,
+        }
+    }
+
+    /// Where its credentials are looked for, for people who have none.
+    pub(in crate::store) fn credentials_hint(self) -> &'static str {
+        match self {
+            Self::S3 => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role is given \
+                 (IRSA, EKS Pod Identity, ECS, EC2); AWS_REGION and AWS_ENDPOINT_URL_S3 say where \
+                 the bucket is. Profiles of ~/.aws are not read"
+            }
+            Self::Gcs => {
+                "set GOOGLE_APPLICATION_CREDENTIALS or run `gcloud auth application-default login`, \
+                 or run where a service account is given (GKE Workload Identity, GCE)"
+            }
+            Self::Azure => {
+                "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
+                 AZURE_STORAGE_SAS_TOKEN, or run where an identity is given (workload identity, \
+                 managed identity)"
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Values of the variables of a cloud. It does not read the environment: `config` does, and passes the values.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::store::backend::cloud::provider::Provider;
+
+/// Variables of a cloud, some of them secret.
+#[derive(Clone, Debug, Default)]
+pub struct Variables(BTreeMap<&'static str, SecretString>);
+
+impl Variables {
+    /// What `environment` says of a provider; an empty variable is none.
+    pub fn read(provider: Provider, environment: &dyn Fn(&str) -> Option<String>) -> Self {
+        let found = provider.variables().iter().filter_map(|name| {
+            let value = environment(name).filter(|value| !value.is_empty())?;
+            Some((*name, SecretString::from(value)))
+        });
+        Self(found.collect())
+    }
+
+    /// The names of those that are set.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
+    pub(in crate::store) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(ExposeSecret::expose_secret)
+    }
+
+    /// Whether requests go out without a signature: to a server that everybody may use.
+    pub(in crate::store) fn skip_signature(&self) -> bool {
+        ["AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE"]
+            .iter()
+            .any(|name| self.is_true(name))
+    }
+
+    /// As the builders read it.
+    pub(in crate::store) fn is_true(&self, name: &str) -> bool {
+        let text = self.get(name).unwrap_or_default().to_ascii_lowercase();
+        ["1", "true", "on", "yes", "y"].contains(&&*text)
+    }
+
+    /// Those that a builder knows.
+    pub(in crate::store) fn typed<K: FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
+        self.0.iter().filter_map(|(name, value)| {
+            Some((name.to_ascii_lowercase().parse().ok()?, value.expose_secret()))
+        })
+    }
+}
+
+impl PartialEq for Variables {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |variables: &Self| {
+            variables.0.iter().map(|(k, v)| (*k, v.expose_secret().to_owned())).collect::<Vec<_>>()
+        };
+        all(self) == all(other)
+    }
+}
+
+impl Eq for Variables {}

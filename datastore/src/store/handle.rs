@@ -1,0 +1,172 @@
+//! [`Store`]: a cheap handle to one storage, which all modules above it extend with `impl Store` blocks.
+//!
+//! It opens a backend and owns what requests share: locks of keys, uploads in progress, buffers, results of probes. It
+//! knows neither how an object is read nor how one is written.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::list::PaginatedListStore;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::store::backend::cloud::abandoned::Abandoned;
+use crate::store::backend::cloud::bucket::Credentials;
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::local::Local;
+use crate::store::backend::metered::{Calls, Metered};
+use crate::store::backend::storage::{Backend, Storage};
+use crate::store::encryption::EncryptionSettings;
+use crate::store::error::BoxError;
+use crate::store::probe::health::Health;
+use crate::store::run_index::known::Indexed;
+use crate::store::write::parts::BlockPool;
+use crate::transport::memory::Memory;
+
+/// A place to keep artifacts. Clones share it: each request makes some.
+#[derive(Clone)]
+pub struct Store(pub(in crate::store) Arc<Inner>);
+
+/// What clones of a [`Store`] share.
+#[derive(Clone)]
+pub struct Inner {
+    pub(in crate::store) objects: Arc<dyn ObjectStore>,
+    /// The files of a directory, where that is the backend.
+    pub(in crate::store) disk: Option<Disk>,
+    /// Listings page by page, where the backend has them; without our prefix.
+    pub(in crate::store) pages: Option<Arc<dyn PaginatedListStore>>,
+    pub(in crate::store) credentials: Option<Credentials>,
+    pub(in crate::store) abandoned: Option<Abandoned>,
+    pub(in crate::store) calls: Calls,
+    pub(in crate::store) health: Arc<Health>,
+    pub(in crate::store) backend: Backend,
+    pub(in crate::store) key_locks: Arc<[Mutex<()>; LOCK_STRIPES]>,
+    /// Attempts that are known to be in the index of runs.
+    pub(in crate::store) indexed: Arc<std::sync::Mutex<Indexed>>,
+    pub(in crate::store) uploads: TaskTracker,
+    pub(in crate::store) pool: BlockPool,
+    pub(in crate::store) encryption: EncryptionSettings,
+    pub(in crate::store) memory: Memory,
+}
+
+/// Keys that share a turn only wait for each other's commits, so a fixed number of turns will do.
+const LOCK_STRIPES: usize = 256;
+
+impl Store {
+    /// Opens a backend, without a look at it: [`Store::start`] makes a missing directory.
+    pub fn open(storage: &Storage) -> Result<Self, BoxError> {
+        match storage {
+            Storage::File(root) => {
+                let calls = Calls::default();
+                let disk = Disk::new(root, calls.clone());
+                let objects = Arc::new(Local(disk.uncounted()));
+                let inner = Inner::new(objects, Backend::file(root.clone()), calls);
+                Ok(Self(Arc::new(Inner { disk: Some(disk), ..inner })))
+            }
+            Storage::Memory => {
+                let objects = Arc::new(InMemory::new());
+                Ok(Self(Arc::new(Inner::new(objects, Backend::memory(), Calls::default()))))
+            }
+            Storage::Cloud(cloud) => {
+                let opened = cloud.open()?;
+                let inner = Inner::new(opened.objects, Backend::cloud(cloud), Calls::default());
+                let pages = Metered { inner: opened.pages, calls: inner.calls.clone() };
+                let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
+                let (credentials, abandoned) = (opened.credentials, opened.abandoned);
+                Ok(Self(Arc::new(Inner { pages, credentials, abandoned, ..inner })))
+            }
+        }
+    }
+
+    /// Running jobs in a directory's file system whose callers have given up.
+    pub(crate) fn abandoned_jobs(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.jobs().abandoned())
+    }
+
+    /// What our keys lie below in the bucket, for those who go there without our prefix.
+    pub(in crate::store) fn prefix(&self) -> &str {
+        &self.backend.prefix
+    }
+
+    /// What the backend was asked so far.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// One that fetches ahead only as much as there is memory for.
+    pub(crate) fn with_memory(&self, memory: &Memory) -> Self {
+        Self(Arc::new(Inner { memory: memory.clone(), ..(*self.0).clone() }))
+    }
+
+    /// Bytes that one upload may hold in memory at most, without parts that are on their way while another is
+    /// gathered.
+    pub fn upload_memory(&self) -> usize {
+        self.backend.single_put_max.max(self.backend.part_size)
+    }
+
+    /// Bytes that one read may hold in memory at most, without what it fetches ahead.
+    pub fn answer_memory(&self) -> usize {
+        if self.backend.root.is_some() {
+            crate::store::read::ranged::FILE_MEMORY
+        } else {
+            crate::store::read::ranged::MEMORY
+        }
+    }
+
+    /// Waits until no upload is under way.
+    pub async fn wait_for_uploads(&self) {
+        self.uploads.close();
+        self.uploads.wait().await;
+    }
+
+    /// The turn of one key: what must not mix with another commit to it waits here.
+    pub(in crate::store) async fn key_lock(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
+        let slot = usize::try_from(hash % LOCK_STRIPES as u64).unwrap_or_default();
+        self.key_locks[slot].lock().await
+    }
+}
+
+impl Inner {
+    pub(in crate::store) fn new(
+        objects: Arc<dyn ObjectStore>,
+        backend: Backend,
+        calls: Calls,
+    ) -> Self {
+        Self {
+            objects: Arc::new(Metered { inner: objects, calls: calls.clone() }),
+            disk: None,
+            pages: None,
+            credentials: None,
+            abandoned: None,
+            calls,
+            health: Arc::default(),
+            backend,
+            key_locks: Arc::new(std::array::from_fn(|_| Mutex::default())),
+            indexed: Arc::default(),
+            uploads: TaskTracker::new(),
+            pool: BlockPool::default(),
+            encryption: EncryptionSettings::default(),
+            memory: Memory::unlimited(),
+        }
+    }
+}
+
+impl Deref for Store {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

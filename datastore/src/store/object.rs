@@ -1,0 +1,56 @@
+//! What is known of a stored object: from a listing, or before it is read. It knows no storage.
+
+use bytes::Bytes;
+use datastore_api::Sha256;
+use futures::stream::BoxStream;
+use object_store::ObjectMeta;
+
+use crate::store::encryption::StoredFormat;
+use crate::store::error::StoreError;
+
+/// An object as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Where it lies, from the root of the storage.
+    pub key: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was put, by the backend's clock.
+    pub modified: jiff::Timestamp,
+}
+
+/// What is known of a stored object before it is read.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Its length in bytes.
+    pub size: u64,
+    /// The stored length, which differs from `size` if it is encrypted.
+    pub(in crate::store) stored: u64,
+    pub(in crate::store) format: StoredFormat,
+    /// What the backend calls this version of it.
+    pub etag: String,
+    /// Its digest, unless another program stored it.
+    pub sha256: Option<Sha256>,
+    /// The digest of its record, where that does not describe this version: the bytes must have it, and until they
+    /// were compared the digest is not known.
+    pub(in crate::store) recorded: Option<Sha256>,
+}
+
+/// The bytes of an artifact. An error means that what came so far must not be used.
+pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
+
+impl Meta {
+    /// Whether the bytes were compared with a digest once they are read to their end.
+    pub fn is_verified(&self) -> bool {
+        self.sha256.or(self.recorded).is_some()
+    }
+}
+
+pub(in crate::store) fn object(meta: &ObjectMeta) -> Object {
+    Object { key: meta.location.to_string(), size: meta.size, modified: timestamp(meta) }
+}
+
+pub(in crate::store) fn timestamp(meta: &ObjectMeta) -> jiff::Timestamp {
+    let millisecond = meta.last_modified.timestamp_millis();
+    jiff::Timestamp::from_millisecond(millisecond).unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! The results of probes, and whether the storage is up. It knows no store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datastore_api::chain;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::backend::reason::reason;
+use crate::store::error::BoxError;
+
+/// Something that a backend can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ability {
+    /// To list keys; only that tells a missing bucket from a missing object.
+    List,
+    /// To write an object.
+    Write,
+    /// To refuse to create an object that is there already.
+    Create,
+    /// To do so for a large object, which is uploaded in parts.
+    CreateLarge,
+    /// To name the same `ETag` when a multipart upload is completed as afterwards.
+    Tag,
+    /// To read back what was written.
+    Read,
+    /// To delete it.
+    Delete,
+}
+
+/// What the backend was seen to do, when it was last tried.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeResults {
+    /// Each ability that was tried.
+    pub abilities: Vec<(Ability, bool)>,
+    /// What failed, if something did.
+    pub error: Option<String>,
+    /// The same in words that any caller may read.
+    pub reason: Option<String>,
+    /// Failures since the last success.
+    pub failures: u32,
+    /// Seconds that this machine's clock is ahead of the backend's, if that was seen; to within the time
+    /// that a try takes.
+    pub skew: Option<i64>,
+}
+
+/// What is known of the backend's state. As long as nothing was tried, it is not ready.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Health {
+    pub(in crate::store) state: Mutex<State>,
+    /// Cancelled once everything was tried for the first time.
+    pub(in crate::store) probed: CancellationToken,
+    /// Held while the directory is looked at: if the file system hangs, that is one thread.
+    pub(in crate::store) root_check: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::store) struct State {
+    pub(in crate::store) last: ProbeResults,
+    pub(in crate::store) is_down: bool,
+    pub(in crate::store) creates: bool,
+    pub(in crate::store) succeeded: Option<Instant>,
+    /// Whether it does so for large objects, and names their tags; tried once, since servers do not change.
+    pub(in crate::store) uploads: Option<MultipartSupport>,
+    /// Of the object that is tried with.
+    pub(in crate::store) name: Option<u64>,
+}
+
+/// So many failures in a row make it down; one success makes it ready again. After the first it is tried again at
+/// once, so that a storage that hangs is down within 5 s and twice the time of a step.
+pub(in crate::store) const MAX_FAILURES: u32 = 2;
+
+/// Seconds of skew that are worth a line. S3 refuses more than 15 minutes.
+const SKEW_WARNING: u64 = 300;
+
+impl Ability {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Self; 7] = [
+        Self::List,
+        Self::Write,
+        Self::Create,
+        Self::CreateLarge,
+        Self::Tag,
+        Self::Read,
+        Self::Delete,
+    ];
+
+    /// As a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Create => "conditional_create",
+            Self::CreateLarge => "conditional_multipart",
+            Self::Tag => "multipart_etag",
+            Self::Read => "read",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl ProbeResults {
+    pub(in crate::store) fn log(&self) {
+        let can = |ability| self.can(ability);
+        if let Some(error) = &self.error {
+            tracing::error!(error, "the storage does not do what is needed");
+        } else {
+            tracing::info!(
+                list = can(Ability::List),
+                write = can(Ability::Write),
+                conditional_create = can(Ability::Create),
+                conditional_multipart = can(Ability::CreateLarge),
+                multipart_etag = can(Ability::Tag),
+                read = can(Ability::Read),
+                delete = can(Ability::Delete),
+                "storage probe succeeded"
+            );
+        }
+        if let Some(skew) = self.skew.filter(|skew| skew.unsigned_abs() > SKEW_WARNING) {
+            tracing::warn!(
+                skew,
+                "the clocks of this machine and of the storage differ by so many seconds"
+            );
+        }
+        if can(Ability::Create) == Some(false) {
+            tracing::warn!(
+                "this storage overwrites where it was told to create: what is created twice at once \
+                 is kept apart within this process, but not between replicas"
+            );
+        } else if can(Ability::CreateLarge) == Some(false) {
+            tracing::info!(
+                "this storage honours no condition on the completion of a multipart upload: a small object beside it \
+                 decides which of several replicas creates an artifact"
+            );
+        }
+    }
+
+    /// Whether the backend does this, if it was tried.
+    pub fn can(&self, ability: Ability) -> Option<bool> {
+        self.abilities.iter().find(|(probed, _)| *probed == ability).map(|(_, can)| *can)
+    }
+}
+
+impl Health {
+    pub(in crate::store) fn state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
+        with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(in crate::store) fn record(&self, mut results: ProbeResults, error: Option<BoxError>) {
+        self.state(|state| {
+            results.reason = error.as_deref().map(|error| reason(error));
+            results.error = error.map(|error| one_line(&*error));
+            if let Some(one_line) = results.error.as_deref().filter(|one_line| is_skewed(one_line)) {
+                results.skew = server_time(one_line).map(seconds_since);
+                let by = results.skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
+                results.error = Some(format!(
+                    "this machine's clock and the storage's differ by {by}, which the storage refuses: set \
+                     the clock, by NTP for example"
+                ));
+                results.reason.clone_from(&results.error);
+            }
+            results.failures =
+                if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
+            if results.failures == 0 {
+                state.succeeded = Some(Instant::now());
+            }
+            if results.failures == 0 && state.is_down {
+                tracing::info!("the storage answers again");
+                state.is_down = false;
+            }
+            if results.failures >= MAX_FAILURES && !state.is_down {
+                tracing::error!(error = results.error, "the storage does not answer");
+                state.is_down = true;
+            }
+            if let Some(creates) = results.can(Ability::Create) {
+                state.creates = creates;
+            }
+            state.last = results;
+        });
+    }
+}
+
+/// Whether an S3 refuses our clock.
+pub(in crate::store) fn is_skewed(one_line: &str) -> bool {
+    one_line.contains("RequestTimeTooSkewed")
+}
+
+/// The time on its clock, which not every server says.
+pub(in crate::store) fn server_time(one_line: &str) -> Option<jiff::Timestamp> {
+    let (_, after) = one_line.split_once("<ServerTime>")?;
+    after.split_once('<')?.0.parse().ok()
+}
+
+pub(in crate::store) fn seconds_since(time: jiff::Timestamp) -> i64 {
+    jiff::Timestamp::now().as_second() - time.as_second()
+}
+
+/// An error and its causes, on one line.
+pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What was seen of multipart uploads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::store) struct MultipartSupport {
+    /// Whether one is refused where there is an object, if that is asked for.
+    pub(in crate::store) creates: bool,
+    /// Whether its completion names the tag that the object has.
+    pub(in crate::store) etags: bool,
+}

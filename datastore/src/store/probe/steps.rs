@@ -1,0 +1,164 @@
+//! One probe of the storage: lists, writes, creates, reads and deletes an object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
+use tokio::time::timeout;
+
+use crate::store::backend::directory::io_threads;
+use crate::store::backend::directory::jobs::Hung;
+use crate::store::error::BoxError;
+use crate::store::handle::Store;
+use crate::store::key::{parse, random};
+use crate::store::object::timestamp;
+use crate::store::probe::health::seconds_since;
+use crate::store::probe::health::{Ability, ProbeResults};
+
+/// Every so many turns it is written to as well: more often would cost something on a cloud.
+const WRITE_EVERY: u32 = 2;
+const TRY_EVERY: u32 = 12;
+/// So long each step of a try may take.
+pub(in crate::store) const STEP_TIMEOUT: Duration = Duration::from_secs(4);
+/// The same for what must be known before anything is tried.
+pub(in crate::store) const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Store {
+    /// Tries to list.
+    pub async fn try_list(&self) {
+        self.try_some(false).await;
+    }
+
+    /// Tries to list and, if that is wanted, to write.
+    async fn try_some(&self, writes: bool) {
+        let mut results = self.probe_results();
+        let mut probed = |ability, probed: Result<(), BoxError>| {
+            results.abilities.retain(|(before, _)| *before != ability);
+            results.abilities.push((ability, probed.is_ok()));
+            probed
+        };
+        let mut error = probed(Ability::List, self.list_one().await).err();
+        if writes && error.is_none() {
+            error = probed(Ability::Write, self.write_one().await.map(drop)).err();
+        }
+        results.abilities.sort_unstable();
+        self.health.record(results, error);
+    }
+
+    /// Tries everything, and returns what was seen.
+    pub async fn try_all(&self) -> ProbeResults {
+        let mut results = ProbeResults::default();
+        let error = self.try_each(&mut results).await.err();
+        if let Some(failed) = Ability::ALL.get(results.abilities.len())
+            && error.is_some()
+        {
+            results.abilities.push((*failed, false));
+        }
+        self.health.record(results, error);
+        self.probe_results()
+    }
+
+    /// The next try of a watch: mostly only to list; everything from time to time, and as long as
+    /// something fails, since a storage that lists may be full all the same.
+    pub async fn try_next(&self, round: u32) {
+        if round.is_multiple_of(TRY_EVERY) || self.probe_results().error.is_some() {
+            self.try_all().await;
+        } else {
+            self.try_some(round.is_multiple_of(WRITE_EVERY)).await;
+        }
+    }
+
+    async fn try_each(&self, results: &mut ProbeResults) -> Result<(), BoxError> {
+        let done = &mut results.abilities;
+        self.list_one().await?;
+        done.push((Ability::List, true));
+        let seen = self.health.state(|state| state.uploads);
+        let path = self.path()?;
+        let first = if seen.is_none() {
+            Some(timeout(FIRST_TIMEOUT, self.try_first_upload(&path)).await?)
+        } else {
+            None
+        };
+        self.write_one().await?;
+        done.push((Ability::Write, true));
+        let again = PutOptions::from(PutMode::Create);
+        let again =
+            timeout(STEP_TIMEOUT, self.objects.put_opts(&path, "second".into(), again)).await?;
+        let creates = matches!(again, Err(Error::AlreadyExists { .. }));
+        if !creates {
+            again?;
+        }
+        done.push((Ability::Create, creates));
+        let uploads = match (seen, first) {
+            (Some(seen), _) => seen,
+            (None, first) => {
+                let second = self.try_second_upload(&path, first.unwrap_or_default());
+                timeout(FIRST_TIMEOUT, second).await?
+            }
+        };
+        self.health.state(|state| state.uploads = Some(uploads));
+        done.push((Ability::CreateLarge, creates && uploads.creates));
+        done.push((Ability::Tag, uploads.etags));
+        let one_line = if creates { "first" } else { "second" };
+        if seen.is_none() && !uploads.creates {
+            // It may have been replaced.
+            timeout(STEP_TIMEOUT, self.objects.put(&path, one_line.into())).await??;
+        }
+        let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
+        results.skew = Some(seconds_since(timestamp(&found.meta)));
+        let read = timeout(STEP_TIMEOUT, found.bytes()).await??;
+        if read != one_line {
+            return Err("what was read is not what was written".into());
+        }
+        done.push((Ability::Read, true));
+        timeout(STEP_TIMEOUT, self.objects.delete(&path)).await??;
+        done.push((Ability::Delete, true));
+        Ok(())
+    }
+
+    /// Writes the object that is tried with: always the same, so that a storage that takes objects and deletes none
+    /// is left with one.
+    async fn write_one(&self) -> Result<Path, BoxError> {
+        let path = self.path()?;
+        timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??;
+        Ok(path)
+    }
+
+    fn path(&self) -> Result<Path, BoxError> {
+        let name = self.health.state(|state| *state.name.get_or_insert_with(random));
+        Ok(parse(&format!(".plancha/probe/{name:016x}"))?)
+    }
+
+    async fn list_one(&self) -> Result<(), BoxError> {
+        self.check_root().await?;
+        timeout(STEP_TIMEOUT, self.list_any()).await??;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn list_any(&self) -> object_store::Result<()> {
+        self.objects.list(Some(&".plancha/probe".into())).try_next().await.map(drop)
+    }
+
+    /// Whether the directory is there, if it is one.
+    pub(in crate::store) async fn check_root(&self) -> Result<(), BoxError> {
+        let (Some(root), Some(disk)) = (self.backend.root.clone(), &self.disk) else {
+            return Ok(());
+        };
+        if disk.jobs().are_hung() {
+            return Err(Hung.into());
+        }
+        let root_check = Arc::clone(&self.health.root_check);
+        let version = async {
+            let round = root_check.lock_owned().await;
+            let version = io_threads::run(move || {
+                let _guard = round;
+                std::fs::metadata(root)
+            });
+            version.await
+        };
+        timeout(STEP_TIMEOUT, version).await??;
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Probes at the start and then regularly, and readiness.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::store::backend::reason::{reason, status};
+use crate::store::error::BoxError;
+use crate::store::handle::Store;
+use crate::store::probe::health::ProbeResults;
+use crate::store::probe::health::{is_skewed, one_line};
+use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
+
+const LIST_EVERY: Duration = Duration::from_secs(5);
+
+impl Store {
+    /// Tries everything at the start. What will not get better by itself is refused: a bucket that
+    /// is not there, credentials that are missing or do not suffice, a directory that cannot be written. A backend that only does not
+    /// answer is waited for: the service is not ready meanwhile.
+    pub async fn start(&self) -> Result<(), BoxError> {
+        if let Some(refusal) = self.refusal().await {
+            return Err(refusal);
+        }
+        let results = self.try_all().await;
+        if let Some(error) = results.error {
+            self.health.state(|state| state.is_down = true);
+            if self.disk.is_some() && is_forbidden(&error) {
+                return Err(format!("it cannot be written: {error}").into());
+            }
+        }
+        self.health.probed.cancel();
+        Ok(())
+    }
+
+    /// Waits until [`Self::start`] has tried everything.
+    pub(crate) async fn tried(&self) {
+        self.health.probed.cancelled().await;
+    }
+
+    /// Why it is of no use to start.
+    async fn refusal(&self) -> Option<BoxError> {
+        if let Some(disk) = &self.disk {
+            // One that hangs is waited for.
+            return timeout(STEP_TIMEOUT, disk.make_root()).await.ok()?.err().map(Into::into);
+        }
+        let provider = self.backend.provider?;
+        if let Some(credentials) = &self.credentials {
+            let had = timeout(FIRST_TIMEOUT, credentials()).await;
+            let had = had.map_err(BoxError::from).and_then(|had| Ok(had?));
+            if let Err(error) = had {
+                let credentials_hint = provider.credentials_hint();
+                return Some(
+                    format!("no credentials ({}): {credentials_hint}", one_line(&*error)).into(),
+                );
+            }
+        }
+        let error = timeout(FIRST_TIMEOUT, self.list_any()).await.ok()?.err()?;
+        let (cause, credentials_hint) = (one_line(&error), provider.credentials_hint());
+        if is_skewed(&cause) {
+            // Clocks are often set only after the start.
+            return None;
+        }
+        Some(match status(&cause)? {
+            404 => "there is no such bucket: make it, or name another with --storage".into(),
+            401 | 403 => {
+                format!("it may not be listed ({cause}): allow it, or {credentials_hint}").into()
+            }
+            301 | 307 => format!("it is kept elsewhere ({cause}): {credentials_hint}").into(),
+            _ => return None,
+        })
+    }
+
+    /// Says what was seen at the start, and tries the backend from time to time, until `shutdown`.
+    pub async fn watch(self, shutdown: CancellationToken) {
+        self.probe_results().log();
+        let mut ticks = interval(LIST_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let watching = async {
+            ticks.tick().await;
+            for round in 1.. {
+                ticks.tick().await;
+                if self.uploads.is_empty() {
+                    self.pool.empty();
+                }
+                self.try_next(round).await;
+                if self.probe_results().failures == 1 {
+                    self.try_next(round).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = watching => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Whether the backend answered when it was last tried; else why not, in words that any caller may read.
+    pub async fn ready(&self) -> Result<(), String> {
+        if !self.health.probed.is_cancelled() {
+            return Err("it is still being tried".to_owned());
+        }
+        // A directory is asked at once: that costs nothing, unless its file system hangs.
+        self.check_root().await.map_err(|error| reason(&*error))?;
+        let (is_down, reason) =
+            self.health.state(|state| (state.is_down, state.last.reason.clone()));
+        match reason {
+            Some(reason) if is_down => Err(reason),
+            _ => Ok(()),
+        }
+    }
+
+    /// How long ago it was last tried with success.
+    pub(crate) fn since_success(&self) -> Option<Duration> {
+        self.health.state(|state| state.succeeded).map(|succeeded| succeeded.elapsed())
+    }
+
+    /// What the backend was seen to do.
+    pub fn probe_results(&self) -> ProbeResults {
+        self.health.state(|state| state.last.clone())
+    }
+
+    /// Whether it refuses to create what is there; no, as long as that was not seen.
+    pub(in crate::store) fn creates(&self) -> bool {
+        self.health.state(|state| state.creates)
+    }
+
+    /// Whether it does so when a multipart upload is completed.
+    pub(in crate::store) fn creates_multiparts(&self) -> bool {
+        self.health.state(|state| state.creates && state.uploads.is_some_and(|seen| seen.creates))
+    }
+
+    /// Whether the tag that it names then is that of the object.
+    pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
+        self.health.state(|state| state.uploads.is_some_and(|seen| seen.etags))
+    }
+}
+
+/// Whether a file system refuses by its rights, or since it is mounted read-only.
+fn is_forbidden(error: &str) -> bool {
+    ["(os error 13)", "(os error 1)", "(os error 30)"].iter().any(|code| error.contains(code))
+}

@@ -1,0 +1,18 @@
+//! Index entries that this process already knows, so that not every upload lists its attempt.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use object_store::path::Path;
+
+/// Attempts that are in the index of runs, as far as this process knows.
+pub(in crate::store) type Indexed = HashMap<Path, Entry>;
+
+/// What is known of the index entry of an attempt.
+#[derive(Clone, Debug)]
+pub(in crate::store) enum Entry {
+    /// This process has written it there.
+    Written(Path),
+    /// The attempt had objects at this time: the entry was written before the first of them.
+    Found(Instant),
+}
