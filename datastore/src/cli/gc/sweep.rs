@@ -214,7 +214,7 @@ impl Owner<'_> {
     }
 }
 
-/// Directories together, of at max_objects so many objects unless one has more.
+/// Groups directories into batches of at most `max_objects` objects; a larger directory is a batch of its own.
 fn batches<'a>(
     selected: BTreeMap<&'a str, Vec<(&'a Item, Reason)>>,
     max_objects: usize,

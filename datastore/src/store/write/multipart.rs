@@ -54,7 +54,7 @@ impl Store {
             match upload {
                 Upload::Cloud(mut upload) => abort(&mut *upload).await,
                 Upload::File(disk, staged, _) => {
-                    disk.discard(&staged).await.map_err(backend_error)?
+                    disk.discard(&staged).await.map_err(backend_error)?;
                 }
             }
             return Err(error);
