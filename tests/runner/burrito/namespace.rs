@@ -20,6 +20,9 @@ use crate::source::checkout::{Repository, git, repository};
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json as parsed};
 
+/// Namespaces of this process so far. Tests with one name for theirs run at once in a real cluster.
+static NAMESPACES: AtomicUsize = AtomicUsize::new(0);
+
 pub(crate) struct Tenant {
     http: reqwest::Client,
     pub(crate) server: Url,
@@ -81,13 +84,14 @@ impl Tenant {
         };
         // In Burrito's pods the program goes by this name.
         std::os::unix::fs::symlink(RUNNER, sandbox.path("bin/burrito")).unwrap();
+        let number = NAMESPACES.fetch_add(1, Ordering::Relaxed);
         let mut tenant = Self {
             http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
             server: server.parse().unwrap(),
             authority: std::fs::read(authority).unwrap(),
             admin,
             token: String::new(),
-            namespace: format!("{name}-{}", std::process::id()),
+            namespace: format!("{name}-{}-{number}", std::process::id()),
             repository: repository(&sandbox),
             sandbox,
             datastore: TestDatastore::memory().await,
