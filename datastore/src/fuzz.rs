@@ -3,9 +3,10 @@
 
 use datastore_api::{RunKey, Sha256};
 
+use crate::api::handlers::{applied, artifacts, bundles, plans, runs};
 use crate::api::params::{FromParams, Params};
 use crate::api::query::RawQuery;
-use crate::api::{applied, artifacts, bundles, plans, runs, transfer};
+use crate::api::transfer;
 use crate::auth::Access;
 use crate::store::Key;
 

@@ -84,7 +84,7 @@ pub async fn serve(
         metrics: Metrics::default(),
         connections: connections.clone(),
         tls: tls.clone(),
-        encrypting: crate::api::encrypt::EncryptLock::default(),
+        encrypting: crate::api::handlers::encrypt::EncryptLock::default(),
         shutdown: shutdown.clone(),
     };
     let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };

@@ -11,9 +11,9 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause, not_found, plain};
+use crate::api::handlers::{applied, artifacts, bundles, encrypt, logs, plans, runs};
 use crate::api::openapi::Api;
 use crate::api::route::Route;
-use crate::api::{applied, artifacts, bundles, encrypt, logs, plans, runs};
 use crate::auth::Authenticator;
 use crate::observe::counters::Metrics;
 use crate::observe::metrics;

@@ -1,0 +1,9 @@
+//! The handlers of the routes below `/api`, with their parameters.
+
+pub(crate) mod applied;
+pub(crate) mod artifacts;
+pub(crate) mod bundles;
+pub(crate) mod encrypt;
+pub(crate) mod logs;
+pub(crate) mod plans;
+pub(crate) mod runs;
