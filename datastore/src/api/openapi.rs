@@ -4,6 +4,10 @@
 //! [`FromParams`] parses. Headers and bodies are those of [`ReadRequest`] and [`Upload`]. The schema of a JSON answer is
 //! made from example values of its type. So the description cannot differ from the code, and types that the runner
 //! shares need no derive.
+//!
+//! `utoipa` was tried on three of the 18 routes and took 145 lines. All routes would take about as many lines as this
+//! file, but every handler would repeat its path, parameters and answers, which nothing compares with the code. The
+//! answers would be listed twice, because errors of Burrito's routes have another content type.
 
 use axum::extract::State;
 use axum::handler::Handler;

@@ -13,7 +13,6 @@ use datastore_api::{Attempt, File, RunKey};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use crate::api::error::{ApiError, Cause};
-use crate::api::handlers::runs::resolve_attempt;
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};

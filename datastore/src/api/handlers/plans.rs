@@ -5,7 +5,6 @@ use axum::response::Response;
 use datastore_api::{Attempt, File, PlanFormat, RunKey};
 
 use crate::api::error::{ApiError, Cause};
-use crate::api::handlers::runs::resolve_attempt;
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{ReadRequest, Upload};
