@@ -9,6 +9,8 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
+use datastore_api::chain;
+
 use crate::basis::BasisError;
 use crate::order::job::JobError;
 use crate::order::layer::{ClusterFault, LayerError};
@@ -443,21 +445,6 @@ fn of_disk(error: &io::Error) -> Option<&'static str> {
         ),
         _ => None,
     }
-}
-
-/// The error and its causes, on one line. Some libraries print their causes *and* return them from
-/// `source()`; a cause already told is not told again.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let told = cause.to_string();
-        if !text.contains(&told) {
-            text = format!("{text}: {told}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

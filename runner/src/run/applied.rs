@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use datastore_api::client::Upload;
-use datastore_api::{ClientError, File, PlanFormat, Sha256};
+use datastore_api::{ClientError, File, PlanFormat, Sha256, chain};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::order::job::Apply;
 use crate::order::layer::{self, Annotations};
 use crate::process::{Signals, Stop};

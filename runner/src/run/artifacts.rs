@@ -8,13 +8,12 @@ use std::time::Duration;
 use datastore_api::client::{Claimed, Condition, Upload};
 use datastore_api::key::AttemptFiles;
 use datastore_api::{
-    Attempt, ClaimId, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256,
+    Attempt, ClaimId, Client, ClientError, File, Name, PlanFormat, RunKey, Sha256, chain,
 };
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
 use crate::basis::place::PlanPlace;
-use crate::failure::chain;
 use crate::report::{PlanRecord, Report};
 use crate::run::apply_record::{Record, applied_key};
 

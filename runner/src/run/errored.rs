@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use datastore_api::chain;
 use datastore_api::client::{Condition, Upload};
 use fs_err as fs;
 
-use crate::failure::chain;
 use crate::run::action::{Run, RunError};
 use crate::run::artifacts::{Artifacts, other};
 use crate::run::unsent::{Unsent, quoted};

@@ -7,9 +7,9 @@ use std::io;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::{ClientError, File, PlanFormat};
+use datastore_api::{ClientError, File, PlanFormat, chain};
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::order::job::Place;
 use crate::run::action::Run;
 use crate::run::artifacts::{APPLIED, Artifacts};
