@@ -1,9 +1,9 @@
 //! Authentication of callers.
 //!
-//! Every request below `/api` passes [`Authenticator::admit`] before anything of it is read: a caller that cannot be
-//! authenticated is refused there, with Burrito's text. What the caller may access is checked where the query
-//! becomes names ([`crate::api::params::Query`]), for the very names that are then used on the storage: there is
-//! no second reading of a query that could differ from the first.
+//! Every request below `/api` passes [`Authenticator::admit`] before its query or body is read; a caller that cannot be
+//! authenticated gets Burrito's 401. Permissions are checked where the query is parsed
+//! ([`crate::api::params::Query`]), for exactly the names that the handler then uses: no second parse could differ from
+//! the first.
 
 mod accounts;
 mod cache;
@@ -40,20 +40,20 @@ use crate::observe::context::RequestContext;
 /// How callers are authenticated, as configured.
 #[derive(Clone, Debug)]
 pub enum Auth {
-    /// They are not: every caller may do everything.
+    /// They are not: every caller has every permission.
     None,
     /// By the tokens that they send.
     Callers(Box<Callers>),
 }
 
-/// How callers are authenticated. Each way by itself suffices.
+/// How callers are authenticated. One accepted token suffices.
 #[derive(Clone, Debug, Default)]
 pub struct Callers {
-    /// By the tokens of the policy.
+    /// By tokens that the policy lists.
     pub tokens: bool,
     /// By tokens of `ServiceAccounts`.
     pub kubernetes: Option<Kubernetes>,
-    /// What they may do in addition to their default rights.
+    /// Rules that grant more than the default permissions.
     pub policy: Policy,
 }
 
@@ -125,8 +125,8 @@ impl Authenticator {
     }
 }
 
-/// The caller's token: raw, as Burrito's clients send it, or after `Bearer`. Two are invalid: a proxy before us
-/// may have checked either of them.
+/// The caller's token: alone, as Burrito's clients send it, or after `Bearer`. A request with two is rejected: a proxy
+/// in front of the datastore may have checked either one.
 fn token(headers: &HeaderMap) -> Result<SecretString, AuthError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let text =

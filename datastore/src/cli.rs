@@ -1,4 +1,4 @@
-//! The command line: its arguments, and the commands that look after a storage.
+//! The command line: its arguments, and the commands on the objects of a storage.
 
 pub(crate) mod args;
 pub mod commands;

@@ -1,132 +1,123 @@
-//! Every knob of the datastore: command words, flags, and the environment, which only this room
-//! reads.
+//! The configuration of the datastore: commands, flags, and the environment. No other module reads the environment.
 //!
-//! A flag wins over its variable, a variable over Burrito's `config.yaml`, and an empty variable is no
-//! variable. A value is text until its own type parses it; what is wrong with it is said together with
-//! the place that it came from.
+//! A flag overrides its variable, and a variable overrides Burrito's `config.yaml`. An empty variable counts as not
+//! set. A setting is text until its own type parses it; an error names the source of the setting.
 
-#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+#![expect(clippy::disallowed_methods, reason = "the module that reads the environment")]
 
 mod burrito;
 mod callers;
 mod keys;
 mod settings;
+mod sources;
 mod values;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
+use datastore_api::HumanDuration;
 
 use crate::auth::{Auth, NewToken};
-use crate::cli::args::{Cat, Flags, Gc, Ls, VERSION, Verify, Word};
+use crate::cli::args::{Cat, Gc, Ls, ServeFlags, Subcommand, VERSION, Verify};
 use crate::cli::gc::select::Rules;
-use crate::config::settings::{Outside, Settings, parse};
-use crate::config::values::{Listen, Memory, Of, Time};
+pub use crate::config::settings::Setting;
+use crate::config::settings::{Settings, parse};
+use crate::config::sources::Sources;
+use crate::config::values::{Listen, Memory, PerKind};
 use crate::observe::log::LogFormat;
 use crate::store::Storage;
 use crate::store::encryption::AtRest;
 use crate::transport::limits::{self, Limits};
 use crate::transport::tls::TlsFiles;
 
-/// What the program was told to do.
+/// A parsed command line.
 #[derive(Debug)]
 pub enum Command {
-    /// To serve.
+    /// `serve`.
     Serve(Serve),
-    /// To say what it would serve, and whether it could.
+    /// `check`: print the settings, and probe the storage.
     Check(Serve),
-    /// To work on a storage.
-    Tool(Place, Tool),
-    /// To make a token, and to add its rule to this file.
+    /// A command on the objects of a storage.
+    Storage(StorageConfig, StorageCommand),
+    /// `token`: create a token, and add its rule to this file.
     Token(NewToken, Option<PathBuf>),
-    /// To tell its version: this one.
+    /// `version`: print this text.
     Version(String),
 }
 
-/// Where artifacts lie, and how.
+/// Where artifacts are stored, and in which format.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Where.
+pub struct StorageConfig {
+    /// The storage.
     pub storage: Storage,
-    /// How.
+    /// Whether stored objects are encrypted.
     pub at_rest: AtRest,
 }
 
-impl Place {
-    /// One where nothing is encrypted.
+impl StorageConfig {
+    /// A storage without encryption.
     pub fn plain(storage: Storage) -> Self {
         Self { storage, at_rest: AtRest::default() }
     }
 }
 
-/// What is to be done with a storage.
+/// A command on the objects of a storage.
 #[derive(Debug)]
-pub enum Tool {
-    /// To list the keys that begin so.
+pub enum StorageCommand {
+    /// List the keys with this prefix.
     Ls(String),
-    /// To write out the object at this key.
+    /// Print the object with this key.
     Cat(String),
-    /// To compare the objects whose keys begin so with their digests.
+    /// Compare the objects whose keys have this prefix with their digests.
     Verify(String),
-    /// To record the digest of what is stored at this key now.
+    /// Record the digest of the object that this key has now.
     Accept(String),
-    /// To delete what is past its time.
+    /// Delete expired artifacts.
     Gc(Rules),
-    /// To write the index of runs anew.
+    /// Rebuild the index of runs.
     Reindex,
 }
 
-/// What `serve` was told.
+/// The configuration of `serve` and `check`.
 #[derive(Debug)]
 pub struct Serve {
-    /// Where to listen: the first of these that can be had.
+    /// Addresses to listen on: the first one that is available is used.
     pub listen: Vec<SocketAddr>,
-    /// How the log is written.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// How the service behaves.
+    /// The configuration of the service.
     pub config: Config,
-    /// All of that, as `check` shows it.
+    /// Every setting, as `check` prints it.
     pub settings: Vec<Setting>,
-    /// What was set and has no effect, or not the one that was meant.
+    /// Settings without effect, or with another one than was probably intended.
     pub warnings: Vec<String>,
 }
 
-/// A setting as it came out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// Its flag.
-    pub name: &'static str,
-    /// Its value; of a secret only that it is set.
-    pub value: String,
-    /// The flag or variable that it came from, or `default`.
-    pub source: &'static str,
-}
-
-/// How the service behaves, wherever it listens.
+/// The configuration of the service, without its address.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where artifacts lie.
+    /// Where artifacts are stored.
     pub storage: Storage,
-    /// How they lie there.
+    /// Whether stored objects are encrypted.
     pub at_rest: AtRest,
-    /// How callers are told apart.
+    /// How callers are authenticated.
     pub auth: Auth,
-    /// By which certificate it speaks TLS; none means in plain.
+    /// The certificate; none for plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// How it ends.
+    /// How the service shuts down.
     pub drain: Drain,
-    /// How much of anything a caller may have.
+    /// Limits of requests and connections.
     pub limits: Limits,
 }
 
 impl Config {
-    /// Nothing but a storage: everybody is let in, and nothing is encrypted.
+    /// The defaults for a storage, without authentication and encryption.
     pub fn of(storage: Storage) -> Self {
         let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
         let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
@@ -134,68 +125,81 @@ impl Config {
     }
 }
 
-/// How the service ends.
+/// How the service shuts down.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
-    /// So long it still accepts connections, while `/readyz` says no.
+    /// How long it still accepts connections, while `/readyz` answers 503.
     pub delay: Duration,
-    /// So long, after that, what runs may take to finish.
+    /// How long it then waits for requests in flight.
     pub timeout: Duration,
 }
 
 const USAGE: u8 = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_MEMORY: Memory = Memory(limits::MEMORY);
+const PORT: u16 = 8080;
 const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
 impl Command {
-    /// Reads arguments and environment. Help, version and refusals are printed here, and what is left
-    /// is the exit code: 64 for a wrong use, but as `burrito` 2 for an unknown word and else 1.
+    /// Parses arguments and environment. Prints help, version and errors itself, and then returns the exit code: 64
+    /// for wrong usage; as `burrito`, 2 for an unknown command and otherwise 1.
     pub fn parse() -> Result<Self, ExitCode> {
         let args = env::args_os().collect::<Vec<_>>();
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
         let file = |path: &Path| std::fs::read_to_string(path);
-        Self::read(&args, Outside { env: &env, file: &file }).map_err(|error| {
-            // Nobody is left to tell if this fails.
+        Self::read(&args, Sources { env: &env, file: &file }).map_err(|error| {
+            // Without stdout and stderr, only the exit code is left to report the error.
             let _printed = error.print();
             ExitCode::from(exit_code(&error, is_burrito(&args)))
         })
     }
 
-    fn read(args: &[OsString], outside: Outside) -> Result<Self, clap::Error> {
+    fn read(args: &[OsString], sources: Sources) -> Result<Self, clap::Error> {
         let as_burrito = is_burrito(args);
-        let word = Word::parse(args, as_burrito)?;
-        Self::of(word, outside, as_burrito)
+        let subcommand = Subcommand::parse(args, as_burrito)?;
+        Self::of(subcommand, sources, as_burrito)
             .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
     }
 
-    fn of(word: Word, outside: Outside, as_burrito: bool) -> Result<Self, String> {
-        let (at, tool) = match word {
-            Word::Version => return Ok(Self::Version(version(as_burrito))),
-            Word::Serve(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Serve),
-            Word::Check(flags) => return Serve::read(*flags, outside, as_burrito).map(Self::Check),
-            Word::Token(flags) => {
+    fn of(subcommand: Subcommand, sources: Sources, as_burrito: bool) -> Result<Self, String> {
+        let (flags, command) = match subcommand {
+            Subcommand::Version => return Ok(Self::Version(version(as_burrito))),
+            Subcommand::Serve(flags) => {
+                return Serve::read(*flags, sources, as_burrito).map(Self::Serve);
+            }
+            Subcommand::Check(flags) => {
+                return Serve::read(*flags, sources, as_burrito).map(Self::Check);
+            }
+            Subcommand::Token(flags) => {
                 return Ok(Self::Token(callers::new_token(&flags)?, flags.rules));
             }
-            Word::Ls(Ls { prefix, at }) => (at, Tool::Ls(keys::prefix(prefix)?)),
-            Word::Cat(Cat { key, at }) => (at, Tool::Cat(keys::key(key)?)),
-            Word::Verify(Verify { accept: Some(key), at, .. }) => {
-                (at, Tool::Accept(keys::accepted(key)?))
+            Subcommand::Ls(Ls { prefix, storage }) => {
+                (storage, StorageCommand::Ls(keys::prefix(prefix)?))
             }
-            Word::Verify(Verify { prefix, at, .. }) => (at, Tool::Verify(keys::prefix(prefix)?)),
-            Word::Reindex(at) => (at, Tool::Reindex),
-            Word::Gc(gc) => {
+            Subcommand::Cat(Cat { key, storage }) => {
+                (storage, StorageCommand::Cat(keys::key(key)?))
+            }
+            Subcommand::Verify(Verify { accept: Some(key), storage, .. }) => {
+                (storage, StorageCommand::Accept(keys::key_with_digest(key)?))
+            }
+            Subcommand::Verify(Verify { prefix, storage, .. }) => {
+                (storage, StorageCommand::Verify(keys::prefix(prefix)?))
+            }
+            Subcommand::Reindex(storage) => (storage, StorageCommand::Reindex),
+            Subcommand::Gc(gc) => {
                 let rules = rules(&gc)?;
-                (gc.at, Tool::Gc(rules))
+                (gc.storage, StorageCommand::Gc(rules))
             }
         };
-        let mut settings = Settings::new(outside)?;
+        let mut settings = Settings::new(sources)?;
         let at_rest = settings.at_rest(None)?;
-        Ok(Self::Tool(Place { storage: settings.storage(at.storage)?, at_rest }, tool))
+        let storage = settings.storage(flags.storage)?;
+        Ok(Self::Storage(StorageConfig { storage, at_rest }, command))
     }
 }
 
-/// As `burrito`, in upstream's form: `<version>-<commit> (<time>)`. The image's build says both.
+/// The version; as `burrito`, in Burrito's format: `<version>-<commit> (<time>)`. The build of the image sets commit
+/// and time.
 fn version(as_burrito: bool) -> String {
     if !as_burrito {
         return VERSION.to_owned();
@@ -206,20 +210,17 @@ fn version(as_burrito: bool) -> String {
 }
 
 fn rules(gc: &Gc) -> Result<Rules, String> {
-    let Gc { keep_runs, max_age, min_age, dry_run, at: _ } = gc;
-    let mut rules = Rules {
-        keep_runs: *keep_runs,
-        max_age: BTreeMap::new(),
-        min_age: parse::<Time>("--min-age", min_age)?.0,
-        dry_run: *dry_run,
-    };
+    let Gc { keep_runs, max_age, min_age, dry_run, storage: _ } = gc;
+    let HumanDuration(min_age) = parse("--min-age", min_age)?;
+    let mut rules =
+        Rules { keep_runs: *keep_runs, max_age: BTreeMap::new(), min_age, dry_run: *dry_run };
     for text in max_age {
-        let Of(kind, Time(age)) = parse("--max-age", text)?;
+        let PerKind(kind, HumanDuration(age)) = parse("--max-age", text)?;
         rules.max_age.insert(kind, age);
     }
     if rules.keep_runs.is_none() && rules.max_age.is_empty() {
         return Err(
-            "gc: nothing says what may go: use --keep-runs N, --max-age KIND=DURATION, or both"
+            "gc: no rule says what expires\nhint: use --keep-runs N, --max-age KIND=DURATION, or both"
                 .to_owned(),
         );
     }
@@ -231,36 +232,40 @@ fn is_burrito(args: &[OsString]) -> bool {
 }
 
 fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
-    let unknown_word =
+    let unknown_command =
         [ErrorKind::InvalidSubcommand, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
     match as_burrito {
         _ if !error.use_stderr() => 0,
-        true if unknown_word.contains(&error.kind()) => 2,
+        true if unknown_command.contains(&error.kind()) => 2,
         true => 1,
         false => USAGE,
     }
 }
 
 impl Serve {
-    fn read(flags: Flags, outside: Outside, as_burrito: bool) -> Result<Self, String> {
-        let mut settings = Settings::new(outside)?;
+    fn read(flags: ServeFlags, sources: Sources, as_burrito: bool) -> Result<Self, String> {
+        let mut settings = Settings::new(sources)?;
         let at_rest = settings.at_rest(flags.at_rest)?;
         let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
-            // Burrito's pods are reached from others, and callers are told apart there.
-            let loopback = || Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))]);
-            if as_burrito { ":8080".parse() } else { Ok(loopback()) }
+            // Other pods reach Burrito's, and callers are authenticated there.
+            if as_burrito {
+                let any = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+                Listen(any.map(|ip| SocketAddr::new(ip, PORT)).to_vec())
+            } else {
+                Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))])
+            }
         })?;
         let storage = settings.storage(flags.storage)?;
         let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
         let tls = settings.tls(flags.tls_cert, flags.tls_key)?;
         let sizes = settings.sizes(&flags.max_size, storage.max_object())?;
-        let memory = settings.take(flags.max_memory, "--max-memory", &[], || Ok(MAX_MEMORY))?;
+        let memory = settings.take(flags.max_memory, "--max-memory", &[], || MAX_MEMORY)?;
         let limits = Limits { sizes, memory: memory.0, ..Limits::default() };
         let drain = Drain {
-            delay: settings.time(flags.drain_delay, "--drain-delay", Duration::ZERO)?,
-            timeout: settings.time(flags.drain_timeout, "--drain-timeout", DRAIN_TIMEOUT)?,
+            delay: settings.duration(flags.drain_delay, "--drain-delay", Duration::ZERO)?,
+            timeout: settings.duration(flags.drain_timeout, "--drain-timeout", DRAIN_TIMEOUT)?,
         };
-        let text = || Ok(LogFormat::Text);
+        let text = || LogFormat::Text;
         let log_format =
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
         let config = Config { storage, at_rest, auth, tls, drain, limits };

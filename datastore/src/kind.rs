@@ -8,7 +8,7 @@ use datastore_api::{File, PlanFormat};
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `plan.bin`, and a state (`*.tfstate`), which is as secret.
+    /// `plan.bin`, and a state (`*.tfstate`), which holds the same secrets.
     Bin,
     /// `plan.json`.
     Json,
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of their values as numbers.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 7] =
         [Self::Bin, Self::Json, Self::Pretty, Self::Short, Self::Log, Self::Bundle, Self::Artifact];
 
@@ -51,7 +51,7 @@ impl From<&File> for Kind {
             File::Plan(PlanFormat::Pretty) => Self::Pretty,
             File::Plan(PlanFormat::Short) => Self::Short,
             File::Log => Self::Log,
-            // A state that a run could not write holds what a plan does.
+            // A state that its backend did not accept; it holds the same secrets as a plan.
             File::Other(name) if name.as_ref().ends_with(".tfstate") => Self::Bin,
             File::Other(_) => Self::Artifact,
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_read_only_by_those_who_may_read_plans() {
+    fn a_state_needs_the_permission_to_read_plans() {
         let kind = |name: &str| Kind::from(&File::Other(name.parse().unwrap()));
         assert_eq!(kind("errored.tfstate"), Kind::Bin);
         assert_eq!(kind("errored-2.tfstate"), Kind::Bin);

@@ -1,4 +1,4 @@
-//! An HTTP service over an object store that keeps the artifacts of Terraform runs.
+//! An HTTP service that stores the files of Terraform runs in an object store.
 
 mod api;
 mod auth;
@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::BoxError;
 pub use datastore_api::chain;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -35,11 +36,11 @@ use crate::transport::memory::Memory;
 use crate::transport::server::Service;
 use crate::transport::tls::Tls;
 
-/// How long the storage is probed before the service answers requests: an error that a retry cannot fix ends the
-/// program before it listens. Probing a silent storage goes on, while `/healthz` is 200 and `/readyz` is 503.
-const BEFORE_SERVING: Duration = Duration::from_millis(500);
-/// Time to remove what interrupted uploads and probes have left behind.
-const TIDY: Duration = Duration::from_secs(2);
+/// How long the storage is probed before the service listens. A permanent error within this time ends the program. A
+/// storage that is silent is probed further, while `/healthz` answers 200 and `/readyz` 503.
+const STARTUP_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the exit waits for the files of interrupted uploads to be removed.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown` is cancelled and the requests in flight are answered.
 pub async fn serve(
@@ -51,25 +52,25 @@ pub async fn serve(
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
     let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
-    let starts = store.clone();
-    let mut starting = Box::pin(async move { starts.start().await });
+    let probed = store.clone();
+    let mut probing = Box::pin(async move { probed.start().await });
     let started = tokio::select! {
-        started = &mut starting => Some(started.map_err(unusable)?),
-        () = sleep(BEFORE_SERVING) => None,
+        started = &mut probing => Some(started.map_err(unusable)?),
+        () = sleep(STARTUP_PROBE_TIMEOUT) => None,
         () = shutdown.cancelled() => {
             // The probe removes its object at its end.
-            if tokio::time::timeout(TIDY, starting).await.is_err() {
+            if tokio::time::timeout(CLEANUP_TIMEOUT, probing).await.is_err() {
                 tracing::warn!("the object of the storage probe may be left below .plancha/probe");
             }
             return Ok(());
         }
     };
-    let shown = auth.to_string();
+    let auth_shown = auth.to_string();
     let authenticator = Authenticator::open(auth).await.map_err(StartError::Callers)?;
     let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
     let address = listener.local_addr().map_err(StartError::Process)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %shown, "listening");
+    tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %auth_shown, "listening");
     tokio::spawn(store.clone().tidy(shutdown.clone()));
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.watch(shutdown.clone()));
@@ -89,28 +90,46 @@ pub async fn serve(
     };
     let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };
     let stop = shutdown.child_token();
-    let mut serving = pin!(crate::transport::server::run(listener, service, stop.clone(), drain));
-    let refused = async {
-        if started.is_none()
-            && let Err(error) = starting.await
-        {
-            return error;
-        }
-        store.clone().watch(stop.clone()).await;
-        std::future::pending().await
-    };
-    let refused = tokio::select! {
-        () = &mut serving => None,
-        error = refused => Some(error),
-    };
-    if let Some(error) = refused {
-        stop.cancel();
-        serving.await;
+    let serving = crate::transport::server::run(listener, service, stop.clone(), drain);
+    let probing = started.is_none().then_some(probing);
+    let failure = storage_failure(store.clone(), probing, stop.clone());
+    if let Some(error) = serve_unless(serving, failure, &stop).await {
         return Err(unusable(error));
     }
-    if tokio::time::timeout(TIDY, store.wait_for_uploads()).await.is_err() {
+    if tokio::time::timeout(CLEANUP_TIMEOUT, store.wait_for_uploads()).await.is_err() {
         tracing::warn!("an interrupted upload may have left a hidden file");
     }
     tracing::info!("shut down");
     Ok(())
+}
+
+/// Returns once the storage fails permanently: while it is probed, or never.
+async fn storage_failure(
+    store: Store,
+    probing: Option<impl Future<Output = Result<(), BoxError>>>,
+    stop: CancellationToken,
+) -> BoxError {
+    if let Some(probing) = probing
+        && let Err(error) = probing.await
+    {
+        return error;
+    }
+    store.watch(stop).await;
+    std::future::pending().await
+}
+
+/// Serves to the end, unless `failure` returns first: then it stops serving and returns the error.
+async fn serve_unless(
+    serving: impl Future<Output = ()>,
+    failure: impl Future<Output = BoxError>,
+    stop: &CancellationToken,
+) -> Option<BoxError> {
+    let mut serving = pin!(serving);
+    let error = tokio::select! {
+        () = &mut serving => return None,
+        error = failure => error,
+    };
+    stop.cancel();
+    serving.await;
+    Some(error)
 }

@@ -1,11 +1,11 @@
-//! The datastore, as a program. It also goes by the name `burrito`.
+//! The program `datastore`, which is also installed as `burrito`.
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use datastore::StartError;
-use datastore::cli::commands::{check, ended, run, token};
+use datastore::cli::commands::{check, report, run, token};
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
 use datastore::transport::open_files;
@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Chosen by measurement: `transport/admission.rs` has the table.
+/// Chosen by measurement; `transport/admission.rs` has the figures.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How long the end waits for jobs in a file system. A thread that hangs there ends with the process.
-const REST: Duration = Duration::from_secs(1);
+/// How long the exit waits for threads that are in a call to the file system. One that hangs ends with the process.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let command = match Command::parse() {
@@ -31,10 +31,10 @@ fn main() -> ExitCode {
     let _log = log_format.map(log::init);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return ended(Err(StartError::Process(error).into())),
+        Err(error) => return report(Err(StartError::Process(error).into())),
     };
     let code = runtime.block_on(run_command(command));
-    runtime.shutdown_timeout(REST);
+    runtime.shutdown_timeout(EXIT_TIMEOUT);
     code
 }
 
@@ -44,16 +44,16 @@ async fn run_command(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => ExitCode::from(error.exit_code()),
         },
-        Command::Check(settings) => ended(check(&settings, &mut stdout()).await),
-        Command::Tool(at, tool) => ended(run(&at, tool, &mut stdout()).await),
-        Command::Token(new, rules) => ended(token(&new, rules.as_deref(), &mut stdout())),
-        Command::Version(text) => ended(writeln!(stdout(), "{text}").map_err(Into::into)),
+        Command::Check(settings) => report(check(&settings, &mut stdout()).await),
+        Command::Storage(config, command) => report(run(&config, command, &mut stdout()).await),
+        Command::Token(new, rules) => report(token(&new, rules.as_deref(), &mut stdout())),
+        Command::Version(text) => report(writeln!(stdout(), "{text}").map_err(Into::into)),
     }
 }
 
 async fn serve(settings: Serve) -> Result<(), StartError> {
-    let served = listen_and_serve(settings).await;
-    served.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
+    let result = listen_and_serve(settings).await;
+    result.inspect_err(|error| tracing::error!("{}", datastore::chain(error)))
 }
 
 async fn listen_and_serve(mut settings: Serve) -> Result<(), StartError> {

@@ -11,22 +11,22 @@ pub enum StartError {
     /// The storage cannot be opened.
     #[error("cannot use the storage {0}")]
     Storage(String, #[source] BoxError),
-    /// The Kubernetes API, or another source of callers, cannot be used.
+    /// The source of accounts or tokens cannot be used.
     #[error("cannot authenticate callers")]
     Callers(#[source] anyhow::Error),
-    /// The certificate cannot be read, or does not fit its key.
+    /// The certificate cannot be read, or does not match its key.
     #[error("cannot use the certificate")]
     Certificate(#[source] anyhow::Error),
     /// The address is not available.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
-    /// The system refuses a thread, a signal handler or the limit of open files.
+    /// The operating system refuses something that every process needs.
     #[error("cannot start")]
     Process(#[source] io::Error),
 }
 
 impl StartError {
-    /// The exit code: `serve` and all commands share one list.
+    /// The exit code; `docs/datastore.md` lists them.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Storage(..) => 10,

@@ -1,4 +1,4 @@
-//! Bytes in and out: connections, TLS, limits and the memory that transfers share. It knows no artifact.
+//! Connections, TLS, limits, and the memory that all transfers share. It does not know artifacts.
 
 pub(crate) mod admission;
 pub(crate) mod body_guard;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use clap::builder::{BoolishValueParser, Resettable};
 use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use datastore_api::{Attempt, Name};
+use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name};
 use secrecy::SecretString;
 
 use crate::version::ToolName;
@@ -434,30 +434,14 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
     }
 }
 
-/// A duration that leaves time for something.
+/// A limit in which something can happen.
 fn time_limit(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("a limit of 0 leaves time for nothing".to_owned()),
-        limit => Ok(limit),
+    match duration(text) {
+        Ok(Duration::ZERO) => Err("expected a duration of more than 0".to_owned()),
+        duration => duration.map_err(|error| error.to_string()),
     }
 }
 
-/// `90s`, `5m`, `1h`, `30d`, `500ms`; a bare number is seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number = number.parse::<u64>().map_err(|_| format!("`{text}` is no duration (90s, 5m)"))?;
-    let seconds = match unit {
-        "ms" => return Ok(Duration::from_millis(number)),
-        // Without a unit `--unused-for 30` could mean days, and would delete everything.
-        "" if number == 0 => Some(0),
-        "s" => Some(number),
-        "m" => number.checked_mul(60),
-        "h" => number.checked_mul(3600),
-        "d" => number.checked_mul(86_400),
-        _ => None,
-    };
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        format!("`{text}` is no duration: write a number and its unit, such as 90s, 5m, 12h or 30d")
-    })
+pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    text.parse().map(|HumanDuration(duration)| duration)
 }

@@ -149,7 +149,7 @@ async fn execute(
         let (signals, limit) = (signals.clone(), run.last_words() / 4);
         tokio::spawn(async move {
             signals.wait().await;
-            datastore.hurry(limit);
+            datastore.shorten_timeout(limit);
         });
     }
     let outcome = Box::pin(run.execute()).await;

@@ -121,7 +121,7 @@ async fn shortening_the_timeout_ends_calls_that_already_wait() {
         while hanging.seen().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        client.hurry(Duration::from_millis(100));
+        client.shorten_timeout(Duration::from_millis(100));
     };
     let run = run();
     let (error, ()) = tokio::join!(client.attempts(&run), hurried);

@@ -172,11 +172,17 @@ fn ds21_encryption_without_a_key_prevents_startup() {
         format!("{}: {}", output.status.code().unwrap(), reported.trim())
     };
     let start = ended(Command::new(&burrito).env_clear().args(["datastore", "start"]));
-    insta::assert_snapshot!(start, @"1: error: ~/.burrito/config.yaml: datastore.storage.encryption.enabled is true, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+    insta::assert_snapshot!(start, @"
+    1: error: ~/.burrito/config.yaml: datastore.storage.encryption.enabled is true, but BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set
+    hint: set BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY to the encryption key, from a secret
+    ");
     let mut serve = program(&["serve", "--storage", "memory://"]);
     serve.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED", "1");
     serve.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", "");
-    insta::assert_snapshot!(ended(&mut serve), @"64: error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is 1, and BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set: set it to the key, from a secret; nothing is kept in plain in the meantime");
+    insta::assert_snapshot!(ended(&mut serve), @"
+    64: error: BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED is 1, but BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY is not set
+    hint: set BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY to the encryption key, from a secret
+    ");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::error::Error;
 
 /// The error and its causes, on one line.
 ///
-/// Some libraries (`object_store`, hyper) print their causes *and* return them from `source()`: a cause that is
-/// already in the text is not repeated.
+/// Some libraries (`object_store`, hyper) print their causes and also return them from `source()`: a cause that the text
+/// already has is not repeated.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

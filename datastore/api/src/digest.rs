@@ -1,4 +1,4 @@
-//! SHA-256 of an artifact, in the spellings in which it travels.
+//! SHA-256 digests, in the formats of headers and annotations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sha2::Digest as _;
 
-/// The SHA-256 of some bytes. Shown as 64 lower-case hex digits.
+/// A SHA-256 digest. Printed as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);
 
@@ -15,9 +15,9 @@ pub struct Sha256(pub [u8; 32]);
 #[derive(Clone, Debug, Default)]
 pub struct Hasher(sha2::Sha256);
 
-/// The text is not a SHA-256 in the spelling asked for.
+/// The text is not a SHA-256 digest in the expected format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a SHA-256 in {0}")]
+#[error("not a SHA-256 digest in {0}")]
 pub struct InvalidSha256(&'static str);
 
 impl Sha256 {
@@ -26,12 +26,12 @@ impl Sha256 {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
-    /// The 44 characters of padded base64 that Burrito's annotations hold (`plan-sum`).
+    /// Padded base64 of 44 characters, as in Burrito's annotation `plan-sum`.
     pub fn to_base64(self) -> String {
         BASE64_STANDARD.encode(self.0)
     }
 
-    /// Reads what [`Self::to_base64`] wrote.
+    /// Parses the format of [`Self::to_base64`].
     pub fn from_base64(text: &str) -> Result<Self, InvalidSha256> {
         let bytes = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
         bytes.map(Self).ok_or(InvalidSha256("base64"))
@@ -42,7 +42,7 @@ impl Sha256 {
         format!("sha-256=:{}:", self.to_base64())
     }
 
-    /// The `sha-256` member of a `Repr-Digest`, `None` if it has only other algorithms.
+    /// The digest in a `Repr-Digest`; `None` if that has only other algorithms.
     pub fn from_repr_digest(header: &str) -> Result<Option<Self>, InvalidSha256> {
         let broken = InvalidSha256("Repr-Digest (sha-256=:<base64>:)");
         for member in header.split(',') {
@@ -58,7 +58,7 @@ impl Sha256 {
 }
 
 impl Hasher {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
@@ -112,7 +112,7 @@ mod tests {
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
-    fn every_spelling_reads_back() {
+    fn every_format_parses_to_the_same_digest() {
         let sum = Sha256::of(b"");
         assert_eq!(sum.to_string(), EMPTY);
         assert_eq!(EMPTY.parse(), Ok(sum));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn other_algorithms_are_passed_over_and_nonsense_is_refused() {
+    fn other_algorithms_are_ignored_and_invalid_text_is_an_error() {
         let sum = Sha256::of(b"");
         let both = format!("sha-512=:AAAA:, SHA-256=:{}:", sum.to_base64());
         assert_eq!(Sha256::from_repr_digest(&both), Ok(Some(sum)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_hash_as_the_whole() {
+    fn pieces_have_the_digest_of_the_whole() {
         let mut hasher = Hasher::default();
         hasher.update(b"hello ");
         hasher.update(b"burrito");

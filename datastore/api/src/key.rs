@@ -1,7 +1,7 @@
-//! Which artifact is meant.
+//! Keys of artifacts.
 //!
-//! Every field is a type that was checked when it was parsed, so a key that exists is valid. Where an
-//! artifact lies in a bucket is not said here: `datastore::store` knows that.
+//! Every field is checked when it is parsed, so every key is valid. The path of an artifact in a storage is not known
+//! here, but in `datastore::store`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub struct RunKey {
     pub run: Name,
 }
 
-/// Which try of a run, from 0.
+/// The number of an attempt of a run, from 0.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -32,24 +32,24 @@ pub struct Attempt(pub u32);
 /// One file of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum File {
-    /// One rendering of its plan.
+    /// One format of its plan.
     Plan(PlanFormat),
     /// Its log.
     Log,
-    /// Any other.
+    /// Any other file.
     Other(ArtifactName),
 }
 
-/// A rendering of a plan.
+/// A format of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlanFormat {
     /// The binary plan that `apply` takes.
     Bin,
-    /// `show -json`.
+    /// The output of `show -json`.
     Json,
-    /// `show`, as a person reads it.
+    /// The output of `show`, for people.
     Pretty,
-    /// One line: to create, to update, to delete.
+    /// One line: how many resources to create, update and delete.
     Short,
 }
 
@@ -60,13 +60,13 @@ pub struct BundleKey {
     pub namespace: Name,
     /// The repository.
     pub name: Name,
-    /// The branch or tag it was cut for, as the layer names it.
+    /// The branch or tag, as the layer names it.
     pub git_ref: GitRef,
     /// The commit at its tip.
     pub revision: Revision,
 }
 
-/// The record that a plan has been applied, whichever run did it.
+/// The record that a plan has been applied, by any run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppliedKey {
     /// Namespace of the layer.
@@ -80,7 +80,7 @@ pub struct AppliedKey {
 impl FromStr for Attempt {
     type Err = InvalidName;
 
-    /// A plain decimal number, since `01` and `1` would be two places for one attempt.
+    /// Parses a decimal number without leading zeros: `01` and `1` would be two paths of one attempt.
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let number = text.parse::<u32>().ok().filter(|number| number.to_string() == text);
         number.map(Self).ok_or_else(|| InvalidName::new(text, "is not an attempt (0, 1, 2 ...)"))
@@ -94,7 +94,7 @@ impl fmt::Display for Attempt {
 }
 
 impl PlanFormat {
-    /// Every rendering, in the order in which a run stores them.
+    /// Every format, in the order in which a run stores them.
     pub const ALL: [Self; 4] = [Self::Pretty, Self::Json, Self::Short, Self::Bin];
 
     /// Its name in the query parameter `format`.
@@ -120,7 +120,7 @@ impl FromStr for PlanFormat {
 }
 
 impl File {
-    /// The file's name within its attempt, as upstream writes it.
+    /// The name of the file within its attempt; Burrito's names.
     pub fn name(&self) -> &str {
         match self {
             Self::Plan(PlanFormat::Bin) => "plan.bin",
@@ -140,19 +140,19 @@ impl fmt::Display for RunKey {
     }
 }
 
-/// What `GET /api/attempts` answers.
+/// The answer of `GET /api/attempts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// Every attempt that has at least one file or is claimed, oldest first.
+    /// Every attempt that has a file or a claim, oldest first.
     pub attempts: Vec<AttemptFiles>,
 }
 
 /// The files of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFiles {
-    /// Which attempt.
+    /// The attempt.
     pub attempt: Attempt,
-    /// Its files, by name; none of an attempt that is only claimed.
+    /// Its files, sorted by name. An attempt that is only claimed has none.
     pub artifacts: Vec<FileInfo>,
 }
 
@@ -161,13 +161,13 @@ pub struct AttemptFiles {
 pub struct FileInfo {
     /// Its name within the attempt ([`File::name`]).
     pub name: String,
-    /// Bytes at rest.
+    /// Its stored size in bytes.
     pub size: u64,
     /// When it was stored, RFC 3339 in UTC.
     pub modified: String,
 }
 
-/// What `GET /api/runs` answers: one page of a layer's runs, newest first.
+/// The answer of `GET /api/runs`: one page of a layer's runs, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runs {
     /// The runs of this page.

@@ -1,17 +1,19 @@
-//! What the datastore and its callers agree on.
+//! What the datastore and its callers share: names, keys and digests of artifacts, durations, and the HTTP client.
 //!
-//! [`name`] says which texts may stand in a key, [`key`] which artifact is meant, [`digest`] how its
-//! content is named, and [`Client`] speaks all three over HTTP. The server depends on this crate as
-//! much as its callers do, so the two cannot drift. It knows nothing of where artifacts lie.
+//! [`name`] checks the parts of a key, [`key`] identifies an artifact, [`digest`] its content, and [`Client`] transfers
+//! it over HTTP. The server and its callers use the same types, so they cannot diverge. This crate does not know where
+//! artifacts are stored.
 
 mod chain;
 pub mod client;
 pub mod digest;
+mod duration;
 pub mod key;
 pub mod name;
 
 pub use chain::chain;
 pub use client::{Client, ClientError};
 pub use digest::Sha256;
+pub use duration::{HumanDuration, InvalidDuration};
 pub use key::{AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey};
 pub use name::{ArtifactName, ClaimId, GitRef, InvalidName, Name, Revision};

@@ -1,12 +1,12 @@
-//! Texts that are safe in the key of an artifact, checked when they are parsed.
+//! Names that are safe as segments of a key, checked when they are parsed.
 //!
-//! Looser than Kubernetes names on purpose: a run of CI or a shell is named by people. What must not
-//! get through is whatever could leave its segment of a key, or not come back as it was written.
+//! They are less strict than Kubernetes names, since CI jobs and people name runs too. Rejected is what could leave its
+//! segment of a key, or would be stored under another text.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The text is not what its place in a key takes.
+/// The text is not valid as this part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {reason}", shown(.text))]
 pub struct InvalidName {
@@ -14,14 +14,14 @@ pub struct InvalidName {
     reason: &'static str,
 }
 
-/// An empty text needs no quotes.
+/// The text in backquotes; `it` if it is empty.
 fn shown(text: &str) -> String {
     if text.is_empty() { "it".to_owned() } else { format!("`{}`", text.escape_debug()) }
 }
 
 impl InvalidName {
     pub(crate) fn new(text: &str, reason: &'static str) -> Self {
-        // A hostile text may be megabytes; its beginning tells enough.
+        // A hostile text may have megabytes: only its beginning is kept.
         let text = match text.char_indices().nth(80) {
             Some((end, _)) => format!("{}...", &text[..end]),
             None => text.to_owned(),
@@ -32,27 +32,27 @@ impl InvalidName {
 
 /// A namespace, layer, run or repository: one segment of a key.
 ///
-/// 1 to 253 bytes of UTF-8 without `/`, `\` and control characters, and neither `.` nor `..`.
+/// 1 to 253 bytes of UTF-8 without `/`, `\` and control characters; not `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
-/// A git ref as people write it (`main`, `refs/tags/v1`, `feat/x`): segments of a key.
+/// A git ref (`main`, `refs/tags/v1`, `feat/x`): one or more segments of a key.
 ///
-/// Every segment between slashes is as a [`Name`]; the whole has at most 700 bytes.
+/// Every segment is a valid [`Name`]. The whole has at most 700 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GitRef(String);
 
-/// A git commit as its bundle is named by it: as a [`Name`], of at most 240 bytes, since it becomes
-/// a file name with `.gitbundle` behind it and file systems end at 255.
+/// A git commit, which names its bundle: a [`Name`] of at most 240 bytes. The file name is this with `.gitbundle`, and
+/// file systems allow 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revision(String);
 
-/// The file name of an artifact that has no route of its own: `[A-Za-z0-9._-]{1,128}`, not starting
-/// with a dot, and none of upstream's file names ([`crate::key::File`] has those).
+/// The file name of an artifact without a route of its own: `[A-Za-z0-9._-]{1,128}`, without a dot at the start, and
+/// none of Burrito's file names ([`crate::key::File`] has those).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArtifactName(String);
 
-/// The random id by which one run of the runner claims an attempt: `[A-Za-z0-9-]{1,64}`.
+/// The random id with which a runner claims an attempt: `[A-Za-z0-9-]{1,64}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimId(String);
 
@@ -61,7 +61,7 @@ const MAX_GIT_REF: usize = 700;
 const MAX_REVISION: usize = 240;
 const MAX_ARTIFACT_NAME: usize = 128;
 const MAX_CLAIM_ID: usize = 64;
-/// What `/api/plans` and `/api/logs` keep; see [`crate::key::File`].
+/// The files of `/api/plans` and `/api/logs`; see [`crate::key::File`].
 pub(crate) const UPSTREAM_FILES: [&str; 5] =
     ["plan.bin", "plan.json", "pretty.plan", "short.diff", "run.log"];
 
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_people_and_kubernetes_write() {
+    fn names_of_people_and_of_kubernetes_are_valid() {
         for text in ["a", "random-pets", "v1.0", "Run 7", "é", "a#1~2", "..a", &"a".repeat(253)] {
             assert_eq!(text.parse::<Name>().unwrap().as_ref(), text);
         }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_leaves_room_for_its_ending() {
+    fn a_revision_leaves_room_for_its_suffix() {
         assert!("a".repeat(240).parse::<Revision>().is_ok());
         assert!("a".repeat(241).parse::<Revision>().is_err());
         assert!("a/b".parse::<Revision>().is_err());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_shows_the_text_without_its_control_characters_and_not_all_of_it() {
+    fn an_error_escapes_control_characters_and_shortens_the_text() {
         let error = "a\nb".parse::<Name>().unwrap_err();
         assert_eq!(error.to_string(), "`a\\nb` must not contain control characters");
         assert!("x".repeat(1 << 20).parse::<Name>().unwrap_err().to_string().len() < 200);

@@ -1,4 +1,4 @@
-//! Callers that are `ServiceAccounts` of Kubernetes, and what follows from the namespace they live in.
+//! Callers that are `ServiceAccounts` of Kubernetes, and their permissions by namespace.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,30 +11,30 @@ use crate::auth::error::AuthError;
 use crate::auth::kubernetes::{KubeApi, Reviewer};
 use crate::auth::policy::{Policy, ServiceAccount, Who};
 
-/// `ServiceAccounts` as callers.
+/// How `ServiceAccounts` are authenticated, as configured.
 #[derive(Clone, Debug)]
 pub struct Kubernetes {
-    /// Who knows their tokens.
+    /// The API that reviews their tokens.
     pub api: KubeApi,
-    /// If it is set, only these may authenticate.
+    /// If set, only these may authenticate.
     pub allowed: Option<Vec<ServiceAccount>>,
-    /// Callers from this namespace may do everything: Burrito's controllers and server.
+    /// `ServiceAccounts` of this namespace have every permission: Burrito's controllers and server.
     pub main_namespace: Option<String>,
-    /// What the others may do.
+    /// The default permissions of the others.
     pub isolation: Isolation,
 }
 
-/// What those who are let in may do.
+/// The default permissions of a `ServiceAccount`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each in its own namespace; see [`Kubernetes::main_namespace`].
+    /// Its own namespace only; see [`Kubernetes::main_namespace`].
     #[default]
     Namespace,
-    /// Everything, everywhere, as upstream has it.
+    /// Every namespace, as with Burrito's own datastore.
     Burrito,
 }
 
-/// Tells accounts by their tokens.
+/// Authenticates `ServiceAccounts` by their tokens.
 #[derive(Debug)]
 pub(super) struct Accounts {
     reviews: Reviews,
@@ -56,8 +56,8 @@ impl Accounts {
         policy: &Policy,
     ) -> Result<Caller, AuthError> {
         let username = match self.reviews.verdict(token).await {
-            Verdict::Known(username) => username,
-            Verdict::Refused => return Err(AuthError::Invalid),
+            Verdict::Valid(username) => username,
+            Verdict::Invalid => return Err(AuthError::Invalid),
             Verdict::Failed => return Err(AuthError::Unavailable),
         };
         let (namespace, name) = account(&username).ok_or(AuthError::NotAllowed)?;
@@ -66,32 +66,32 @@ impl Accounts {
         if !self.allowed.as_ref().is_none_or(is_listed) {
             return Err(AuthError::NotAllowed);
         }
-        let everything = self.isolation == Isolation::Burrito
+        let has_all_rights = self.isolation == Isolation::Burrito
             || self.main_namespace.as_deref() == Some(namespace);
-        let rights = if everything {
+        let rights = if has_all_rights {
             Rights::Everything
         } else {
-            let about = |who: &Who| matches!(who, Who::ServiceAccount(some) if some.matches(namespace, name));
-            Rights::Some { home_namespace: Some(namespace.to_owned()), rules: policy.of(about) }
+            let is_it = |who: &Who| matches!(who, Who::ServiceAccount(some) if some.matches(namespace, name));
+            Rights::Some { home_namespace: Some(namespace.to_owned()), rules: policy.of(is_it) }
         };
         Ok(Caller::new(format!("serviceaccount {namespace}/{name}"), rights))
     }
 }
 
-/// Namespace and name of the account with this user name; none if it is another kind of user.
+/// Namespace and name of the `ServiceAccount` with this user name; none for other users.
 fn account(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
 impl FromStr for Isolation {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "namespace" => Ok(Self::Namespace),
             "burrito" => Ok(Self::Burrito),
-            _ => Err("is neither `namespace` nor `burrito`".to_owned()),
+            _ => Err("expected namespace or burrito"),
         }
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_service_accounts_are_accounts() {
+    fn only_the_user_name_of_a_service_account_is_accepted() {
         assert_eq!(account("system:serviceaccount:team-a:runner"), Some(("team-a", "runner")));
         for other in [
             "admin",

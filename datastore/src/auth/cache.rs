@@ -1,7 +1,7 @@
-//! What the Kubernetes API has said of tokens, for a while.
+//! A cache of token reviews by the Kubernetes API.
 //!
-//! A token is known by its SHA-256, never kept itself. Of those who show the same token at the same
-//! time, one asks and all have the answer; an answer that did not come is not kept.
+//! The key is the SHA-256 digest of a token; no token is stored. Requests with the same token at the same time share
+//! one review. A failed review is not cached.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,134 +18,136 @@ use tokio::time::Instant;
 
 use crate::auth::kubernetes::Reviewer;
 
-/// How long an answer holds, at most until the token itself ends.
-const KNOWN: Duration = Duration::from_mins(1);
-/// How long a refusal holds.
-const REFUSED: Duration = Duration::from_secs(5);
-/// Answers, and apart from them refusals, that are kept at most: nobody's rubbish displaces a caller.
-const MOST: usize = 10_000;
-/// Questions that are asked or wait to be at most: each holds its token, and who has sent rubbish may be
-/// gone already.
-const FLYING: usize = 2048;
+/// How long a valid token is cached, but never longer than until it expires.
+const ALLOW_TTL: Duration = Duration::from_mins(1);
+/// How long an invalid token is cached.
+const DENY_TTL: Duration = Duration::from_secs(5);
+/// The maximum number of valid tokens in the cache, and of invalid ones. They are counted separately, so that requests
+/// with invalid tokens displace no valid one.
+const MAX_ENTRIES: usize = 10_000;
+/// The maximum number of reviews in flight or waiting. Each holds its token in memory, even if its client has
+/// disconnected.
+const MAX_PENDING: usize = 2048;
 
-/// Whose token it is.
+/// The result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// This user's.
-    Known(String),
-    /// Nobody's.
-    Refused,
-    /// It could not be found out.
+    /// The token is valid, and this user's.
+    Valid(String),
+    /// The token is invalid.
+    Invalid,
+    /// The token could not be reviewed.
     Failed,
 }
 
-/// Asks for reviews, and keeps the answers.
+/// Requests reviews, and caches their results.
 #[derive(Debug)]
 pub(super) struct Reviews {
     reviewer: Reviewer,
-    kept: std::sync::Arc<Mutex<Kept>>,
+    cache: std::sync::Arc<Mutex<Cache>>,
 }
 
-type Flight = Shared<BoxFuture<'static, Verdict>>;
+type PendingReview = Shared<BoxFuture<'static, Verdict>>;
 
 #[derive(Debug, Default)]
-struct Kept {
-    known: HashMap<Sha256, (String, Instant)>,
-    refused: HashMap<Sha256, Instant>,
-    flights: HashMap<Sha256, Flight>,
+struct Cache {
+    /// The users of valid tokens, and until when they are cached.
+    valid: HashMap<Sha256, (String, Instant)>,
+    invalid: HashMap<Sha256, Instant>,
+    pending: HashMap<Sha256, PendingReview>,
 }
 
 impl Reviews {
     pub(super) fn new(reviewer: Reviewer) -> Self {
-        Self { reviewer, kept: std::sync::Arc::default() }
+        Self { reviewer, cache: std::sync::Arc::default() }
     }
 
     pub(super) async fn verdict(&self, token: SecretString) -> Verdict {
         let digest = Sha256::of(token.expose_secret().as_bytes());
-        let flight = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(verdict) = kept.verdict(digest) {
+        let review = {
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(verdict) = cache.verdict(digest) {
                 return verdict;
             }
-            match kept.flights.get(&digest) {
-                // One that has ended and is still here has panicked.
-                Some(flight) if flight.peek().is_none() => flight.clone(),
-                None if kept.flights.len() >= FLYING => return Verdict::Failed,
+            match cache.pending.get(&digest) {
+                // A review that is complete and still pending has panicked.
+                Some(review) if review.peek().is_none() => review.clone(),
+                None if cache.pending.len() >= MAX_PENDING => return Verdict::Failed,
                 _ => {
-                    let flight = self.ask(digest, token);
-                    kept.flights.insert(digest, flight.clone());
-                    flight
+                    let review = self.start_review(digest, token);
+                    cache.pending.insert(digest, review.clone());
+                    review
                 }
             }
         };
-        flight.await
+        review.await
     }
 
-    /// It goes on even if whoever began it has left: others may wait for the same.
-    fn ask(&self, digest: Sha256, token: SecretString) -> Flight {
-        let (reviewer, kept) = (self.reviewer.clone(), std::sync::Arc::clone(&self.kept));
-        let asked = tokio::spawn(async move {
+    /// The review runs to its end even if the request that started it is cancelled: others may wait for it.
+    fn start_review(&self, digest: Sha256, token: SecretString) -> PendingReview {
+        let (reviewer, cache) = (self.reviewer.clone(), std::sync::Arc::clone(&self.cache));
+        let review = tokio::spawn(async move {
             let verdict = match reviewer.review(&token).await {
-                Ok(Some(user)) => Verdict::Known(user),
-                Ok(None) => Verdict::Refused,
+                Ok(Some(user)) => Verdict::Valid(user),
+                Ok(None) => Verdict::Invalid,
                 Err(error) => {
                     tracing::error!(error = chain(&error), "a token could not be reviewed");
                     Verdict::Failed
                 }
             };
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.flights.remove(&digest);
-            kept.keep(digest, &verdict, lifetime(&token));
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.pending.remove(&digest);
+            cache.insert(digest, &verdict, lifetime(&token));
             verdict
         });
-        asked.map(|verdict| verdict.unwrap_or(Verdict::Failed)).boxed().shared()
+        review.map(|verdict| verdict.unwrap_or(Verdict::Failed)).boxed().shared()
     }
 }
 
-impl Kept {
+impl Cache {
     fn verdict(&self, digest: Sha256) -> Option<Verdict> {
         let now = Instant::now();
-        match (self.known.get(&digest), self.refused.get(&digest)) {
-            (Some((user, until)), _) if *until > now => Some(Verdict::Known(user.clone())),
-            (_, Some(until)) if *until > now => Some(Verdict::Refused),
+        match (self.valid.get(&digest), self.invalid.get(&digest)) {
+            (Some((user, until)), _) if *until > now => Some(Verdict::Valid(user.clone())),
+            (_, Some(until)) if *until > now => Some(Verdict::Invalid),
             _ => None,
         }
     }
 
-    fn keep(&mut self, digest: Sha256, verdict: &Verdict, lifetime: Duration) {
+    fn insert(&mut self, digest: Sha256, verdict: &Verdict, lifetime: Duration) {
         let now = Instant::now();
         match verdict {
-            Verdict::Known(user) => {
-                make_room(&mut self.known, now, |(_, until)| *until);
-                self.refused.remove(&digest);
-                self.known.insert(digest, (user.clone(), now + KNOWN.min(lifetime)));
+            Verdict::Valid(user) => {
+                make_room(&mut self.valid, now, |(_, until)| *until);
+                self.invalid.remove(&digest);
+                self.valid.insert(digest, (user.clone(), now + ALLOW_TTL.min(lifetime)));
             }
-            Verdict::Refused => {
-                make_room(&mut self.refused, now, |until| *until);
-                self.known.remove(&digest);
-                self.refused.insert(digest, now + REFUSED);
+            Verdict::Invalid => {
+                make_room(&mut self.invalid, now, |until| *until);
+                self.valid.remove(&digest);
+                self.invalid.insert(digest, now + DENY_TTL);
             }
             Verdict::Failed => {}
         }
     }
 }
 
-/// Forgets what no longer holds, and if that is not enough a tenth of what ends next.
-fn make_room<T>(kept: &mut HashMap<Sha256, T>, now: Instant, until: impl Fn(&T) -> Instant) {
-    if kept.len() < MOST {
+/// Removes expired entries from a full cache; if there are none, the tenth that expires next.
+fn make_room<T>(entries: &mut HashMap<Sha256, T>, now: Instant, until: impl Fn(&T) -> Instant) {
+    if entries.len() < MAX_ENTRIES {
         return;
     }
-    kept.retain(|_, entry| until(entry) > now);
-    if kept.len() < MOST {
+    entries.retain(|_, entry| until(entry) > now);
+    if entries.len() < MAX_ENTRIES {
         return;
     }
-    let mut ends = kept.values().map(&until).collect::<Vec<_>>();
-    let (_, last, _) = ends.select_nth_unstable(MOST / 10);
+    let mut ends = entries.values().map(&until).collect::<Vec<_>>();
+    let (_, last, _) = ends.select_nth_unstable(MAX_ENTRIES / 10);
     let last = *last;
-    kept.retain(|_, entry| until(entry) > last);
+    entries.retain(|_, entry| until(entry) > last);
 }
 
-/// How long a token that was found valid will be so, as it says itself; for ever, if it does not.
+/// How long a valid token stays valid, by its own claim `exp`; without one, without limit.
 fn lifetime(token: &SecretString) -> Duration {
     #[derive(Deserialize)]
     struct Claims {
@@ -169,69 +171,72 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ds04_an_answer_holds_a_minute_and_a_refusal_five_seconds() {
-        let mut kept = Kept::default();
-        let known = Verdict::Known("a".to_owned());
-        kept.keep(digest(1), &known, Duration::MAX);
-        kept.keep(digest(2), &Verdict::Refused, Duration::MAX);
-        kept.keep(digest(3), &Verdict::Failed, Duration::MAX);
-        kept.keep(digest(4), &known, Duration::from_secs(2));
-        let told = |seconds| {
-            let verdicts = [1, 2, 3, 4].map(|number| kept.verdict(digest(number)));
-            (seconds, verdicts)
+    async fn ds04_a_valid_token_is_cached_for_a_minute_and_an_invalid_one_for_five_seconds() {
+        let mut cache = Cache::default();
+        let known = Verdict::Valid("a".to_owned());
+        cache.insert(digest(1), &known, Duration::MAX);
+        cache.insert(digest(2), &Verdict::Invalid, Duration::MAX);
+        cache.insert(digest(3), &Verdict::Failed, Duration::MAX);
+        cache.insert(digest(4), &known, Duration::from_secs(2));
+        let verdicts = |seconds| {
+            let all = [1, 2, 3, 4].map(|number| cache.verdict(digest(number)));
+            (seconds, all)
         };
-        let refused = Some(Verdict::Refused);
-        assert_eq!(told(0).1, [Some(known.clone()), refused.clone(), None, Some(known.clone())]);
+        let refused = Some(Verdict::Invalid);
+        assert_eq!(
+            verdicts(0).1,
+            [Some(known.clone()), refused.clone(), None, Some(known.clone())]
+        );
         tokio::time::advance(Duration::from_millis(4900)).await;
-        assert_eq!(told(5).1, [Some(known.clone()), refused, None, None]);
+        assert_eq!(verdicts(5).1, [Some(known.clone()), refused, None, None]);
         tokio::time::advance(Duration::from_millis(200)).await;
-        assert_eq!(told(5).1, [Some(known.clone()), None, None, None]);
+        assert_eq!(verdicts(5).1, [Some(known.clone()), None, None, None]);
         tokio::time::advance(Duration::from_secs(54)).await;
-        assert_eq!(told(59).1, [Some(known), None, None, None]);
+        assert_eq!(verdicts(59).1, [Some(known), None, None, None]);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(told(60).1, [None, None, None, None]);
+        assert_eq!(verdicts(60).1, [None, None, None, None]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_kept_than_so_much_and_rubbish_displaces_nobody() {
-        let mut kept = Kept::default();
-        let known = Verdict::Known("a".to_owned());
-        kept.keep(digest(0), &known, Duration::MAX);
-        for number in 1..2 * MOST {
-            kept.keep(digest(number), &Verdict::Refused, Duration::MAX);
+    async fn the_cache_is_bounded_and_invalid_tokens_displace_no_valid_one() {
+        let mut cache = Cache::default();
+        let known = Verdict::Valid("a".to_owned());
+        cache.insert(digest(0), &known, Duration::MAX);
+        for number in 1..2 * MAX_ENTRIES {
+            cache.insert(digest(number), &Verdict::Invalid, Duration::MAX);
         }
-        assert!(kept.refused.len() <= MOST);
-        assert_eq!(kept.verdict(digest(0)), Some(known.clone()));
-        for number in 1..2 * MOST {
-            kept.keep(digest(number), &known, Duration::MAX);
+        assert!(cache.invalid.len() <= MAX_ENTRIES);
+        assert_eq!(cache.verdict(digest(0)), Some(known.clone()));
+        for number in 1..2 * MAX_ENTRIES {
+            cache.insert(digest(number), &known, Duration::MAX);
         }
-        assert!(kept.known.len() <= MOST);
-        assert_eq!(kept.verdict(digest(2 * MOST - 1)), Some(known));
+        assert!(cache.valid.len() <= MAX_ENTRIES);
+        assert_eq!(cache.verdict(digest(2 * MAX_ENTRIES - 1)), Some(known));
     }
 
     #[tokio::test]
-    async fn rubbish_that_waits_to_be_reviewed_is_bounded_and_holds_up_nobody_who_is_known() {
+    async fn pending_reviews_are_bounded_and_delay_no_cached_token() {
         let kube = support::FakeTokenReviews::start().await;
         kube.account("team-a/runner", "known");
         let api = crate::KubeApi::Kubeconfig(vec![kube.kubeconfig()]);
         let reviews = Reviews::new(Reviewer::open(&api).await.unwrap());
-        let known = Verdict::Known("system:serviceaccount:team-a:runner".to_owned());
+        let known = Verdict::Valid("system:serviceaccount:team-a:runner".to_owned());
         assert_eq!(reviews.verdict("known".into()).await, known);
         kube.fault(Some(support::TokenReviewFault::Hangs));
-        let mut waiting = (0..FLYING)
-            .map(|number| Box::pin(reviews.verdict(format!("rubbish {number}").into())))
+        let mut waiting = (0..MAX_PENDING)
+            .map(|number| Box::pin(reviews.verdict(format!("invalid {number}").into())))
             .collect::<Vec<_>>();
-        for question in &mut waiting {
-            assert_eq!(futures::poll!(question), std::task::Poll::Pending);
+        for review in &mut waiting {
+            assert_eq!(futures::poll!(review), std::task::Poll::Pending);
         }
         let one_more = reviews.verdict("one more".into()).now_or_never();
         assert_eq!(one_more, Some(Verdict::Failed));
         assert_eq!(reviews.verdict("known".into()).now_or_never(), Some(known));
-        assert!(reviews.kept.lock().unwrap().flights.len() <= FLYING);
+        assert!(reviews.cache.lock().unwrap().pending.len() <= MAX_PENDING);
     }
 
     #[test]
-    fn a_token_says_itself_when_it_ends() {
+    fn a_token_expires_at_its_own_claim() {
         let token = |claims: &str| {
             let claims = BASE64_URL_SAFE_NO_PAD.encode(claims);
             SecretString::from(format!("e30.{claims}.c2ln"))

@@ -1,4 +1,4 @@
-//! A caller that is authenticated, and what it may access.
+//! An authenticated caller and its permissions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use crate::auth::policy::{Access, Rule, Verb};
 use crate::kind::Kind;
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// As the log names it.
+    /// Its name in the log.
     name: String,
     rights: Rights,
 }
@@ -18,16 +18,16 @@ pub(crate) struct Caller {
 pub(super) enum Rights {
     Everything,
     Some {
-        /// The namespace that it lives in.
+        /// The namespace of its `ServiceAccount`.
         home_namespace: Option<String>,
         rules: Arc<[Rule]>,
     },
 }
 
-/// The name of every caller where callers do not authenticate.
+/// The name of every caller where callers are not authenticated.
 const ANONYMOUS: &str = "anybody";
 
-/// Whether a caller has shown a valid token on a connection; goes with each of its requests.
+/// Whether a valid token was sent on a connection. Each request of the connection carries it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownCaller(pub(crate) Arc<AtomicBool>);
 
@@ -36,22 +36,22 @@ impl Caller {
         Self { name, rights }
     }
 
-    /// Any caller where none authenticates.
+    /// A caller where callers are not authenticated: it has every permission.
     pub(super) fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), rights: Rights::Everything }
     }
 
-    /// As the log names it.
+    /// Its name in the log.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its name, where callers authenticate.
+    /// Its name; none where callers are not authenticated.
     pub(crate) fn known_name(&self) -> Option<&str> {
         Some(&*self.name).filter(|name| *name != ANONYMOUS)
     }
 
-    /// Whether it may do this.
+    /// Whether it has this permission.
     pub(crate) fn may(&self, access: Access) -> bool {
         match &self.rights {
             Rights::Everything => true,
@@ -62,7 +62,7 @@ impl Caller {
         }
     }
 
-    /// What it may not do, and who can change that.
+    /// The text of a 403: the missing permission, and the file in which a rule can grant it.
     pub(crate) fn denial(&self, access: Access) -> String {
         let Access { namespace, kind, verb } = access;
         let (name, verb) = (&self.name, verb.name());
@@ -78,7 +78,7 @@ impl Caller {
         )
     }
 
-    /// Whether it may change how everything is stored.
+    /// Whether it has the permission `admin`.
     pub(crate) fn may_administer(&self) -> bool {
         match &self.rights {
             Rights::Everything => true,
@@ -87,8 +87,8 @@ impl Caller {
     }
 }
 
-/// What a `ServiceAccount` may do in its own namespace. Bundles are code, and come from the
-/// controllers only.
+/// The permissions of a `ServiceAccount` in its own namespace. It may not write bundles: they are code, and only the
+/// controllers store them.
 fn default_rights(access: Access) -> bool {
     match access.verb {
         Verb::Read | Verb::List => true,

@@ -1,4 +1,4 @@
-//! Why a caller is not authenticated, answered with Burrito's status and text.
+//! Why a caller is not authenticated. The answer has Burrito's status and text.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -14,7 +14,7 @@ pub(super) enum AuthError {
 }
 
 impl AuthError {
-    /// As a label of the metrics.
+    /// Its label in the metrics.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::NoToken => "no_token",

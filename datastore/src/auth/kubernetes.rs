@@ -1,4 +1,4 @@
-//! `TokenReview`: the Kubernetes API says whose token this is. The only room that knows kube.
+//! `TokenReview`: the Kubernetes API authenticates a token. No other module uses kube.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,48 +13,48 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Where the Kubernetes API is, and who we are to it.
+/// How to reach the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeApi {
-    /// As every pod is told.
+    /// By the `ServiceAccount` of this pod.
     InCluster,
-    /// As these files say, the first of them first.
+    /// By these files; the first one takes precedence.
     Kubeconfig(Vec<PathBuf>),
 }
 
-/// Asks for reviews.
+/// Requests reviews.
 #[derive(Clone)]
 pub(super) struct Reviewer {
     api: Api<TokenReview>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-/// The API did not say whose token it is.
+/// The API did not review the token.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReviewError {
-    #[error("the Kubernetes API did not answer within {LIMIT:?}")]
-    Late,
+    #[error("the Kubernetes API did not answer within {TIMEOUT:?}")]
+    TimedOut,
     #[error(
-        "this datastore may not create tokenreviews: bind its ServiceAccount to the ClusterRole \
+        "this datastore may not create tokenreviews; bind its ServiceAccount to the ClusterRole \
          system:auth-delegator"
     )]
     Forbidden(#[source] kube::Error),
-    #[error("the Kubernetes API could not be asked")]
+    #[error("the Kubernetes API could not review the token")]
     Api(#[source] kube::Error),
 }
 
 const AUDIENCE: &str = "burrito";
-/// A review takes milliseconds; who waits for it is a caller that waits for us.
-const LIMIT: Duration = Duration::from_secs(5);
-const CONNECT: Duration = Duration::from_secs(2);
-/// Reviews at once: whoever sends us rubbish shall not flood the API.
-const AT_ONCE: usize = 32;
+/// A review takes milliseconds, and a caller waits for it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum number of reviews in flight, so that requests with invalid tokens do not flood the API.
+const MAX_IN_FLIGHT: usize = 32;
 
 impl Reviewer {
     pub(super) async fn open(api: &KubeApi) -> anyhow::Result<Self> {
         let mut config = match api {
             KubeApi::InCluster => {
-                Config::incluster().context("the pod does not say where it is")?
+                Config::incluster().context("cannot read the ServiceAccount of this pod")?
             }
             KubeApi::Kubeconfig(paths) => {
                 let mut merged = Kubeconfig::default();
@@ -66,15 +66,15 @@ impl Reviewer {
                 Config::from_custom_kubeconfig(merged, &KubeConfigOptions::default()).await?
             }
         };
-        config.connect_timeout = Some(CONNECT);
-        config.read_timeout = Some(LIMIT);
-        config.write_timeout = Some(LIMIT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(TIMEOUT);
+        config.write_timeout = Some(TIMEOUT);
         config.reset_reader_on_write = true;
-        let places = Arc::new(Semaphore::new(AT_ONCE));
-        Ok(Self { api: Api::all(Client::try_from(config)?), places })
+        let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
+        Ok(Self { api: Api::all(Client::try_from(config)?), permits })
     }
 
-    /// The user whose token this is; nobody's, if it is not valid, or not meant for us.
+    /// The user of a token; none if the token is invalid, or for another audience.
     pub(super) async fn review(&self, token: &SecretString) -> Result<Option<String>, ReviewError> {
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -83,24 +83,24 @@ impl Reviewer {
             },
             ..TokenReview::default()
         };
-        let asked = timeout(LIMIT, async {
-            // Never closed.
-            let _place = self.places.acquire().await;
+        let response = timeout(TIMEOUT, async {
+            // The semaphore is never closed.
+            let _permit = self.permits.acquire().await;
             self.api.create(&PostParams::default(), &review).await
         });
-        match asked.await {
+        match response.await {
             Ok(Ok(review)) => Ok(review.status.and_then(user)),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 Err(ReviewError::Forbidden(kube::Error::Api(status)))
             }
             Ok(Err(error)) => Err(ReviewError::Api(error)),
-            Err(_) => Err(ReviewError::Late),
+            Err(_) => Err(ReviewError::TimedOut),
         }
     }
 }
 
-/// The user that a review names. An API that does not know audiences answers without any: then the
-/// token may be meant for anybody.
+/// The user that a review names. An API that does not support audiences answers without any: then the token may be for
+/// another service, and is rejected.
 fn user(status: TokenReviewStatus) -> Option<String> {
     let ours = status.audiences.unwrap_or_default().iter().any(|audience| audience == AUDIENCE);
     let is_valid = status.authenticated == Some(true) && ours && status.error.is_none();
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ds04_a_review_counts_only_if_it_is_for_our_audience() {
+    fn ds04_a_review_without_our_audience_is_rejected() {
         let of = |authenticated, audiences: &[&str]| {
             let username = Some("system:serviceaccount:a:b".to_owned());
             user(TokenReviewStatus {

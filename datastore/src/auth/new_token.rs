@@ -1,4 +1,4 @@
-//! New tokens, and the rules that are added for them to a file.
+//! Creates tokens, and adds their rules to a file.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -6,73 +6,74 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::Sha256;
 use secrecy::SecretString;
 
-use crate::auth::policy::{Glob, Kinds, Policy, Verb, Written, WrittenRule, WrittenWho};
+use crate::auth::policy::{Glob, Kinds, Policy, RulesFile, Verb, YamlRule, YamlWho};
 
-/// A token to make, and what it allows.
+/// A token to create, and its permissions.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     /// Its name in rules and in the log.
     pub id: String,
-    /// In which namespaces; `*` matches any text.
+    /// The namespaces; `*` matches any text.
     pub namespaces: Vec<String>,
-    /// Which kinds; none means every kind.
+    /// The kinds; empty means every kind.
     pub kinds: Vec<Kinds>,
-    /// What its callers may do.
+    /// The allowed verbs.
     pub verbs: Vec<Verb>,
 }
 
-/// Random bytes of a new token.
-const RANDOM: usize = 32;
+/// How many random bytes a token has.
+const RANDOM_BYTES: usize = 32;
 
 impl NewToken {
-    /// A new token, and its rule as a file of rules has it.
-    pub fn make(&self) -> Result<(SecretString, String), String> {
-        let mut random = [0; RANDOM];
-        rand::fill(&mut random).map_err(|_| "the system has no random numbers".to_owned())?;
+    /// Creates the token. Returns it, and its rule as YAML.
+    pub fn create(&self) -> Result<(SecretString, String), String> {
+        let mut random = [0; RANDOM_BYTES];
+        rand::fill(&mut random)
+            .map_err(|_| "the operating system provides no random numbers".to_owned())?;
         let token = format!("plancha_{}", BASE64_URL_SAFE_NO_PAD.encode(random));
-        let rule = WrittenRule {
-            who: WrittenWho {
+        let rule = YamlRule {
+            who: YamlWho {
                 token: Some(self.id.clone()),
                 sha256: Some(Sha256::of(token.as_bytes()).to_string()),
-                ..WrittenWho::default()
+                ..YamlWho::default()
             },
             namespaces: self.namespaces.iter().map(|text| Glob::new(text)).collect(),
             kinds: (!self.kinds.is_empty()).then(|| self.kinds.clone()),
             verbs: self.verbs.clone(),
         };
-        let yaml = serde_saphyr::to_string(&Written { rules: vec![rule] });
+        let yaml = serde_saphyr::to_string(&RulesFile { rules: vec![rule] });
         Ok((token.into(), yaml.map_err(|error| error.to_string())?))
     }
 }
 
-/// A file of rules with those of another at its end; its comments stay.
+/// A file of rules with further rules at its end. Its comments are kept.
 pub(crate) fn add_rules(before: &str, more: &str) -> Result<String, String> {
     let count = |text: &str| {
         let mut policy = Policy::default();
         policy.add(text).map(|()| policy.len())
     };
     let all = count(before)? + count(more)?;
-    // Rules may be indented or not: the text from which all of them are read is right.
+    // The existing rules may be indented or not: the right text is the one that parses to all rules.
     let items = more.trim_start_matches("rules:\n");
     let indented = format!("  {}\n", items.trim_end().replace('\n', "\n  "));
     let end = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
     let tries = [more, items, &indented].map(|rules| format!("{before}{end}{rules}"));
-    let tries = tries.into_iter().chain(instead_of_none(before, items));
+    let tries = tries.into_iter().chain(replace_empty_list(before, items));
     tries.into_iter().find(|text| count(text) == Ok(all)).ok_or_else(|| {
-        "nothing can be added at its end, and no token was made: write its `rules` as a list of lines that begin \
-         with `-`; or leave --rules out, and add by hand the rule that is then printed"
+        "the rule cannot be added at its end\nhint: write its `rules` as a list of lines that begin with `-`; or \
+         leave --rules out, and add the printed rule yourself"
             .to_owned()
     })
 }
 
-/// A file with the line `rules: []`, where these items take the place of none.
-fn instead_of_none(before: &str, items: &str) -> Option<String> {
-    let is_none = |line: &&str| {
+/// A file with the line `rules: []`, in which these items replace the empty list.
+fn replace_empty_list(before: &str, items: &str) -> Option<String> {
+    let is_empty_list = |line: &&str| {
         let text = line.split('#').next().unwrap_or_default();
         let list = text.strip_prefix("rules:").map(|list| list.split_whitespace());
         list.is_some_and(|list| list.collect::<String>() == "[]")
     };
-    let line = before.split_inclusive('\n').find(is_none)?;
+    let line = before.split_inclusive('\n').find(is_empty_list)?;
     let with = line.replacen("[]", "", 1);
     let with = if with == line { line.replace(['[', ']'], "") } else { with };
     let with = format!("{}\n{items}", with.trim_end());
@@ -91,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_token_is_known_by_the_rule_made_with_it() {
-        let (token, yaml) = new("ci").make().unwrap();
+    fn a_new_token_is_authenticated_by_its_rule() {
+        let (token, yaml) = new("ci").create().unwrap();
         assert!(token.expose_secret().len() > 50);
         assert!(!yaml.contains(token.expose_secret()));
         let mut policy = Policy::default();
@@ -117,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_added_to_those_that_are_there() {
-        let (_, more) = new("ci").make().unwrap();
+    fn rules_are_added_to_existing_ones() {
+        let (_, more) = new("ci").create().unwrap();
         let rule = "{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read]}";
         for before in [
             String::new(),
@@ -147,8 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tokens_are_alike_and_an_id_may_have_two() {
-        let [(old, first), (new, second)] = [new("ci").make().unwrap(), new("ci").make().unwrap()];
+    fn tokens_are_unique_and_an_id_may_have_two() {
+        let [(old, first), (new, second)] =
+            [new("ci").create().unwrap(), new("ci").create().unwrap()];
         assert_ne!(old.expose_secret(), new.expose_secret());
         let mut policy = Policy::default();
         policy.add(&first).unwrap();

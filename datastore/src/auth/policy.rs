@@ -1,4 +1,4 @@
-//! Rules: who may do what, where. One format for all kinds of caller, in YAML:
+//! Rules that grant permissions. One YAML format for all callers:
 //!
 //! ```yaml
 //! rules:
@@ -8,7 +8,7 @@
 //!   verbs: [read, write, list]
 //! ```
 //!
-//! Rules only ever add. A key that is not known is an error: it may be a restriction, misspelt.
+//! A rule only adds permissions. An unknown key is an error: it may be a misspelt restriction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,26 +20,26 @@ use serde::{Deserialize, Serialize};
 use crate::auth::tokens::Tokens;
 use crate::kind::Kind;
 
-/// What somebody may do with something.
+/// What a caller may do with an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
-    /// To have its bytes.
+    /// Read its bytes.
     Read,
-    /// To put it.
+    /// Store it.
     Write,
-    /// To add to a live log.
+    /// Append to a live log.
     Append,
-    /// To be told what runs and attempts there are.
+    /// List runs and attempts.
     List,
-    /// To remove it.
+    /// Delete it.
     Delete,
-    /// To change how everything is kept.
+    /// Change how all objects are stored.
     Admin,
 }
 
 impl Verb {
-    /// As rules name it.
+    /// Its name in rules.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -52,12 +52,12 @@ impl Verb {
     }
 }
 
-/// What a request is about to do.
+/// The permission that a request needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access<'a> {
-    /// Whose it is.
+    /// The namespace of the artifact.
     pub(crate) namespace: &'a Name,
-    /// What it is; a listing is of no kind.
+    /// The kind of the artifact; none for a listing.
     pub(crate) kind: Option<Kind>,
     pub(crate) verb: Verb,
 }
@@ -72,22 +72,22 @@ impl<'a> Access<'a> {
     }
 }
 
-/// Some kinds of artifact, as rules name them: one of them, or the four renderings of a plan.
+/// The kinds of a rule: one kind, or the four files of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Kinds {
-    /// All renderings of a plan.
+    /// The four files of a plan.
     Plan,
-    /// This one.
+    /// One kind.
     One(Kind),
 }
 
-/// A text in which `*` stands for any others.
+/// A pattern in which `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Glob(String);
 
-/// A `ServiceAccount`, or with `*` in it several, as `namespace/name`.
+/// `ServiceAccounts`, as `namespace/name`; `*` in either part matches any text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ServiceAccount {
@@ -95,26 +95,26 @@ pub struct ServiceAccount {
     name: Glob,
 }
 
-/// Whom a rule is about.
+/// The callers of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Whoever has the token of this id.
+    /// Callers with a token of this id.
     Token(String),
-    /// These accounts.
+    /// Callers with a token of these `ServiceAccounts`.
     ServiceAccount(ServiceAccount),
 }
 
-/// Who may do what, where.
+/// A rule: its callers have these permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) who: Who,
     namespaces: Vec<Glob>,
-    /// None means all.
+    /// None means all kinds.
     kinds: Option<Vec<Kinds>>,
     verbs: Vec<Verb>,
 }
 
-/// All rules.
+/// All rules, of all files.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     rules: Arc<[Rule]>,
@@ -122,18 +122,18 @@ pub struct Policy {
     pub(super) tokens: Tokens,
 }
 
-/// A file of rules, as it is written.
+/// A file of rules, as YAML has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Written {
+pub(super) struct RulesFile {
     #[serde(default)]
-    pub(super) rules: Vec<WrittenRule>,
+    pub(super) rules: Vec<YamlRule>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WrittenRule {
-    pub(super) who: WrittenWho,
+pub(super) struct YamlRule {
+    pub(super) who: YamlWho,
     pub(super) namespaces: Vec<Glob>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kinds: Option<Vec<Kinds>>,
@@ -142,7 +142,7 @@ pub(super) struct WrittenRule {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct WrittenWho {
+pub(super) struct YamlWho {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,41 +156,41 @@ pub(super) struct WrittenWho {
 }
 
 impl Policy {
-    /// Adds the rules of one file; a refusal says which rule it is about.
+    /// Adds the rules of one file. An error names the rule.
     pub fn add(&mut self, yaml: &str) -> Result<(), String> {
-        let written: Written = serde_saphyr::from_str(yaml).map_err(|error| {
-            // The rest of the message is a picture of the file.
+        let file: RulesFile = serde_saphyr::from_str(yaml).map_err(|error| {
+            // The further lines quote the file.
             let error = error.to_string();
             error.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         })?;
         let mut rules = self.rules.to_vec();
-        for (number, rule) in (1..).zip(written.rules) {
-            let at = |reason: String| format!("rule {number} {reason}");
+        for (number, rule) in (1..).zip(file.rules) {
+            let at = |reason: String| format!("rule {number}: {reason}");
             rules.push(self.rule(rule).map_err(at)?);
         }
         self.rules = rules.into();
         Ok(())
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     pub(super) fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whom rules name that allow nothing, since their verbs, namespaces or kinds are empty.
-    pub(crate) fn useless(&self) -> impl Iterator<Item = String> {
+    /// The callers of rules that grant no permission, because their verbs, namespaces or kinds are empty.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = String> {
         self.rules.iter().filter(|rule| rule.allows_nothing()).map(|rule| match &rule.who {
             Who::Token(id) => format!("the token `{id}`"),
             Who::ServiceAccount(account) => format!("the ServiceAccount `{account}`"),
         })
     }
 
-    /// Whether a token of a rule allows anything.
+    /// Whether any rule grants a token a permission.
     pub(crate) fn has_tokens(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.who, Who::Token(_)) && !rule.allows_nothing())
     }
 
-    /// Whether every token that a rule names is known; else its id.
+    /// The id of a token that a rule names, but whose digest no rule has.
     pub fn unknown_token(&self) -> Option<&str> {
         self.rules.iter().find_map(|rule| match &rule.who {
             Who::Token(id) if !self.tokens.has(id) => Some(id.as_str()),
@@ -198,33 +198,33 @@ impl Policy {
         })
     }
 
-    fn rule(&mut self, written: WrittenRule) -> Result<Rule, String> {
-        let WrittenRule { who, namespaces, kinds, verbs } = written;
+    fn rule(&mut self, rule: YamlRule) -> Result<Rule, String> {
+        let YamlRule { who, namespaces, kinds, verbs } = rule;
         if who.oidc.is_some() || who.claims.is_some() {
-            return Err("is for `oidc`, which this version does not know yet".to_owned());
+            return Err("this version does not support `oidc`".to_owned());
         }
         let who = match (who.token, who.sha256, who.serviceaccount) {
             (Some(id), sha256, None) => {
                 if let Some(sha256) = sha256 {
                     let digest = sha256.parse::<Sha256>();
-                    let digest = digest.map_err(|_| "has a `sha256` that is not 64 hex digits")?;
+                    let digest = digest.map_err(|_| "invalid `sha256`: expected 64 hex digits")?;
                     self.tokens.add(&id, digest);
                 }
                 Who::Token(id)
             }
             (None, None, Some(account)) => Who::ServiceAccount(account),
             _ => {
-                return Err("must say who: `{token: ID, sha256: HEX}` or \
-                            `{serviceaccount: namespace/name}`"
+                return Err("invalid `who`: expected `{token: ID, sha256: HEX}` or \
+                            `{serviceaccount: NAMESPACE/NAME}`"
                     .to_owned());
             }
         };
         Ok(Rule { who, namespaces, kinds, verbs })
     }
 
-    /// The rules about those whom `who` picks.
-    pub(super) fn of(&self, who: impl Fn(&Who) -> bool) -> Arc<[Rule]> {
-        self.rules.iter().filter(|rule| who(&rule.who)).cloned().collect()
+    /// The rules whose callers match.
+    pub(super) fn of(&self, matches: impl Fn(&Who) -> bool) -> Arc<[Rule]> {
+        self.rules.iter().filter(|rule| matches(&rule.who)).cloned().collect()
     }
 }
 
@@ -233,7 +233,7 @@ impl Rule {
         let kinds = self.kinds.as_deref();
         self.verbs.contains(&access.verb)
             && self.namespaces.iter().any(|glob| glob.matches(access.namespace.as_ref()))
-            && kinds.is_none_or(|kinds| kinds.iter().any(|kinds| kinds.have(access.kind)))
+            && kinds.is_none_or(|kinds| kinds.iter().any(|kinds| kinds.include(access.kind)))
     }
 
     fn allows_nothing(&self) -> bool {
@@ -241,7 +241,7 @@ impl Rule {
         self.verbs.is_empty() || self.namespaces.is_empty() || no_kind
     }
 
-    /// Whether it is about everything there is.
+    /// Whether it grants `admin`, which requires a rule for all namespaces and kinds.
     pub(super) fn allows_admin(&self) -> bool {
         let everywhere = self.namespaces.iter().any(|glob| glob.0 == "*");
         self.verbs.contains(&Verb::Admin) && everywhere && self.kinds.is_none()
@@ -249,8 +249,8 @@ impl Rule {
 }
 
 impl Kinds {
-    /// A listing shows names only, but not to whom it is about none of them.
-    fn have(self, kind: Option<Kind>) -> bool {
+    /// Whether they include this kind. A listing shows all names of a run, so any kind but bundles includes it.
+    fn include(self, kind: Option<Kind>) -> bool {
         use Kind::{Bin, Bundle, Json, Pretty, Short};
         match (self, kind) {
             (kinds, None) => kinds != Self::One(Bundle),
@@ -327,7 +327,7 @@ impl Glob {
 }
 
 impl ServiceAccount {
-    /// Whether it is this one, or one of these.
+    /// Whether this `ServiceAccount` matches.
     pub(super) fn matches(&self, namespace: &str, name: &str) -> bool {
         self.namespace.matches(namespace) && self.name.matches(name)
     }
@@ -343,7 +343,7 @@ impl FromStr for ServiceAccount {
             {
                 Ok(Self { namespace: Glob::new(namespace), name: Glob::new(name) })
             }
-            _ => Err(format!("`{text}` is not of the form namespace/name")),
+            _ => Err(format!("invalid ServiceAccount `{text}`: expected NAMESPACE/NAME")),
         }
     }
 }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (glob, yes, no) in [
             ("team-a", &["team-a"][..], &["team-b", "team-a2", "ateam-a", ""][..]),
             ("*", &["", "x", "team-a"], &[]),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_it_names_and_nothing_else() {
+    fn a_rule_grants_only_what_it_names() {
         let rule = "{who: {serviceaccount: 'ci/*'}, namespaces: [team-*], kinds: [plan, log], verbs: [read, list]}";
         let rules = policy(rule).unwrap().rules;
         let allows = |namespace: &str, kind, verb| {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn admin_is_only_for_those_who_have_everything() {
+    fn admin_needs_a_rule_for_everything() {
         let admin = |rest: &str| {
             let rule = format!("{{who: {{serviceaccount: a/b}}, verbs: [admin], {rest}}}");
             policy(&rule).unwrap().rules[0].allows_admin()
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_misspelt_is_refused_and_named() {
+    fn an_invalid_rule_is_an_error_that_names_it() {
         let refusal = |rule: &str| policy(rule).unwrap_err();
         let sha = "0".repeat(64);
         assert!(
@@ -444,11 +444,11 @@ mod tests {
             ))
             .is_ok()
         );
-        insta::assert_snapshot!(refusal("{who: {token: a, sha256: abc}, namespaces: [a], verbs: [read]}"), @"rule 1 has a `sha256` that is not 64 hex digits");
-        insta::assert_snapshot!(refusal("{who: {}, namespaces: [a], verbs: [read]}"), @"rule 1 must say who: `{token: ID, sha256: HEX}` or `{serviceaccount: namespace/name}`");
-        insta::assert_snapshot!(refusal("{who: {token: a, serviceaccount: a/b}, namespaces: [a], verbs: [read]}"), @"rule 1 must say who: `{token: ID, sha256: HEX}` or `{serviceaccount: namespace/name}`");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: ab}, namespaces: [a], verbs: [read]}"), @"line 1 column 32: `ab` is not of the form namespace/name");
-        insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1 is for `oidc`, which this version does not know yet");
+        insta::assert_snapshot!(refusal("{who: {token: a, sha256: abc}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `sha256`: expected 64 hex digits");
+        insta::assert_snapshot!(refusal("{who: {}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}` or `{serviceaccount: NAMESPACE/NAME}`");
+        insta::assert_snapshot!(refusal("{who: {token: a, serviceaccount: a/b}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}` or `{serviceaccount: NAMESPACE/NAME}`");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: ab}, namespaces: [a], verbs: [read]}"), @"line 1 column 32: invalid ServiceAccount `ab`: expected NAMESPACE/NAME");
+        insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1: this version does not support `oidc`");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, plan");

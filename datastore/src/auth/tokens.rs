@@ -1,10 +1,10 @@
-//! Tokens of callers, known by their digests, so that the file of them is no secret.
+//! Tokens of callers, by their digests, so that a file of tokens is not a secret.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Whose token has which digest. One id may have several, while a new one takes the old one's place.
+/// The digests of tokens with their ids. One id may have several, so that a token can be replaced without a gap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens(Vec<(String, Sha256)>);
 
@@ -17,7 +17,7 @@ impl Tokens {
         self.0.iter().any(|(known, _)| known == id)
     }
 
-    /// The id of a token. All are compared, and each in constant time.
+    /// The id of a token. It is compared with every digest, each in constant time.
     pub(super) fn id(&self, token: &SecretString) -> Option<&str> {
         let sha256 = Sha256::of(token.expose_secret().as_bytes());
         let is_it = |known: &Sha256| verify_slices_are_equal(&known.0, &sha256.0).is_ok();

@@ -1,4 +1,4 @@
-//! The words that tend a storage: `ls`, `cat`, `verify`, `reindex`, `check`; `gc` is next door.
+//! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` has a module of its own.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,41 +9,45 @@ use datastore_api::chain;
 use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
-use crate::StartError;
 use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::cli::error::CommandError;
-use crate::config::{Config, Place, Serve, Setting, Tool};
+use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
+use crate::start::StartError;
 use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
 use crate::transport::tls::Tls;
 
-/// Says on standard error why a word was not done, and how the program is to end.
-pub fn ended(done: Result<(), CommandError>) -> ExitCode {
-    let Err(error) = done else { return ExitCode::SUCCESS };
+/// The exit code of a command. Prints its error on standard error.
+pub fn report(result: Result<(), CommandError>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
     if !error.is_closed_pipe() {
-        // Nobody is left to tell if this fails.
-        let _told = writeln!(io::stderr(), "error: {}", chain(&error));
+        // Without standard error, only the exit code is left to report the error.
+        let _printed = writeln!(io::stderr(), "error: {}", chain(&error));
     }
     ExitCode::from(error.exit_code())
 }
 
-/// Does one word, writing to `out` what it has to tell.
-pub async fn run(at: &Place, tool: Tool, out: &mut impl Write) -> Result<(), CommandError> {
-    if let Storage::File(root) = &at.storage
+/// Runs one command, and writes its results to `out`.
+pub async fn run(
+    config: &StorageConfig,
+    command: StorageCommand,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    if let Storage::File(root) = &config.storage
         && !root.is_dir()
     {
         return Err(CommandError::NoStorage(root.display().to_string()));
     }
-    let store = open(&at.storage)?.at_rest(&at.at_rest);
-    match tool {
-        Tool::Ls(prefix) => ls(&store, &prefix, out).await?,
-        Tool::Cat(key) => cat(&store, &key, out).await?,
-        Tool::Verify(prefix) => verify(&store, &prefix, out).await?,
-        Tool::Accept(key) => accept(&store, &key, out).await?,
-        Tool::Gc(rules) => crate::cli::gc::sweep::sweep(&store, &rules, out).await?,
-        Tool::Reindex => {
-            let made = store.reindex().await;
-            let made = made.map_err(|error| CommandError::Storage("make the index", error))?;
-            writeln!(out, "{made} runs were missing in the index")?;
+    let store = open(&config.storage)?.at_rest(&config.at_rest);
+    match command {
+        StorageCommand::Ls(prefix) => ls(&store, &prefix, out).await?,
+        StorageCommand::Cat(key) => cat(&store, &key, out).await?,
+        StorageCommand::Verify(prefix) => verify(&store, &prefix, out).await?,
+        StorageCommand::Accept(key) => accept(&store, &key, out).await?,
+        StorageCommand::Gc(rules) => crate::cli::gc::sweep::sweep(&store, &rules, out).await?,
+        StorageCommand::Reindex => {
+            let added = store.reindex().await;
+            let added = added.map_err(|error| CommandError::Storage("rebuild the index", error))?;
+            writeln!(out, "{added} runs were missing in the index")?;
         }
     }
     Ok(out.flush()?)
@@ -66,13 +70,13 @@ async fn ls(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), Com
         }
     }
     if !any && !prefix.is_empty() {
-        writeln!(io::stderr(), "nothing below `{prefix}`")?;
+        writeln!(io::stderr(), "no key begins with `{prefix}`")?;
     }
     Ok(())
 }
 
-/// Objects that are compared at once.
-const AT_ONCE: usize = 4;
+/// How many objects are read at the same time.
+const PARALLEL_READS: usize = 4;
 
 async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |error| CommandError::Storage("list", error);
@@ -86,11 +90,11 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
         let verdict = store.verify(&object.key).await;
         Ok((object.key, verdict))
     });
-    let mut verdicts = std::pin::pin!(verdicts.try_buffered(AT_ONCE));
+    let mut verdicts = std::pin::pin!(verdicts.try_buffered(PARALLEL_READS));
     let (mut intact, mut healed, mut changed, mut unverified, mut unread) = (0, 0, 0, 0, 0);
     let mut copied = 0;
     while let Some((key, verdict)) = verdicts.try_next().await.map_err(failed)? {
-        let (count, word) = match verdict {
+        let (count, result) = match verdict {
             Ok(Verdict::Intact) => (&mut intact, None),
             Ok(Verdict::Copied) => {
                 copied += 1;
@@ -103,13 +107,13 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
         };
         *count += 1;
-        if let Some(word) = word {
-            writeln!(out, "{word} {key}")?;
+        if let Some(result) = result {
+            writeln!(out, "{result} {key}")?;
         }
     }
     let all = intact + healed + changed + unverified + unread;
     if all == 0 && !prefix.is_empty() {
-        return Err(CommandError::NothingBelow(prefix.to_owned()));
+        return Err(CommandError::NoPrefix(prefix.to_owned()));
     }
     writeln!(
         out,
@@ -125,7 +129,7 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
 async fn accept(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
     let sha256 = store.accept(key).await.map_err(|error| match error {
         StoreError::NotFound => CommandError::NoKey(key.to_owned()),
-        error => CommandError::Storage("accept it", error),
+        error => CommandError::Storage("record its digest", error),
     })?;
     Ok(writeln!(out, "accepted {key}, sha256 {sha256}")?)
 }
@@ -147,13 +151,13 @@ async fn cat(store: &Store, key: &str, out: &mut impl Write) -> Result<(), Comma
     Ok(())
 }
 
-/// Makes a token; prints it, and its rule unless that goes into a file.
+/// Creates a token and prints it. Prints its rule too, unless that is added to a file.
 pub fn token(
     token: &NewToken,
     rules: Option<&Path>,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    let (secret, yaml) = token.make().map_err(CommandError::Token)?;
+    let (secret, yaml) = token.create().map_err(CommandError::Token)?;
     if let Some(path) = rules {
         add_to_file(path, &yaml)
             .map_err(|reason| CommandError::Token(format!("{}: {reason}", path.display())))?;
@@ -165,17 +169,17 @@ pub fn token(
     Ok(out.flush()?)
 }
 
-/// Adds rules to a file, which readers see as it was or with all of them. Two commands at once add both.
+/// Adds rules to a file by replacing it atomically. Two commands at the same time add both their rules.
 fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
-    // A link is followed, so that it stays one.
+    // A symbolic link is followed, so that its target is replaced and not the link.
     let path = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if fs_err::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
-        return Err("it is no regular file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    // The file itself is replaced, so that a lock on it would be of no use to the next command.
+    // The directory is locked: the file is replaced, so the next command would not see a lock on it.
     let lock = fs_err::File::open(directory).map_err(text)?;
     lock.file()
         .lock()
@@ -187,7 +191,7 @@ fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
     let rules = add_rules(before.as_deref().unwrap_or_default(), yaml)?;
     let mode = match &before {
         Some(_) => fs_err::metadata(&path).map_err(text)?.permissions(),
-        // What the umask leaves of it.
+        // The umask applies.
         None => std::fs::Permissions::from_mode(0o666),
     };
     let mut file = tempfile::Builder::new()
@@ -204,7 +208,7 @@ fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what was set, and what the storage was seen to do.
+/// Prints the settings, and what the storage supports.
 pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandError> {
     for Setting { name, value, source } in &serve.settings {
         writeln!(out, "{name:<16} {value}  ({source})")?;
@@ -218,8 +222,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     if let Storage::File(root) = storage
         && !root.exists()
     {
-        let missing =
-            "there is no such directory; `datastore serve` creates it, and `check` does not";
+        let missing = "the directory does not exist; `serve` creates it, and `check` does not";
         return Err(unusable(missing.into()).into());
     }
     let store = open(storage)?;

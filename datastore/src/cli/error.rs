@@ -2,48 +2,50 @@
 
 use std::io;
 
-use crate::StartError;
+use crate::start::StartError;
 use crate::store::StoreError;
 
-/// A word could not be done.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such directory.
-    #[error("there is no directory {0}")]
+    /// The storage's directory does not exist.
+    #[error(
+        "the directory {0} does not exist\nhint: correct --storage, or create it with `datastore serve`"
+    )]
     NoStorage(String),
-    /// There is no such key.
-    #[error("there is no `{0}`; `datastore ls` shows what there is")]
+    /// No object has this key.
+    #[error("no object has the key `{0}`\nhint: list the keys with `datastore ls`")]
     NoKey(String),
-    /// No key begins so.
-    #[error("there is nothing to verify below `{0}`; `datastore ls` shows what there is")]
-    NothingBelow(String),
-    /// What was read is not what was stored.
-    #[error("what was written so far must not be used")]
+    /// No key has this prefix.
+    #[error("no key begins with `{0}`\nhint: list the keys with `datastore ls`")]
+    NoPrefix(String),
+    /// The bytes do not match the recorded digest.
+    #[error("discard the output")]
     Corrupt(#[source] StoreError),
-    /// The service could not start on it.
+    /// The service could not start with this configuration.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The storage is at fault.
+    /// A call to the storage failed.
     #[error("cannot {0}")]
     Storage(&'static str, #[source] StoreError),
-    /// The storage does not do what is needed of it.
+    /// The storage lacks something that the datastore needs.
     #[error("the storage does not do what is needed: {0}")]
     Unfit(String),
     /// Objects have changed since they were stored.
     #[error(
-        "{0} of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one"
+        "{0} objects have changed since they were stored\nhint: accept the present bytes of one with `datastore verify --accept KEY`"
     )]
     Changed(usize),
     /// Objects could not be read.
-    #[error("{0} of the objects could not be read")]
+    #[error("{0} objects could not be read")]
     Unread(usize),
-    /// Some objects are still there.
-    #[error("{0} of the objects could not be deleted")]
+    /// Objects could not be deleted.
+    #[error("{0} objects could not be deleted")]
     Undeleted(usize),
-    /// No token could be made, or its rule not be kept.
-    #[error("no token was made: {0}")]
+    /// The token, or its rule, could not be created.
+    #[error("no token was created: {0}")]
     Token(String),
-    /// Nobody reads what we write.
+    /// Standard output could not be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
@@ -52,7 +54,7 @@ impl CommandError {
     /// The exit code; `docs/datastore.md` lists them.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::NoStorage(_) | Self::NoKey(_) | Self::NothingBelow(_) => 8,
+            Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
             Self::Corrupt(_) | Self::Changed(_) => 9,
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) => 10,
@@ -61,7 +63,7 @@ impl CommandError {
         }
     }
 
-    /// Whether whoever read what we wrote has had enough of it: nothing to talk about.
+    /// Whether the reader of our output closed it, such as `head`: that needs no message.
     pub(super) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,6 @@
-//! `datastore gc`: which runs expire, and their deletion.
+//! `datastore gc`: which artifacts expire, and their deletion.
 
+mod claims;
+mod context;
 pub mod select;
 pub(crate) mod sweep;

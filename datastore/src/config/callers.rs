@@ -1,4 +1,4 @@
-//! How callers are to be told apart, as flags, variables and files say it.
+//! How callers are authenticated, read from flags, variables and files.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -11,16 +11,17 @@ use crate::auth::{
     Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::cli::args::{AuthFlags, NewTokenFlags};
-use crate::config::settings::{Given, Settings, parse};
+use crate::config::settings::{Settings, parse};
+use crate::config::sources::RawSetting;
 
-/// What Kubernetes mounts into every pod that may know who it is.
-const MOUNTED: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The directory in which Kubernetes mounts the token and namespace of a pod.
+const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SERVICE_ACCOUNTS: &str = "BURRITO_DATASTORE_SERVICEACCOUNTS";
 const MAIN_NAMESPACE: &str = "BURRITO_CONTROLLER_MAINNAMESPACE";
 
-/// The ways that `--auth` names.
+/// The values of `--auth`.
 #[derive(Debug, Default)]
-struct Ways {
+struct AuthModes {
     none: bool,
     kubernetes: bool,
     tokens: Vec<PathBuf>,
@@ -34,20 +35,22 @@ impl Settings<'_> {
         listen: &[SocketAddr],
     ) -> Result<Auth, String> {
         let AuthFlags { auth, insecure_no_auth, policy, isolation } = flags;
-        let given = (!auth.is_empty()).then(|| auth.join(","));
-        let (source, ways) = match self.given(given, "--auth", &["PLANCHA_AUTH"]) {
-            Some(Given { source, place, text }) => (source, parse::<Ways>(&place, &text)?),
-            None if insecure_no_auth => ("--insecure-no-auth", Ways::none()),
-            None if as_burrito || self.is_mounted("token") => ("default", Ways::kubernetes()),
-            None => ("default", Ways::none()),
+        let flag = (!auth.is_empty()).then(|| auth.join(","));
+        let (source, modes) = match self.raw(flag, "--auth", &["PLANCHA_AUTH"]) {
+            Some(RawSetting { source, location, text }) => {
+                (source, parse::<AuthModes>(&location, &text)?)
+            }
+            None if insecure_no_auth => ("--insecure-no-auth", AuthModes::none()),
+            None if as_burrito || self.is_mounted("token") => ("default", AuthModes::kubernetes()),
+            None => ("default", AuthModes::none()),
         };
-        if ways.none {
-            self.needs_callers(policy, "--policy", "PLANCHA_POLICY")?;
-            self.needs_callers(isolation, "--isolation", "PLANCHA_ISOLATION")?;
-            self.note("--auth", &Auth::None, source);
-            if let Some(Given { place, .. }) = self.variable(SERVICE_ACCOUNTS) {
+        if modes.none {
+            self.requires_authentication(policy, "--policy", "PLANCHA_POLICY")?;
+            self.requires_authentication(isolation, "--isolation", "PLANCHA_ISOLATION")?;
+            self.record("--auth", &Auth::None, source);
+            if let Some(RawSetting { location, .. }) = self.variable(SERVICE_ACCOUNTS) {
                 self.warnings.push(format!(
-                    "{place} has no effect: --auth is `none`, so everybody may do everything"
+                    "{location} has no effect: --auth is `none`, so every caller has every permission"
                 ));
             }
             return if insecure_no_auth {
@@ -56,25 +59,25 @@ impl Settings<'_> {
                 loopback_only(self.source("--listen"), listen).map(|()| Auth::None)
             };
         }
-        let policy = self.policy(policy, &ways.tokens)?;
-        let kubernetes = ways.kubernetes.then(|| self.kubernetes(isolation)).transpose()?;
-        let callers = Callers { tokens: !ways.tokens.is_empty(), kubernetes, policy };
+        let policy = self.policy(policy, &modes.tokens)?;
+        let kubernetes = modes.kubernetes.then(|| self.kubernetes(isolation)).transpose()?;
+        let callers = Callers { tokens: !modes.tokens.is_empty(), kubernetes, policy };
         let auth = Auth::Callers(Box::new(callers));
-        self.note("--auth", &auth, source);
+        self.record("--auth", &auth, source);
         Ok(auth)
     }
 
-    /// Refuses a setting that would be for nothing where everybody may do everything.
-    fn needs_callers(
+    /// Rejects a setting that has no effect where callers are not authenticated.
+    fn requires_authentication(
         &self,
         flag: Option<String>,
         name: &'static str,
         variable: &'static str,
     ) -> Result<(), String> {
-        match self.given(flag, name, &[variable]) {
-            Some(Given { place, .. }) => Err(format!(
-                "{place}: callers are not told apart here, so everybody may do everything: say by \
-                 --auth how they are, or leave this out"
+        match self.raw(flag, name, &[variable]) {
+            Some(RawSetting { location, .. }) => Err(format!(
+                "{location} has no effect: callers are not authenticated, so every caller has every \
+                 permission\nhint: set --auth, or leave this out"
             )),
             None => Ok(()),
         }
@@ -85,56 +88,55 @@ impl Settings<'_> {
         for file in tokens {
             self.rules(&mut policy, "--auth", file)?;
         }
-        if let Some(Given { source, place, text }) =
-            self.given(flag, "--policy", &["PLANCHA_POLICY"])
+        if let Some(RawSetting { source, location, text }) =
+            self.raw(flag, "--policy", &["PLANCHA_POLICY"])
         {
-            self.rules(&mut policy, &place, Path::new(&text))?;
-            self.note("--policy", &text, source);
+            self.rules(&mut policy, &location, Path::new(&text))?;
+            self.record("--policy", &text, source);
         }
         if !tokens.is_empty() && !policy.has_tokens() {
             let files = tokens.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
             self.warnings.push(format!(
-                "no rule in {} allows a token anything: no token is accepted or may do anything; make one with \
-                 `datastore token ID --rules FILE`",
+                "no rule in {} grants a token any permission; create one with `datastore token ID --rules FILE`",
                 files.join(", ")
             ));
         }
-        for who in policy.useless() {
+        for who in policy.without_effect() {
             self.warnings.push(format!(
-                "a rule for {who} allows nothing: its verbs, namespaces or kinds are empty"
+                "a rule for {who} grants no permission: its verbs, namespaces or kinds are empty"
             ));
         }
         match policy.unknown_token() {
             Some(id) if !tokens.is_empty() => Err(format!(
-                "a rule is about the token `{id}`, and none has a `sha256` for it: make one with \
-                 `datastore token {id}`"
+                "a rule names the token `{id}`, but no rule has its `sha256`\nhint: create the token with `datastore \
+                 token {id}`"
             )),
             _ => Ok(policy),
         }
     }
 
-    fn rules(&self, policy: &mut Policy, place: &str, file: &Path) -> Result<(), String> {
-        let cannot = |reason: &dyn Display| format!("{place}: {}: {reason}", file.display());
-        let yaml = self.outside.file(file).map_err(|error| cannot(&error))?;
+    fn rules(&self, policy: &mut Policy, location: &str, file: &Path) -> Result<(), String> {
+        let cannot = |reason: &dyn Display| format!("{location}: {}: {reason}", file.display());
+        let yaml = self.sources.file(file).map_err(|error| cannot(&error))?;
         policy.add(&yaml).map_err(|reason| cannot(&reason))
     }
 
     fn kubernetes(&mut self, isolation: Option<String>) -> Result<Kubernetes, String> {
-        let isolation = self
-            .take(isolation, "--isolation", &["PLANCHA_ISOLATION"], || Ok(Isolation::default()))?;
+        let isolation =
+            self.take(isolation, "--isolation", &["PLANCHA_ISOLATION"], Isolation::default)?;
         let allowed = match self.variable(SERVICE_ACCOUNTS) {
-            Some(Given { source, place, text }) => {
-                let accounts = accounts(&place, &text)?;
+            Some(RawSetting { source, location, text }) => {
+                let accounts = accounts(&location, &text)?;
                 let shown = if accounts.is_empty() { "(none)" } else { &*text };
-                self.note("serviceAccounts", &shown, source);
+                self.record("serviceAccounts", &shown, source);
                 Some(accounts)
             }
             None => None,
         };
         if allowed.is_none() && isolation == Isolation::Burrito {
             return Err(format!(
-                "{}: `burrito` lets everybody on the list of ServiceAccounts do everything, and there \
-                 is no list: name them in {SERVICE_ACCOUNTS} (namespace/name, with commas)",
+                "{}: `burrito` requires a list of ServiceAccounts\nhint: set {SERVICE_ACCOUNTS} to \
+                 NAMESPACE/NAME, separated by commas",
                 self.source("--isolation")
             ));
         }
@@ -142,61 +144,60 @@ impl Settings<'_> {
         Ok(Kubernetes { api: self.kube_api()?, allowed, main_namespace, isolation })
     }
 
-    /// Where upstream's controllers and server live; if nobody says, it is where we live.
+    /// The namespace of Burrito's controllers and server; by default our own.
     fn main_namespace(&mut self) -> Option<String> {
-        let given = self.variable(MAIN_NAMESPACE).map(|given| (given.source, given.text));
-        let own = || self.outside.file(&Path::new(MOUNTED).join("namespace")).ok();
-        let given = given.or_else(|| Some(("default", own()?.trim().to_owned())));
-        let (source, namespace) = given?;
-        self.note("mainNamespace", &namespace, source);
+        let set = self.variable(MAIN_NAMESPACE).map(|raw| (raw.source, raw.text));
+        let own = || self.sources.file(&Path::new(SERVICE_ACCOUNT_DIR).join("namespace")).ok();
+        let set = set.or_else(|| Some(("default", own()?.trim().to_owned())));
+        let (source, namespace) = set?;
+        self.record("mainNamespace", &namespace, source);
         (!namespace.is_empty()).then_some(namespace)
     }
 
-    /// In the order of upstream's own client.
+    /// Searched in the same order as by Burrito's client.
     fn kube_api(&mut self) -> Result<KubeApi, String> {
-        let kubeconfig = self.outside.env("KUBECONFIG");
-        let in_cluster = self.outside.env("KUBERNETES_SERVICE_HOST").is_some();
-        let home = self.outside.env("HOME").map(|home| format!("{home}/.kube/config"));
-        let home = home.filter(|path| self.outside.file(Path::new(path)).is_ok());
+        let kubeconfig = self.sources.env("KUBECONFIG");
+        let in_cluster = self.sources.env("KUBERNETES_SERVICE_HOST").is_some();
+        let home = self.sources.env("HOME").map(|home| format!("{home}/.kube/config"));
+        let home = home.filter(|path| self.sources.file(Path::new(path)).is_ok());
         let (source, paths) = match (kubeconfig, home) {
             (Some(paths), _) => ("KUBECONFIG", paths),
             _ if in_cluster => return Ok(KubeApi::InCluster),
             (None, Some(path)) => ("default", path),
             (None, None) => {
-                return Err("--auth: `kubernetes` needs a Kubernetes API, and there is none: this is \
-                            no pod, KUBECONFIG is not set, and there is no ~/.kube/config. Ways out: \
-                            one of these, or --auth tokens=FILE"
+                return Err("--auth: `kubernetes` requires a Kubernetes API: this is not a pod, KUBECONFIG is \
+                            not set, and ~/.kube/config does not exist\nhint: provide one of these, or use --auth \
+                            tokens=FILE"
                     .to_owned());
             }
         };
-        self.note("kubeconfig", &paths, source);
+        self.record("kubeconfig", &paths, source);
         Ok(KubeApi::Kubeconfig(std::env::split_paths(&paths).collect()))
     }
 
     fn is_mounted(&self, file: &str) -> bool {
-        self.outside.file(&Path::new(MOUNTED).join(file)).is_ok()
+        self.sources.file(&Path::new(SERVICE_ACCOUNT_DIR).join(file)).is_ok()
     }
 }
 
-fn loopback_only(place: &str, listen: &[SocketAddr]) -> Result<(), String> {
+fn loopback_only(location: &str, listen: &[SocketAddr]) -> Result<(), String> {
     match listen.iter().find(|address| !address.ip().is_loopback()) {
         None => Ok(()),
         Some(address) => Err(format!(
-            "{place}: {address} is refused, since without authentication whoever reaches it could \
-             read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth \
-             kubernetes); listen on a loopback address (--listen 127.0.0.1:{}); or, where nobody else \
-             can reach it, --insecure-no-auth",
+            "{location}: refusing to listen on {address} without authentication: anyone who reaches it could read \
+             and replace every plan\nhint: authenticate callers (--auth tokens=FILE, --auth kubernetes); listen on a \
+             loopback address (--listen 127.0.0.1:{}); or use --insecure-no-auth if only trusted clients reach it",
             address.port()
         )),
     }
 }
 
-fn accounts(place: &str, text: &str) -> Result<Vec<ServiceAccount>, String> {
+fn accounts(location: &str, text: &str) -> Result<Vec<ServiceAccount>, String> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-    items.map(|item| item.parse().map_err(|reason| format!("{place}: {reason}"))).collect()
+    items.map(|item| item.parse().map_err(|reason| format!("{location}: {reason}"))).collect()
 }
 
-/// The token that the word `token` was told to make.
+/// The token that `datastore token` is to create.
 pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     fn all<T: FromStr<Err = String>>(name: &str, texts: &[String]) -> Result<Vec<T>, String> {
         let parse = |text: &String| text.parse().map_err(|reason| format!("{name}: {reason}"));
@@ -205,12 +206,12 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     let NewTokenFlags { id, namespace, kind, verb, rules: _ } = flags;
     if id.is_empty() || id.contains(|c: char| c.is_control() || c.is_whitespace()) {
         return Err(format!(
-            "the id `{}` is empty, or has spaces or control characters: name the token in one word, like `ci`",
+            "invalid id `{}`: expected one word without spaces and control characters, such as ci",
             id.escape_debug()
         ));
     }
     for namespace in namespace {
-        // With any text for `*` it must be able to be a name.
+        // With any text in place of `*` it must be a valid name.
         if let Err(error) = namespace.replace('*', "x").parse::<Name>() {
             let pattern = namespace.escape_debug();
             return Err(if namespace.contains('*') {
@@ -222,14 +223,14 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     }
     let (kinds, verbs) = (all("--kind", kind)?, all("--verb", verb)?);
     if verbs.contains(&Verb::Admin) && !(kinds.is_empty() && namespace.iter().any(|n| n == "*")) {
-        return Err("--verb: `admin` only counts in a rule for everything: use it with --namespace '*' and \
-                    without --kind"
+        return Err("--verb: `admin` has an effect only in a rule for everything\nhint: use it with --namespace '*' \
+                    and without --kind"
             .to_owned());
     }
     Ok(NewToken { id: id.clone(), namespaces: namespace.clone(), kinds, verbs })
 }
 
-impl Ways {
+impl AuthModes {
     fn none() -> Self {
         Self { none: true, ..Self::default() }
     }
@@ -239,30 +240,23 @@ impl Ways {
     }
 }
 
-impl FromStr for Ways {
-    type Err = String;
+impl FromStr for AuthModes {
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut ways = Self::default();
-        for way in text.split(',') {
-            match way.split_once('=') {
-                None if way == "none" => ways.none = true,
-                None if way == "kubernetes" => ways.kubernetes = true,
-                Some(("tokens", file)) if !file.is_empty() => ways.tokens.push(file.into()),
-                Some(("oidc", _)) => {
-                    return Err("cannot be had: this version does not know `oidc` yet".to_owned());
-                }
-                _ => {
-                    return Err(
-                        "is no way to tell callers apart: use kubernetes, tokens=FILE or none"
-                            .to_owned(),
-                    );
-                }
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut modes = Self::default();
+        for mode in text.split(',') {
+            match mode.split_once('=') {
+                None if mode == "none" => modes.none = true,
+                None if mode == "kubernetes" => modes.kubernetes = true,
+                Some(("tokens", file)) if !file.is_empty() => modes.tokens.push(file.into()),
+                Some(("oidc", _)) => return Err("this version does not support oidc"),
+                _ => return Err("expected kubernetes, tokens=FILE or none"),
             }
         }
-        if ways.none && (ways.kubernetes || !ways.tokens.is_empty()) {
-            return Err("has `none`, which lets everybody in, beside another way".to_owned());
+        if modes.none && (modes.kubernetes || !modes.tokens.is_empty()) {
+            return Err("`none` cannot be combined with other values");
         }
-        Ok(ways)
+        Ok(modes)
     }
 }

@@ -1,25 +1,25 @@
-//! Keys and prefixes of objects on the command line.
+//! Keys of objects and prefixes of keys, as arguments.
 
 use crate::store::{Key, is_own};
 
-/// A key, in the form of an object's.
+/// A valid key.
 pub(super) fn key(text: String) -> Result<String, String> {
     check(&text, &text).map(|()| text)
 }
 
-/// The key of an object whose digest may be recorded anew.
-pub(super) fn accepted(text: String) -> Result<String, String> {
+/// A valid key of an object that has a digest.
+pub(super) fn key_with_digest(text: String) -> Result<String, String> {
     let text = key(text)?;
     if is_own(&text) && Key::from_path(&text).is_none() {
         return Err(format!(
-            "--accept: `{text}` is one of the datastore's own files and has no digest: name an object below \
-             layers/ or repositories/, as `datastore ls` shows it"
+            "--accept: `{text}` is one of the datastore's own files, which have no digest\nhint: use a key below \
+             layers/ or repositories/, as `datastore ls` prints it"
         ));
     }
     Ok(text)
 }
 
-/// What keys begin with: nothing, or a key that may end within a name.
+/// A valid prefix of keys: empty, or a key that may end within a name.
 pub(super) fn prefix(text: String) -> Result<String, String> {
     let (directory, _) = text.rsplit_once('/').unwrap_or_default();
     if text.is_empty() || directory.is_empty() && !text.starts_with('/') && !is_relative(&text) {
@@ -35,8 +35,8 @@ fn check(key: &str, shown: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "`{}` is no key: expected names with one `/` between them, like layers/NAMESPACE/LAYER, without `.` \
-         or `..`",
+        "invalid key `{}`: expected names separated by single slashes, without `.` and `..`, such as \
+         layers/NAMESPACE/LAYER",
         shown.escape_debug()
     ))
 }
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_a_key_is_refused() {
+    fn an_invalid_key_is_an_error() {
         for text in ["", "../x", "a/../b", "a//b", "/a", "a/", ".", "a/./b", "a\nb"] {
-            assert!(key(text.to_owned()).unwrap_err().contains("is no key"), "{text}");
+            assert!(key(text.to_owned()).unwrap_err().contains("invalid key"), "{text}");
         }
         for text in ["../x", "..", "a/../b", "a//b", "/a", "/", "./"] {
-            assert!(prefix(text.to_owned()).unwrap_err().contains("is no key"), "{text}");
+            assert!(prefix(text.to_owned()).unwrap_err().contains("invalid key"), "{text}");
         }
         for text in ["", "lay", "layers/", "layers/a", ".plancha/"] {
             prefix(text.to_owned()).unwrap();
@@ -65,8 +65,8 @@ mod tests {
         }
         for text in [".plancha/runs/a/b/c", ".plancha/sha256/layers/a/b/c/0/run.log", ".plancha/x"]
         {
-            assert!(accepted(text.to_owned()).unwrap_err().contains("own files"), "{text}");
+            assert!(key_with_digest(text.to_owned()).unwrap_err().contains("own files"), "{text}");
         }
-        accepted("layers/a/b/c/0/run.log".to_owned()).unwrap();
+        key_with_digest("layers/a/b/c/0/run.log".to_owned()).unwrap();
     }
 }

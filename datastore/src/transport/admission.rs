@@ -1,12 +1,12 @@
-//! Admission: each transfer takes the memory that it holds, or waits for it ([`crate::transport::memory`]).
+//! Admission: each transfer allocates its memory from [`crate::transport::memory`], or waits for it.
 //!
-//! An upload takes it before its body is read and keeps it until it ends, even if its client has left. A listing
-//! takes it before it is built, another answer before it is sent: as much as the storage says such a transfer may
-//! hold, and never more than it has bytes. A request that finds none left waits in line, since Burrito's callers
-//! never retry, and is answered 503 only after that.
+//! An upload allocates memory before its body is read, and keeps it until it ends, even if its client has disconnected.
+//! A listing allocates before it is built, any other response before it is sent. The size is what the storage needs for
+//! such a transfer, but not more than the transfer has bytes. A request that finds no memory waits, since Burrito's
+//! callers never retry, and gets 503 only after that.
 //!
-//! What the process holds beyond that is up to the allocator, and that is jemalloc: MiB by
-//! `scripts/bench --burst` on two busy cores, at most and two seconds later; mimalloc 2.0 preloaded.
+//! The allocator decides what the process holds beyond that. It is jemalloc. The figures are MiB, by `scripts/bench
+//! --burst` on two busy cores: the maximum, and two seconds later. mimalloc 2.0 was preloaded.
 //!
 //! | | jemalloc 5.3 | glibc 2.36 | mimalloc 2.0 | mimalloc 2.3 |
 //! |---|---|---|---|---|
@@ -16,9 +16,9 @@
 //! | 16 PUT, S3 | 167, 112 | 216, 143 | 165, 49 | 271, 64 |
 //! | 16 GET, S3 | 311, 242 | 411, 350 | 309, 42 | 363, 90 |
 //!
-//! A request of 4 KiB costs a tenth less with it than with glibc, whose threads wait for each other's arenas:
-//! that was most of their system calls. What large transfers cost is the same with all of them. mimalloc 2.3
-//! is the one that can be built in; the figures of both are of earlier builds of ours.
+//! A request of 4 KiB costs a tenth less than with glibc, whose threads wait for each other's arenas: that caused most of
+//! its system calls. Large transfers cost the same with all of them. Only mimalloc 2.3 can be linked in. The figures of
+//! both are from earlier builds of Plancha.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,14 +36,14 @@ use crate::transport::body_guard::hold_until_sent;
 use crate::transport::limits::Limits;
 use crate::transport::memory::{Lease, Memory, Tenant};
 
-/// What a listing holds while it is built: a thousand entries, as text and as what they are made of.
+/// The memory of a listing in bytes: a thousand entries, parsed and as text.
 const LISTING: usize = 512 << 10;
 
 /// Admits transfers. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission(Arc<Capacity>);
 
-/// No memory became free in time.
+/// No memory was free in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("server is at capacity; retry later")]
 pub(crate) struct Busy;
@@ -52,36 +52,37 @@ pub(crate) struct Busy;
 struct Capacity {
     memory: Memory,
     wait: Duration,
-    /// What one upload, and one answer, may hold at most.
+    /// The maximum memory of one upload.
     upload: usize,
-    answer: usize,
+    /// The maximum memory of one response.
+    response: usize,
     uploads: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The memory of an upload, which holds it until it ends.
+/// The memory of an upload, which keeps this until it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     _lease: Arc<Lease>,
     _uploading: Arc<Uploading>,
 }
 
-/// Counts an upload as long as it lives.
+/// Counts an upload until it is dropped.
 #[derive(Debug)]
 struct Uploading(Arc<Capacity>);
 
-/// How much is in use at some time.
+/// How much memory is in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
-    /// Bytes given out.
+    /// Allocated bytes.
     pub(crate) taken: u64,
-    /// Bytes there are.
+    /// All bytes.
     pub(crate) all: u64,
-    /// Uploads under way.
+    /// Uploads in flight.
     pub(crate) uploads: u64,
     /// Requests that wait for memory.
     pub(crate) waiting: u64,
-    /// Requests that were refused so far.
+    /// How many requests got 503.
     pub(crate) refused: u64,
 }
 
@@ -91,7 +92,7 @@ impl Admission {
             memory,
             wait: limits.wait,
             upload: store.upload_memory(),
-            answer: store.answer_memory(),
+            response: store.answer_memory(),
             uploads: AtomicU64::default(),
             refused: AtomicU64::default(),
         }))
@@ -122,7 +123,7 @@ impl Admission {
         } else if context.route().is_listing() {
             self.listing(request, &tenant, next).await
         } else {
-            self.answer(next(request).await, &tenant).await
+            self.response(next(request).await, &tenant).await
         }
     }
 
@@ -132,8 +133,8 @@ impl Admission {
         tenant: &Tenant,
         next: impl FnOnce(Request) -> F,
     ) -> Result<Response, Busy> {
-        let most = self.0.upload;
-        let length = content_length(request.headers()).map_or(most, |length| length.min(most));
+        let max = self.0.upload;
+        let length = content_length(request.headers()).map_or(max, |length| length.min(max));
         let lease = self.take(tenant, length).await?;
         request.extensions_mut().insert(Admitted::new(lease, Uploading::of(&self.0)));
         Ok(next(request).await)
@@ -151,7 +152,7 @@ impl Admission {
         Ok(hold_until_sent(response, lease))
     }
 
-    async fn answer(&self, response: Response, tenant: &Tenant) -> Result<Response, Busy> {
+    async fn response(&self, response: Response, tenant: &Tenant) -> Result<Response, Busy> {
         let need = self.need(&response);
         if need == 0 {
             return Ok(response);
@@ -160,15 +161,15 @@ impl Admission {
         Ok(hold_until_sent(response, lease))
     }
 
-    /// What an answer may hold at most.
+    /// The memory that a response needs.
     fn need(&self, response: &Response) -> usize {
         let hint = response.body().size_hint();
         let announced = || content_length(response.headers()).map(|length| length as u64);
         let length = hint.exact().or_else(announced).or(hint.upper()).unwrap_or(u64::MAX);
-        usize::try_from(length).unwrap_or(usize::MAX).min(self.0.answer)
+        usize::try_from(length).unwrap_or(usize::MAX).min(self.0.response)
     }
 
-    /// Waits for memory, at most as much as there is.
+    /// Allocates memory, and waits for it if necessary.
     async fn take(&self, tenant: &Tenant, bytes: usize) -> Result<Lease, Busy> {
         let Capacity { memory, wait, refused, .. } = &*self.0;
         memory.take(tenant, bytes, *wait).await.ok_or_else(|| {
@@ -197,7 +198,7 @@ impl Drop for Uploading {
     }
 }
 
-/// Whose memory it is: the caller's; where callers do not authenticate, the namespace's.
+/// The memory is accounted to the caller, or, where callers are not authenticated, to the namespace.
 fn tenant(context: &RequestContext) -> Tenant {
     let caller = context.caller().and_then(Caller::known_name);
     caller.or_else(|| context.query().text("namespace")).unwrap_or_default().into()
@@ -220,7 +221,7 @@ mod tests {
     use crate::transport::upload_body::limited;
 
     #[tokio::test]
-    async fn an_upload_whose_client_has_left_keeps_its_memory_until_it_ends() {
+    async fn an_upload_keeps_its_memory_after_its_client_has_disconnected() {
         let memory = Memory::new(16 << 20);
         let store = Store::open(&Storage::Memory).unwrap();
         let limits = Limits::default();
@@ -242,6 +243,6 @@ mod tests {
         store.wait_for_uploads().await;
         assert_eq!(memory.usage().taken, 0);
         let (_, bytes) = store.open_whole(&key).await.unwrap();
-        assert_eq!(bytes.count().await, 1, "what was whole is stored");
+        assert_eq!(bytes.count().await, 1, "the complete body is stored");
     }
 }

@@ -1,7 +1,7 @@
-//! Bodies of answers: one that holds a permit until its bytes are written, and one of bounded size.
+//! Response bodies: one that holds a permit until its bytes are sent, and one of bounded size.
 //!
-//! hyper takes up to a buffer's worth of a body before it writes any of it, and then drops the body. So it is the
-//! bytes that hold the permit. (Over TLS they are copied into hyper's buffer, and it is released there.)
+//! hyper reads up to a buffer of a body before it writes anything, and may then drop the body. Therefore the bytes hold
+//! the permit, not the body. (With TLS, the bytes are copied into hyper's buffer, and the permit is released then.)
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct GuardedBytes<T> {
     _guard: Arc<T>,
 }
 
-/// Drops `guard` once the answer is written, or given up.
+/// Drops `guard` once the response is sent, or its connection has failed.
 pub(crate) fn hold_until_sent<T: Send + Sync + 'static>(response: Response, guard: T) -> Response {
     response.map(|body| Body::new(GuardedBody { body, guard: Arc::new(guard) }))
 }
@@ -32,7 +32,7 @@ struct BoundedBody {
     max: u64,
 }
 
-/// A body of unknown length, of which it is known how many bytes it has at most.
+/// A body of unknown length, with a maximum length.
 pub(crate) fn bounded(body: Body, max: u64) -> Body {
     Body::new(BoundedBody { body, max })
 }
@@ -81,7 +81,7 @@ impl HttpBody for BoundedBody {
         self.body.is_end_stream()
     }
 
-    /// Of all of it, also when some bytes have been sent: that is still an upper bound.
+    /// Bytes already sent are not subtracted: the maximum is an upper bound all the same.
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::new();
         hint.set_upper(self.max);

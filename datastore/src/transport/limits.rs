@@ -1,7 +1,6 @@
-//! How much of anything a caller may have, and for how long.
+//! The limits of requests and connections.
 //!
-//! `docs/datastore.md` lists the defaults. No transfer has a limit on its whole duration: one that keeps moving may
-//! take as long as it takes.
+//! `docs/datastore.md` lists the defaults. The total duration of a transfer is not limited, as long as it makes progress.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,44 +12,44 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = GIB << 10;
 
-/// Bytes that all transfers together may hold, unless somebody says otherwise.
+/// The default of [`Limits::memory`].
 pub(crate) const MEMORY: usize = 256 << 20;
-/// Bytes of a request's head: its line and its headers.
+/// The maximum size of the head of a request: its line and headers.
 pub(crate) const HEAD: usize = 16 << 10;
-/// Bytes a second that are too few, if they are all that moves for [`RATE_WINDOW`].
+/// The minimum rate of a transfer, in bytes a second, measured over [`RATE_WINDOW`].
 pub(crate) const MIN_RATE: u64 = 16 * KIB;
-/// How long a transfer is waited for, all in all, before its rate is measured.
+/// How long we wait for the other side, in total, before a rate is measured.
 pub(crate) const RATE_WINDOW: Duration = Duration::from_mins(1);
 
-/// Open files that are not for connections within the limit and what they read or write.
+/// Open files that are reserved for other purposes than connections within the limit.
 const OTHER_FILES: usize = 192;
-/// With fewer connections the service is of no use.
-const FEWEST_CONNECTIONS: usize = 8;
+/// The minimum of [`Limits::connections`].
+const MIN_CONNECTIONS: usize = 8;
 
-/// How much of anything a caller may have, and for how long.
+/// The limits of requests and connections.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of one artifact.
+    /// The maximum size of an artifact, by kind.
     pub sizes: Sizes,
-    /// Bytes that all transfers together may hold in memory. A transfer that needs more waits.
+    /// How many bytes all transfers together may hold in memory. A transfer that finds none free waits.
     pub memory: usize,
-    /// How long it waits, before it is refused.
+    /// How long it waits before it is rejected.
     pub wait: Duration,
-    /// Connections; more than these wait to be accepted.
+    /// The maximum number of connections. Beyond it, a few more are accepted for probes.
     pub connections: usize,
-    /// From the first byte of a request's head to its last.
+    /// The maximum time from the first byte of a request's head to its last.
     pub head: Duration,
-    /// From the end of an answer to the next request on its connection.
+    /// The maximum time from the end of a response to the next request on its connection.
     pub keep_alive: Duration,
-    /// In which a transfer does not move at all.
+    /// The maximum time without any progress of a transfer.
     pub idle: Duration,
 }
 
-/// Bytes that one artifact of each kind may have.
+/// The maximum size of an artifact of each kind, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes([u64; Kind::ALL.len()]);
 
-/// A number of bytes, shown as people write it.
+/// A number of bytes, printed with a unit: `512MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
@@ -69,17 +68,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Lowers the limit of connections to what fits into so many open files: each may read or write one beside its
-    /// socket, and some are left for the rest of the process and for the connections that answer probes.
+    /// Lowers the limit of connections so that they fit into this many open files. A connection needs two: its socket and
+    /// the file that it reads or writes. Some are reserved for the rest of the process and for probes.
     pub fn fit(&mut self, open_files: u64) {
         let fitting =
             usize::try_from(open_files).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES) / 2;
-        let fitting = fitting.max(FEWEST_CONNECTIONS);
+        let fitting = fitting.max(MIN_CONNECTIONS);
         if fitting < self.connections {
             tracing::warn!(
                 open_files,
                 connections = fitting,
-                "fewer connections than usual: raise the limit of open files (RLIMIT_NOFILE)"
+                "the limit of connections is lowered; raise the limit of open files (RLIMIT_NOFILE)"
             );
             self.connections = fitting;
         }
@@ -98,12 +97,12 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// What an artifact of this kind may have.
+    /// The maximum size of an artifact of this kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// Sets what an artifact of this kind may have.
+    /// Sets the maximum size of an artifact of this kind.
     pub fn set(&mut self, kind: Kind, bytes: u64) {
         self.0[kind as usize] = bytes;
     }
@@ -136,7 +135,7 @@ impl std::str::FromStr for Size {
         let number = digits.bytes().all(|c| c.is_ascii_digit()).then(|| digits.parse::<u64>().ok());
         let bytes = unit.zip(number.flatten()).and_then(|(unit, number)| number.checked_mul(unit));
         bytes.map(Self).ok_or_else(|| {
-            "is no size: expected a number and B, KiB, MiB, GiB or TiB, like 512MiB".to_owned()
+            "expected a number with B, KiB, MiB, GiB or TiB, such as 512MiB".to_owned()
         })
     }
 }
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_is_shown_as_it_may_be_written() {
+    fn a_size_is_printed_as_it_is_parsed() {
         for (text, shown) in [
             ("0", "0B"),
             ("1", "1B"),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_a_kind_are_its_own() {
+    fn each_kind_has_its_own_maximum_size() {
         let mut sizes = Sizes::default();
         assert_eq!(
             Kind::ALL.map(|kind| Size(sizes.of(kind)).to_string()).join(" "),

@@ -1,11 +1,11 @@
-//! The memory that all transfers share: who holds how much of it, and who is next.
+//! The memory that all transfers share, allocated fairly between callers.
 //!
-//! It is given out in pieces. Some of it is a reserve for small requests. Callers that wait are served by what
-//! they hold, the least first, and nobody is given more than half while another waits. What is fetched ahead is
-//! spare: it is given up for others once its reader has not come for it for a while. So is a part of an upload on its
-//! way to the storage while the next one comes in.
+//! It is allocated in pieces. Some pieces are reserved for small requests. Of the waiting callers, the one that holds
+//! least is next, and none gets more than half while another waits. Prefetched data uses spare memory, which is reclaimed
+//! for others if its reader has not read any of it for a while. A part of an upload in flight to the storage, while the
+//! next one arrives, uses spare memory too.
 //!
-//! It knows neither HTTP nor the storage.
+//! This module does not know HTTP or the storage.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -15,38 +15,38 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// Memory is given out in pieces of this many bytes. A request that needs no more than one is small.
+/// The size of a piece in bytes. A request that needs one piece is small.
 pub(crate) const PIECE: usize = 64 << 10;
-/// The reserve for small requests is one of so many parts.
+/// The reserve for small requests is the total divided by this.
 const RESERVE: usize = 8;
-/// What was fetched ahead is given up for others once nobody has taken any of it for so long.
-const IDLE: Duration = Duration::from_secs(1);
-/// So often those that wait have others give up what they fetched ahead.
-const RECLAIM_EVERY: Duration = Duration::from_millis(100);
+/// Prefetched data may be reclaimed after it was not read for this time.
+const PREFETCH_IDLE: Duration = Duration::from_secs(1);
+/// How often a waiting request reclaims the memory of prefetched data.
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whose request it is.
+/// The caller, or the namespace, that memory is accounted to.
 pub(crate) type Tenant = Arc<str>;
 
 /// The memory that all transfers share. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Memory(Arc<Mutex<Ledger>>);
 
-/// Memory that somebody holds, until it is dropped.
+/// Allocated memory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     memory: Memory,
-    /// None for what is fetched ahead.
+    /// None for prefetched data.
     tenant: Option<Tenant>,
     pieces: usize,
 }
 
-/// Something fetched ahead, which can be fetched again.
+/// Prefetched data, which can be fetched again.
 pub(crate) trait Reclaim: Send + Sync {
-    /// Drops it, if nobody has taken any of it for so long.
+    /// Drops the data if it was not read for this time.
     fn reclaim(&self, idle: Duration);
 }
 
-/// How much of the memory is in use.
+/// How much of the memory is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) taken: usize,
@@ -59,9 +59,9 @@ struct Ledger {
     reserve: usize,
     free: usize,
     held: HashMap<Tenant, usize>,
-    /// Pieces of what is fetched ahead.
+    /// Pieces of prefetched data.
     spare: usize,
-    ahead: Vec<Weak<dyn Reclaim>>,
+    prefetched: Vec<Weak<dyn Reclaim>>,
     queue: VecDeque<Waiting>,
     next: u64,
 }
@@ -73,14 +73,14 @@ struct Waiting {
     granted: oneshot::Sender<Lease>,
 }
 
-/// A place in the queue, given up when dropped.
-struct Place<'a> {
+/// An entry of the queue, which is removed when this is dropped.
+struct QueueEntry<'a> {
     memory: &'a Memory,
     id: u64,
 }
 
 impl Memory {
-    /// So many bytes.
+    /// Memory of this many bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let total = bytes / PIECE;
         Self(Arc::new(Mutex::new(Ledger {
@@ -89,13 +89,13 @@ impl Memory {
             free: total,
             held: HashMap::new(),
             spare: 0,
-            ahead: Vec::new(),
+            prefetched: Vec::new(),
             queue: VecDeque::new(),
             next: 0,
         })))
     }
 
-    /// As much as anybody asks for.
+    /// Memory without a limit.
     pub(crate) fn unlimited() -> Self {
         Self::new(usize::MAX)
     }
@@ -106,7 +106,7 @@ impl Memory {
         Usage { taken, total: ledger.total * PIECE, waiting: ledger.queue.len() }
     }
 
-    /// Waits up to `wait` for so many bytes, or for as much as there is for one transfer if that is less.
+    /// Waits up to `wait` for this many bytes, but at most for what one transfer may have.
     pub(crate) async fn take(
         &self,
         tenant: &Tenant,
@@ -114,7 +114,7 @@ impl Memory {
         wait: Duration,
     ) -> Option<Lease> {
         let deadline = Instant::now() + wait;
-        let (mut granted, place) = {
+        let (mut granted, entry) = {
             let mut ledger = self.ledger();
             let pieces = bytes.div_ceil(PIECE).clamp(1, (ledger.total - ledger.reserve).max(1));
             let goes_first = pieces == 1 || ledger.queue.is_empty();
@@ -127,24 +127,24 @@ impl Memory {
             ledger.next += 1;
             let tenant = Arc::clone(tenant);
             ledger.queue.push_back(Waiting { id, tenant, pieces, granted: grant });
-            (granted, Place { memory: self, id })
+            (granted, QueueEntry { memory: self, id })
         };
         loop {
             self.reclaim();
             let left = deadline.saturating_duration_since(Instant::now());
-            match timeout(left.min(RECLAIM_EVERY), &mut granted).await {
+            match timeout(left.min(RECLAIM_INTERVAL), &mut granted).await {
                 Ok(lease) => return lease.ok(),
                 Err(_) if left.is_zero() => break,
                 Err(_) => {}
             }
         }
-        drop(place);
-        // It may have come in between.
+        drop(entry);
+        // It may have been granted meanwhile.
         granted.close();
         granted.try_recv().ok()
     }
 
-    /// Memory to fetch something ahead, if there is some that nobody waits for: up to half of all.
+    /// Memory for a prefetch, if some is free and no request waits. Prefetched data may use up to half of the total.
     pub(crate) fn try_take_spare(&self, bytes: usize) -> Option<Lease> {
         let pieces = bytes.div_ceil(PIECE);
         for tries_again in [true, false] {
@@ -162,18 +162,18 @@ impl Memory {
         None
     }
 
-    /// From now on this is given up when others wait, and its reader does not come for it.
-    pub(crate) fn may_reclaim(&self, ahead: Weak<dyn Reclaim>) {
+    /// Registers prefetched data that may be reclaimed when others wait.
+    pub(crate) fn may_reclaim(&self, data: Weak<dyn Reclaim>) {
         let mut ledger = self.ledger();
-        ledger.ahead.retain(|ahead| ahead.strong_count() > 0);
-        ledger.ahead.push(ahead);
+        ledger.prefetched.retain(|data| data.strong_count() > 0);
+        ledger.prefetched.push(data);
     }
 
     fn reclaim(&self) {
-        // What is dropped here locks the ledger.
-        let ahead = self.ledger().ahead.clone();
-        for ahead in ahead.iter().filter_map(Weak::upgrade) {
-            ahead.reclaim(IDLE);
+        // Dropped data gives its lease back, which locks the ledger: release the lock first.
+        let prefetched = self.ledger().prefetched.clone();
+        for data in prefetched.iter().filter_map(Weak::upgrade) {
+            data.reclaim(PREFETCH_IDLE);
         }
     }
 
@@ -181,8 +181,8 @@ impl Memory {
         Lease { memory: self.clone(), tenant, pieces }
     }
 
-    /// Serves those that can be served now.
-    fn settle(&self) {
+    /// Grants memory to the waiting requests for which there is enough.
+    fn grant_waiting(&self) {
         loop {
             let mut ledger = self.ledger();
             let Some(next) = ledger.next_served() else { return };
@@ -193,7 +193,7 @@ impl Memory {
             drop(ledger);
             let lease = self.lease(Some(tenant), pieces);
             if let Err(Lease { .. }) = granted.send(lease) {
-                // Whoever waited has left: it is given back, which settles again.
+                // The request has stopped waiting: the drop gives the memory back, and grants it to the next.
             }
         }
     }
@@ -204,7 +204,7 @@ impl Memory {
 }
 
 impl Ledger {
-    /// What is not reserved for small requests.
+    /// The pieces that are not reserved for small requests.
     fn shared(&self) -> usize {
         self.total - self.reserve
     }
@@ -223,8 +223,8 @@ impl Ledger {
         self.free.saturating_sub(reserve) >= pieces
     }
 
-    /// Whether a caller may hold so much more: anything if it holds nothing, half of all in any case, and else as
-    /// long as nobody waits and a quarter stays for those who hold less.
+    /// Whether a caller may hold this many pieces more: always if it holds none, or not more than half then; otherwise only
+    /// while no other caller waits and a quarter stays free for callers that hold less.
     fn may_hold(&self, tenant: &Tenant, pieces: usize) -> bool {
         let held = self.held_by(tenant);
         let left = self.free.saturating_sub(self.reserve + pieces);
@@ -244,8 +244,8 @@ impl Ledger {
         self.queue.is_empty() && self.spare + pieces <= half && self.has_room(pieces.max(2))
     }
 
-    /// The place in the queue of the one to be served now: of those whose turn it is among their own, the one
-    /// whose caller holds least. If there is no room for it yet, nobody overtakes it but small requests.
+    /// The position in the queue of the request to grant next: of the first request of each caller, the one whose caller
+    /// holds least. If not enough is free for it, only small requests overtake it.
     fn next_served(&self) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut first = self.queue.iter().enumerate().filter(|(_, one)| seen.insert(&one.tenant));
@@ -255,12 +255,12 @@ impl Ledger {
         let next = next.filter(|(_, one)| self.has_room(one.pieces));
         let small = || self.queue.iter().enumerate().find(|(_, one)| one.pieces == 1);
         let small = || small().filter(|_| self.has_room(1));
-        next.or_else(small).map(|(place, _)| place)
+        next.or_else(small).map(|(position, _)| position)
     }
 }
 
 impl Lease {
-    /// Gives back all but so many bytes.
+    /// Gives back all but this many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let kept = bytes.div_ceil(PIECE).min(self.pieces);
         let back = self.pieces - kept;
@@ -286,10 +286,10 @@ impl Lease {
                 }
             }
         }
-        let nobody_waits = ledger.queue.is_empty();
+        let is_queue_empty = ledger.queue.is_empty();
         drop(ledger);
-        if !nobody_waits {
-            self.memory.settle();
+        if !is_queue_empty {
+            self.memory.grant_waiting();
         }
     }
 }
@@ -300,15 +300,15 @@ impl Drop for Lease {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let mut ledger = self.memory.ledger();
         let before = ledger.queue.len();
         ledger.queue.retain(|waiting| waiting.id != self.id);
-        let has_left = ledger.queue.len() < before;
+        let is_removed = ledger.queue.len() < before;
         drop(ledger);
-        if has_left {
-            self.memory.settle();
+        if is_removed {
+            self.memory.grant_waiting();
         }
     }
 }
@@ -336,13 +336,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_takes_all_it_can_leaves_room_for_others_and_for_small_requests() {
+    async fn a_caller_that_takes_all_it_can_leaves_memory_for_others_and_for_small_requests() {
         let memory = Memory::new(128 * PIECE);
         let mut held = Vec::new();
         while let Some(lease) = now(&memory, "a", 4) {
             held.push(lease);
         }
-        // Of 128 there are 16 in reserve, and a quarter of the others is left.
+        // Of 128 pieces, 16 are reserved, and a quarter of the others stays free.
         assert_eq!(memory.usage().taken, 84 * PIECE);
         held.extend(now(&memory, "b", 28));
         assert_eq!(memory.usage().taken, 112 * PIECE);
@@ -357,7 +357,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_holds_least_is_next_and_nobody_gets_more_than_half_while_another_waits() {
+    async fn the_caller_that_holds_least_is_next_and_none_gets_more_than_half_while_another_waits()
+    {
         let memory = Memory::new(16 * PIECE);
         let mut held = vec![now(&memory, "a", 3).unwrap(), now(&memory, "b", 11).unwrap()];
         let order = Mutex::new(Vec::new());
@@ -369,7 +370,7 @@ mod tests {
         let ((first, second, third), ()) =
             tokio::join!(async { tokio::join!(wait("a", 3), wait("a", 4), wait("c", 4)) }, async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                // The one who holds nothing is first, whoever came before.
+                // The caller that holds nothing is first, in whatever order they arrived.
                 held.pop();
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 assert_eq!(*order.lock().unwrap(), [("c", true), ("a", true)]);
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_leaves_the_queue_holds_nobody_up() {
+    async fn a_request_that_leaves_the_queue_blocks_no_other() {
         let memory = Memory::new(16 * PIECE);
         let held = now(&memory, "a", 14).unwrap();
         let (b, c) = (tenant("b"), tenant("c"));
@@ -393,21 +394,21 @@ mod tests {
         assert!(stays.is_some());
     }
 
-    struct Ahead(Mutex<Option<Lease>>);
+    struct Prefetched(Mutex<Option<Lease>>);
 
-    impl Reclaim for Ahead {
+    impl Reclaim for Prefetched {
         fn reclaim(&self, _: Duration) {
             drop(self.0.lock().unwrap().take());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_fetched_ahead_is_given_up_for_those_who_wait() {
+    async fn prefetched_data_is_reclaimed_for_waiting_requests() {
         let memory = Memory::new(64 * PIECE);
         let spare = memory.try_take_spare(28 * PIECE).unwrap();
         assert!(memory.try_take_spare(PIECE).is_none(), "more than half");
-        let ahead: Arc<dyn Reclaim> = Arc::new(Ahead(Mutex::new(Some(spare))));
-        memory.may_reclaim(Arc::downgrade(&ahead));
+        let prefetched: Arc<dyn Reclaim> = Arc::new(Prefetched(Mutex::new(Some(spare))));
+        memory.may_reclaim(Arc::downgrade(&prefetched));
         let all = memory.take(&tenant("a"), 56 * PIECE, WAIT).await;
         assert!(all.is_some());
         drop(all);

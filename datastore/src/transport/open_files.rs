@@ -1,10 +1,10 @@
-//! How many files this process may have open, connections included.
+//! The limit of open files of this process, connections included.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files to what the system allows at most, and returns it.
+/// Raises the soft limit of open files to the hard limit, and returns it.
 pub fn raise_limit() -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {

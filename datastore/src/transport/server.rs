@@ -1,6 +1,6 @@
-//! Connections: accepted, served, and drained at the end.
+//! Accepts connections, serves them, and drains them at shutdown.
 //!
-//! Not `axum::serve`, which has no limit on how long a request's head may take, nor on anything else.
+//! Not `axum::serve`: it has no timeout for the head of a request, and no other limits.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -28,55 +28,55 @@ use crate::config::Drain;
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::connections::{Connection, Connections};
 use crate::transport::limits::{HEAD, Limits};
-use crate::transport::socket::{Answering, Socket, Stage};
+use crate::transport::socket::{ActiveRequest, Socket, Stage};
 use crate::transport::tls::Tls;
 
-/// How long the head of a request is waited for once the service drains.
-const HEAD_AT_END: Duration = Duration::from_secs(1);
-/// Bytes read or written at once; also what a connection may hold of a body it cannot pass on yet.
+/// How long a connection may still send the head of a request once the service drains.
+const DRAIN_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
+/// The buffer of a connection in bytes, for reads and for writes.
 const BUFFER: usize = 256 << 10;
 
-/// What is served, and how.
+/// The service of all connections.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) app: service::Service,
     pub(crate) limits: Limits,
-    /// None means in plain.
+    /// None for plain HTTP.
     pub(crate) tls: Option<Tls>,
     pub(crate) connections: Connections,
 }
 
-/// What answers the requests of one connection.
+/// The service of one connection.
 #[derive(Clone)]
-struct Answers {
+struct ConnectionService {
     app: service::Service,
-    /// How long a request may wait for a place within the limit of connections.
+    /// How long a request waits until its connection is within the limit.
     wait: Duration,
     connection: Arc<Connection>,
 }
 
-/// The stages of a drain.
+/// The two stages of a drain.
 #[derive(Clone, Default)]
-struct End {
-    /// Every connection finishes the request it is at, and closes.
+struct Drained {
+    /// Each connection finishes its request, and closes.
     closing: CancellationToken,
-    /// The time for that is over.
-    over: CancellationToken,
+    /// The time for that is over: connections are aborted.
+    aborted: CancellationToken,
 }
 
-impl End {
-    /// Until the service ends, or the connection is to make room for others; how long the head of a request is then
-    /// still waited for.
+impl Drained {
+    /// Waits until the service drains or the connection is evicted. Returns how long the head of a request may then still
+    /// take.
     async fn closing_or(&self, evicted: impl Future<Output = ()>) -> Duration {
         tokio::select! {
-            () = self.closing.cancelled() => HEAD_AT_END,
+            () = self.closing.cancelled() => DRAIN_HEAD_TIMEOUT,
             () = evicted => Duration::ZERO,
         }
     }
 }
 
-/// Serves until `shutdown` is cancelled, `drain.delay` has passed, and what runs has ended or had
-/// `drain.timeout` to do so.
+/// Serves until `shutdown` is cancelled. Then accepts connections for `drain.delay`, and waits up to `drain.timeout` for
+/// the requests in flight.
 pub(crate) async fn run(
     listener: TcpListener,
     service: Service,
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     drain: Drain,
 ) {
     let tasks = TaskTracker::new();
-    let end = End::default();
+    let end = Drained::default();
     let accepting = async {
         loop {
             let slot = service.connections.slot().await;
@@ -94,8 +94,8 @@ pub(crate) async fn run(
                     tasks.spawn(serve(socket, service.clone(), connection, end.clone()));
                 }
                 Err(error) => {
-                    // Most likely too many open files, which only gets better with time.
-                    tracing::error!(%error, "no connection accepted");
+                    // Most likely too many open files: wait until others are closed.
+                    tracing::error!(%error, "cannot accept a connection");
                     sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -110,41 +110,45 @@ pub(crate) async fn run(
     tracing::info!(connections = tasks.len(), "draining connections");
     end.closing.cancel();
     if timeout(drain.timeout, tasks.wait()).await.is_err() {
-        tracing::warn!(connections = tasks.len(), "breaking off what still runs");
-        end.over.cancel();
+        tracing::warn!(connections = tasks.len(), "drain timeout: aborting connections");
+        end.aborted.cancel();
         tasks.wait().await;
     }
 }
 
-async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, end: End) {
-    // Else the last bytes of an answer wait 40 ms for the acknowledgement of those before.
+async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, end: Drained) {
+    // Otherwise the last bytes of a response wait 40 ms for the acknowledgement of earlier ones.
     if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%error, "no TCP_NODELAY");
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
     let Service { app, limits, tls, .. } = service;
     let stage = Arc::clone(&connection.stage);
     let socket = Socket::new(tcp, Arc::clone(&stage), &limits);
-    let answers = Answers { app, wait: limits.wait, connection };
-    let Some(tls) = tls else { return speak(socket, answers, end).await };
+    let service = ConnectionService { app, wait: limits.wait, connection };
+    let Some(tls) = tls else { return serve_http(socket, service, end).await };
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
-        () = async { end.closing.cancelled().await; sleep(HEAD_AT_END).await } => return,
+        () = async { end.closing.cancelled().await; sleep(DRAIN_HEAD_TIMEOUT).await } => return,
         () = stage.evicted() => return,
     };
     match accepted {
-        Ok(socket) => speak(socket, answers, end).await,
+        Ok(socket) => serve_http(socket, service, end).await,
         Err(error) => tracing::debug!(%error, "TLS handshake failed"),
     }
 }
 
-async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin, answers: Answers, end: End) {
-    let service = service_fn(|request| answer(request, answers.clone()));
-    let stage = &answers.connection.stage;
+async fn serve_http(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    service: ConnectionService,
+    end: Drained,
+) {
+    let http_service = service_fn(|request| answer(request, service.clone()));
+    let stage = &service.connection.stage;
     let mut http = http1::Builder::new();
-    // A caller that has said all it has to say may still want the answer. A head that is too long is
-    // refused in our words, unless it is so long that it is not even read.
+    // A caller may close its side after the request and still read the response. The router rejects a head that is too
+    // long, unless it exceeds the double of the limit.
     http.max_buf_size(BUFFER).max_header_size(2 * HEAD).half_close(true);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(socket), http_service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
         grace = end.closing_or(stage.evicted()) => {
@@ -153,36 +157,39 @@ async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin, answers: Answers, en
             tokio::select! {
                 served = connection.as_mut() => served,
                 () = no_request(stage, grace) => Ok(()),
-                () = end.over.cancelled() => Ok(()),
+                () = end.aborted.cancelled() => Ok(()),
             }
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "connection broken off");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-async fn answer(request: Request<Incoming>, answers: Answers) -> Result<Response, Infallible> {
-    let Answers { app, wait, connection } = answers;
-    let answering = Answering::begin(Arc::clone(&connection.stage));
+async fn answer(
+    request: Request<Incoming>,
+    service: ConnectionService,
+) -> Result<Response, Infallible> {
+    let ConnectionService { app, wait, connection } = service;
+    let active = ActiveRequest::begin(Arc::clone(&connection.stage));
     let has_body = !request.body().is_end_stream();
     let mut request = request.map(Body::new);
     let route = Route::of(request.method(), request.uri().path());
-    let response = if route.is_probe() || connection.has_place(wait).await {
+    let response = if route.is_probe() || connection.is_within_limit(wait).await {
         request.extensions_mut().insert(connection.stage.known());
         app.answer(request).await
     } else {
-        let mut refused = app.refuse_crowded(request).await;
-        refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        refused
+        let mut response = app.refuse_crowded(request).await;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
     };
     if has_body && !response.status().is_success() {
-        answering.linger();
+        active.linger();
     }
-    Ok(hold_until_sent(response, answering))
+    Ok(hold_until_sent(response, active))
 }
 
-/// Ends once the connection has had time to get a request across, and has not.
+/// Returns after `grace`, unless the connection then has a request in flight.
 async fn no_request(stage: &Stage, grace: Duration) {
     sleep(grace).await;
     if stage.is_busy() {

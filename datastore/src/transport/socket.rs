@@ -1,7 +1,7 @@
-//! A connection's socket, which knows how long it may be silent.
+//! The socket of a connection, with timeouts for idle and slow callers.
 //!
-//! hyper itself has one limit for the head of a request, which also ends a connection that merely
-//! waits for the next request, and none for a reader that stalls.
+//! hyper has one timeout for the head of a request. It would also end a connection that waits for its next request, and
+//! there is none for a caller that does not read the response.
 
 use std::io;
 use std::pin::Pin;
@@ -19,74 +19,74 @@ use crate::auth::caller::KnownCaller;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body::RateMeter;
 
-/// After a refusal, what the caller still sends is read for so long, and thrown away: closing at once
-/// would reset the connection, and the refusal with it.
+/// How long the rest of a request is read and discarded after an error response. Closing immediately would reset the
+/// connection, and the caller would lose the response.
 const LINGER: Duration = Duration::from_secs(10);
-/// The same after the last answer of a drain: the caller may have sent more requests behind the one that was
-/// answered, and unread bytes make the kernel reset the connection.
-const LINGER_AT_END: Duration = Duration::from_secs(2);
+/// The same after the last response of a drain: the caller may already have sent further requests, and unread bytes
+/// make the kernel reset the connection.
+const DRAIN_LINGER: Duration = Duration::from_secs(2);
 
-/// The state of a connection: set by the service, read by the socket.
+/// The state of a connection. The service sets it, and the socket reads it.
 #[derive(Debug)]
 pub(super) struct Stage {
-    at: AtomicU8,
+    phase: AtomicU8,
     opened: Instant,
-    /// Milliseconds after it was opened at which its last answer ended.
+    /// When its last response ended, in milliseconds after `opened`.
     idle_since: AtomicU64,
-    /// Whether a caller has shown a valid token on it.
+    /// Whether a valid token was sent on it.
     is_known: Arc<AtomicBool>,
-    /// Cancelled once it is to be closed, so that others have room.
+    /// Cancelled when it is to be closed to make room for others.
     evicted: CancellationToken,
-    /// Answers that are not written yet: the next request may come while one waits in the buffer.
-    answers: AtomicUsize,
+    /// Requests whose response is not written yet: the next request may arrive while a response is in the buffer.
+    active: AtomicUsize,
     lingers: AtomicBool,
-    /// Bytes of an answer wait because the caller does not read.
+    /// Whether bytes of a response wait because the caller does not read.
     is_writing: AtomicBool,
-    /// The service ends: no further request is read.
+    /// Whether the service drains: no further request is read.
     is_closing: AtomicBool,
-    /// An answer was under way when the service began to end, or came after that.
-    answers_at_end: AtomicBool,
+    /// Whether a request was in flight when the drain began, or arrived after that.
+    active_at_drain: AtomicBool,
 }
 
-/// The head of a request is being read.
+/// Phase: the head of a request is being read.
 const HEAD: u8 = 0;
-/// A request is being answered.
+/// Phase: a request is in flight.
 const BUSY: u8 = 1;
-/// The next request is waited for.
+/// Phase: waiting for the next request.
 const IDLE: u8 = 2;
 
 impl Default for Stage {
     fn default() -> Self {
         Self {
-            at: AtomicU8::new(HEAD),
+            phase: AtomicU8::new(HEAD),
             opened: Instant::now(),
             idle_since: AtomicU64::default(),
             is_known: Arc::default(),
             evicted: CancellationToken::new(),
-            answers: AtomicUsize::default(),
+            active: AtomicUsize::default(),
             lingers: AtomicBool::default(),
             is_writing: AtomicBool::default(),
             is_closing: AtomicBool::default(),
-            answers_at_end: AtomicBool::default(),
+            active_at_drain: AtomicBool::default(),
         }
     }
 }
 
 impl Stage {
-    /// Since when it has been idle; none if it is busy, closing, or a known caller's.
+    /// Since when it has been idle; none if it is busy, evicted, or has a valid token.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let is_spared =
+        let is_excluded =
             self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.evicted.is_cancelled();
         let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
-        (!is_spared).then(|| self.opened + since)
+        (!is_excluded).then(|| self.opened + since)
     }
 
-    /// Set once a caller has shown a valid token.
+    /// The flag to set when a valid token was sent.
     pub(super) fn known(&self) -> KnownCaller {
         KnownCaller(Arc::clone(&self.is_known))
     }
 
-    /// It is to be closed, so that others have room.
+    /// Requests that it is closed to make room for others.
     pub(super) fn evict(&self) {
         self.evicted.cancel();
     }
@@ -95,117 +95,117 @@ impl Stage {
         self.evicted.cancelled().await;
     }
 
-    /// Whether a request is being answered, or bytes of an answer are not written yet: over TLS they are copied,
-    /// so that the answer itself may be gone before they are.
+    /// Whether a request is in flight, or bytes of a response are not written yet. (With TLS, bytes are copied into a
+    /// buffer, so the response may end before they are written.)
     pub(super) fn is_busy(&self) -> bool {
-        self.at.load(Ordering::Relaxed) == BUSY || self.is_writing.load(Ordering::Relaxed)
+        self.phase.load(Ordering::Relaxed) == BUSY || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// No further request is read from now on.
+    /// Marks that no further request is read.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
         if self.is_busy() {
-            self.answers_at_end.store(true, Ordering::Relaxed);
+            self.active_at_drain.store(true, Ordering::Relaxed);
         }
     }
 
-    /// How long the socket reads, after its own end, what the caller still sends: a refusal must arrive even if
-    /// the caller never stops sending, and so must the last answer of a drain. A head that is not over yet was
-    /// refused for its length.
+    /// How long the socket still reads and discards after it was shut down. An error response must arrive even if the
+    /// caller never stops sending, and so must the last response of a drain. In the phase [`HEAD`], the head was
+    /// rejected for its length.
     fn lingers(&self) -> Option<Duration> {
-        if self.lingers.load(Ordering::Relaxed) || self.at.load(Ordering::Relaxed) == HEAD {
+        if self.lingers.load(Ordering::Relaxed) || self.phase.load(Ordering::Relaxed) == HEAD {
             return Some(LINGER);
         }
-        self.answers_at_end.load(Ordering::Relaxed).then_some(LINGER_AT_END)
+        self.active_at_drain.load(Ordering::Relaxed).then_some(DRAIN_LINGER)
     }
 }
 
-/// Its end is the end of a request.
-pub(super) struct Answering(Arc<Stage>);
+/// A request in flight, until it is dropped.
+pub(super) struct ActiveRequest(Arc<Stage>);
 
-impl Answering {
+impl ActiveRequest {
     pub(super) fn begin(stage: Arc<Stage>) -> Self {
-        stage.answers.fetch_add(1, Ordering::Relaxed);
-        stage.at.store(BUSY, Ordering::Relaxed);
+        stage.active.fetch_add(1, Ordering::Relaxed);
+        stage.phase.store(BUSY, Ordering::Relaxed);
         if stage.is_closing.load(Ordering::Relaxed) {
-            stage.answers_at_end.store(true, Ordering::Relaxed);
+            stage.active_at_drain.store(true, Ordering::Relaxed);
         }
         Self(stage)
     }
 
-    /// The caller must receive the refusal.
+    /// Marks that the caller must receive the response even if it still sends.
     pub(super) fn linger(&self) {
         self.0.lingers.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Answering {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        if self.0.answers.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.0.active.fetch_sub(1, Ordering::Relaxed) == 1 {
             let idle_since = u64::try_from(self.0.opened.elapsed().as_millis());
             self.0.idle_since.store(idle_since.unwrap_or(u64::MAX), Ordering::Relaxed);
-            self.0.at.store(IDLE, Ordering::Relaxed);
+            self.0.phase.store(IDLE, Ordering::Relaxed);
         }
     }
 }
 
-/// A socket that gives up on a silent caller.
+/// A socket that fails if the caller is idle or too slow.
 pub(super) struct Socket {
     tcp: TcpStream,
     stage: Arc<Stage>,
-    /// Limits for [`HEAD`] and [`IDLE`], and for a write.
+    /// Timeouts for the phases [`HEAD`] and [`IDLE`], and for a write.
     head: Duration,
     keep_alive: Duration,
     idle: Duration,
-    /// Runs while a request is waited for.
-    silence: Option<(u8, Pin<Box<Sleep>>)>,
-    /// Runs while the caller takes nothing of what we write.
+    /// The phase, and its timeout, while no request is in flight.
+    request_timeout: Option<(u8, Pin<Box<Sleep>>)>,
+    /// Since when the caller has not read, and the timeout for that.
     stalled: Option<(Instant, Pin<Box<Sleep>>)>,
-    pace: RateMeter,
-    /// Runs after the end.
+    rate: RateMeter,
+    /// The end of reading and discarding after the shutdown.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
     pub(super) fn new(tcp: TcpStream, stage: Arc<Stage>, limits: &Limits) -> Self {
         let Limits { head, keep_alive, idle, .. } = *limits;
-        let pace = RateMeter::default();
+        let rate = RateMeter::default();
         Self {
             tcp,
             stage,
             head,
             keep_alive,
             idle,
-            silence: None,
+            request_timeout: None,
             stalled: None,
-            pace,
+            rate,
             linger: None,
         }
     }
 
-    /// Fails once the request that is waited for should have come.
-    fn check_silence(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let at = self.stage.at.load(Ordering::Relaxed);
-        let limit = match at {
+    /// Fails if the next request, or the rest of its head, has not arrived in time.
+    fn check_request_timeout(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let phase = self.stage.phase.load(Ordering::Relaxed);
+        let limit = match phase {
             HEAD => self.head,
             IDLE => self.keep_alive,
             _ => {
-                self.silence = None;
+                self.request_timeout = None;
                 return Ok(());
             }
         };
-        let silence = match &mut self.silence {
-            Some((since, silence)) if *since == at => silence,
-            silence => &mut silence.insert((at, Box::pin(sleep(limit)))).1,
+        let timeout = match &mut self.request_timeout {
+            Some((of, timeout)) if *of == phase => timeout,
+            timeout => &mut timeout.insert((phase, Box::pin(sleep(limit)))).1,
         };
-        match silence.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "no request came")),
+        match timeout.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "no request received")),
             Poll::Pending => Ok(()),
         }
     }
 
-    /// What became of a write; fails once the caller has taken too little for too long.
-    fn written(
+    /// Checks the result of a write. Fails if the caller reads too slowly, or not at all.
+    fn check_write(
         &mut self,
         cx: &mut Context<'_>,
         wrote: Poll<io::Result<usize>>,
@@ -216,8 +216,8 @@ impl Socket {
                 self.stage.is_writing.store(false, Ordering::Relaxed);
                 let waited =
                     self.stalled.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
-                if self.pace.is_too_slow(waited, bytes) {
-                    return Poll::Ready(Err(slow("the answer is read too slowly")));
+                if self.rate.is_too_slow(waited, bytes) {
+                    return Poll::Ready(Err(slow("the response is read too slowly")));
                 }
                 wrote
             }
@@ -227,7 +227,7 @@ impl Socket {
                 let (_, stalled) =
                     self.stalled.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(idle))));
                 ready!(stalled.as_mut().poll(cx));
-                Poll::Ready(Err(slow("the answer is not read")))
+                Poll::Ready(Err(slow("the response is not read")))
             }
             Poll::Ready(Err(_)) => wrote,
         }
@@ -243,14 +243,14 @@ impl AsyncRead for Socket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(cx, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            // The head's time begins with its first byte, whatever the one before has left.
-            let begun =
-                self.stage.at.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
-            if begun.is_ok() {
-                self.silence = None;
+            // The timeout of a head starts with its first byte.
+            let is_first =
+                self.stage.phase.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
+            if is_first.is_ok() {
+                self.request_timeout = None;
             }
         }
-        self.check_silence(cx)?;
+        self.check_request_timeout(cx)?;
         read
     }
 }
@@ -262,7 +262,7 @@ impl AsyncWrite for Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.tcp).poll_write(cx, bytes);
-        self.written(cx, wrote)
+        self.check_write(cx, wrote)
     }
 
     fn poll_write_vectored(
@@ -271,7 +271,7 @@ impl AsyncWrite for Socket {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.tcp).poll_write_vectored(cx, pieces);
-        self.written(cx, wrote)
+        self.check_write(cx, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -292,12 +292,12 @@ impl AsyncWrite for Socket {
                 none.insert(Box::pin(sleep(linger)))
             }
         };
-        let mut waste = [0; 16 << 10];
+        let mut discarded = [0; 16 << 10];
         loop {
             if linger.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(()));
             }
-            let mut buffer = ReadBuf::new(&mut waste);
+            let mut buffer = ReadBuf::new(&mut discarded);
             ready!(Pin::new(&mut this.tcp).poll_read(cx, &mut buffer))?;
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));

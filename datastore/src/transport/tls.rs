@@ -1,7 +1,7 @@
-//! TLS on the port that we listen on, by a certificate that is read again when its files change.
+//! TLS, with a certificate that is reloaded when its files change.
 //!
-//! Whoever rotates certificates replaces files, two of them, and not at once; so files that do not fit
-//! together are left alone until they do, and the last certificate serves meanwhile.
+//! A rotation replaces two files, one after the other. While certificate and key do not match, the previous ones stay in
+//! use.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,16 +19,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Where a certificate lies, in PEM.
+/// The files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those between it and its authority.
+    /// The certificate and its intermediate certificates.
     pub cert: PathBuf,
-    /// Its key.
+    /// Its private key.
     pub key: PathBuf,
 }
 
-/// The certificate that serves now.
+/// The certificate in use.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<Shared>);
 
@@ -39,48 +39,47 @@ struct Shared {
 
 struct Current {
     certificate: Certificate,
-    /// The files that were read last, whatever came of it.
-    seen: Seen,
+    /// The files that were read last, valid or not.
+    files: Fingerprint,
 }
 
 #[derive(Clone)]
 struct Certificate {
     acceptor: TlsAcceptor,
-    /// Seconds since 1970; none if the certificate does not say it in a way that is understood.
+    /// Its expiry in seconds since 1970; none if that cannot be parsed.
     expires: Option<i64>,
 }
 
-/// What a file looks like from outside: its inode, its size, when it was changed.
-type Seen = [Option<(u64, u64, i64, i64)>; 2];
+/// The inode, size and modification time of both files.
+type Fingerprint = [Option<(u64, u64, i64, i64)>; 2];
 
-/// The files are looked at so often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Tls {
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
-        let seen = seen(&files);
+        let fingerprint = fingerprint(&files);
         let certificate = read(&files)?;
-        let current = Mutex::new(Current { certificate, seen });
+        let current = Mutex::new(Current { certificate, files: fingerprint });
         Ok(Self(Arc::new(Shared { files, current })))
     }
 
-    /// What speaks TLS with whoever has just connected.
+    /// The acceptor for a new connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.current().certificate.acceptor.clone()
     }
 
-    /// When the certificate that serves now expires, in seconds since 1970.
+    /// When the certificate in use expires, in seconds since 1970.
     pub(crate) fn expires(&self) -> Option<i64> {
         self.current().certificate.expires
     }
 
-    /// Reads the files again when they have changed, until `shutdown`. A file system that hangs costs one thread,
-    /// and no caller waits for it.
+    /// Reloads the files when they have changed, until `shutdown`. If the file system hangs, one thread waits, and no caller.
     pub(crate) async fn watch(self, shutdown: CancellationToken) {
-        while timeout(LOOK_EVERY, shutdown.cancelled()).await.is_err() {
+        while timeout(CHECK_INTERVAL, shutdown.cancelled()).await.is_err() {
             let tls = self.clone();
             if let Err(error) = spawn_blocking(move || tls.refresh()).await {
-                tracing::error!(%error, "the certificate is not looked at any more");
+                tracing::error!(%error, "the certificate is no longer checked for changes");
                 return;
             }
         }
@@ -88,21 +87,24 @@ impl Tls {
 
     fn refresh(&self) {
         let files = &self.0.files;
-        let now = seen(files);
-        if now == self.current().seen {
+        let now = fingerprint(files);
+        if now == self.current().files {
             return;
         }
         let certificate = read(files);
         let mut current = self.current();
-        current.seen = now;
+        current.files = now;
         match certificate {
             Ok(certificate) => {
                 current.certificate = certificate;
-                tracing::info!(%files, "the certificate has changed");
+                tracing::info!(%files, "the certificate was reloaded");
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(error, "the certificate stays the one before");
+                tracing::error!(
+                    error,
+                    "cannot load the new certificate; the previous one stays in use"
+                );
             }
         }
     }
@@ -118,7 +120,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn seen(TlsFiles { cert, key }: &TlsFiles) -> Seen {
+fn fingerprint(TlsFiles { cert, key }: &TlsFiles) -> Fingerprint {
     [cert, key].map(|path| {
         let meta = std::fs::metadata(path).ok()?;
         Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
@@ -130,7 +132,7 @@ fn read(TlsFiles { cert, key }: &TlsFiles) -> anyhow::Result<Certificate> {
     let chain =
         CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.with_context(|| at(cert))?;
-    anyhow::ensure!(!chain.is_empty(), "{}: there is no certificate in it", at(cert));
+    anyhow::ensure!(!chain.is_empty(), "{}: the file has no certificate", at(cert));
     let expires = chain.first().and_then(|leaf| {
         let (_, leaf) = x509_parser::parse_x509_certificate(leaf).ok()?;
         Some(leaf.validity().not_after.timestamp())

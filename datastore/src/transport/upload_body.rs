@@ -1,4 +1,4 @@
-//! The body of an upload on its way in: how large, how idle and how slow it may be.
+//! The body of an upload, with limits on its size, idle time and rate.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::transport::admission::Admitted;
 use crate::transport::limits::{Limits, MIN_RATE, RATE_WINDOW, Size};
 
-/// The upload has more bytes than its kind may have.
+/// The upload exceeds the maximum size of its kind.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it is larger than the {} that `--max-size` allows for `{kind}`", Size(*limit))]
 pub(crate) struct TooLarge {
@@ -23,12 +23,12 @@ pub(crate) struct TooLarge {
     limit: u64,
 }
 
-/// The upload is idle, or below the minimum rate.
+/// The upload is idle, or slower than the minimum rate.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum TooSlow {
-    #[error("nothing came for {0:?}")]
+    #[error("no byte received for {0:?}")]
     IdleTimeout(Duration),
-    #[error("less than {} came in a second", Size(MIN_RATE))]
+    #[error("received less than {} a second", Size(MIN_RATE))]
     BelowMinRate,
 }
 
@@ -46,7 +46,7 @@ impl Stream for Pieces {
     }
 }
 
-/// The pieces of a body; an error once there are too many, or none has come for too long.
+/// The pieces of a body. They end with an error if the body exceeds its size, is idle for too long, or too slow.
 pub(crate) fn limited(
     body: Body,
     length: Option<u64>,
@@ -81,7 +81,7 @@ struct Progress {
     rate: RateMeter,
 }
 
-/// The rate of the other side, in the time in which we waited for it and not it for us.
+/// Measures the rate of the other side, only while we wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct RateMeter {
     waited: Duration,
@@ -89,7 +89,7 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Counts bytes that were waited for; whether that was too long for so few.
+    /// Records how long we waited for these bytes. Returns whether the rate is below the minimum.
     pub(crate) fn is_too_slow(&mut self, waited: Duration, moved: usize) -> bool {
         self.waited += waited;
         self.moved += moved as u64;
@@ -122,27 +122,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_body_is_given_up() {
+    async fn an_idle_body_is_an_error() {
         let first = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"a")) });
         let body = Body::from_stream(first.chain(stream::pending()));
         let mut body = limited(body, None, Kind::Bin, &Limits::default(), None).unwrap();
         assert_eq!(body.try_next().await.unwrap().unwrap(), "a");
-        assert_eq!(body.try_next().await.unwrap_err().to_string(), "nothing came for 30s");
+        assert_eq!(body.try_next().await.unwrap_err().to_string(), "no byte received for 30s");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_below_the_minimum_rate_is_given_up_and_a_slow_one_is_not() {
+    async fn a_body_below_the_minimum_rate_is_an_error() {
         static PIECE: [u8; 16 << 10] = [0; 16 << 10];
         let second = Duration::from_secs(1);
         assert_eq!(read(body(600, &PIECE, second), Kind::Bin).await, Ok(600 << 14));
         let too_slow = read(body(600, &PIECE[1..], second), Kind::Bin).await;
-        assert_eq!(too_slow.unwrap_err(), "less than 16KiB came in a second");
+        assert_eq!(too_slow.unwrap_err(), "received less than 16KiB a second");
         let too_slow = read(body(600, b"a", Duration::from_secs(20)), Kind::Bin).await;
-        assert_eq!(too_slow.unwrap_err(), "less than 16KiB came in a second");
+        assert_eq!(too_slow.unwrap_err(), "received less than 16KiB a second");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_reader_of_ours_is_not_the_callers_rate() {
+    async fn the_time_of_our_own_reader_does_not_count() {
         static PIECE: [u8; 1 << 10] = [0; 1 << 10];
         let body = body(100, &PIECE, Duration::ZERO);
         let mut pieces = limited(body, None, Kind::Bin, &Limits::default(), None).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_is_counted_while_it_comes() {
+    async fn a_body_is_counted_while_it_is_received() {
         static PIECE: [u8; 256 << 10] = [0; 256 << 10];
         assert_eq!(read(body(4, &PIECE, Duration::ZERO), Kind::Short).await, Ok(1 << 20));
         let long = Body::from_stream(

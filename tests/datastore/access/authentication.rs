@@ -226,7 +226,7 @@ pub(crate) fn token(
         kinds: kinds.iter().map(|text| text.parse().unwrap()).collect(),
         verbs: verbs.to_vec(),
     };
-    let (token, rule) = new.make().unwrap();
+    let (token, rule) = new.create().unwrap();
     (token.expose_secret().to_owned(), rule)
 }
 

@@ -59,10 +59,10 @@ async fn ls_prints_size_time_and_key_of_objects_with_the_prefix() {
     insta::assert_snapshot!(listed("layers/team-a/network/plan-1/0/pl"), @"5 layers/team-a/network/plan-1/0/plan.json");
     insta::assert_snapshot!(listed("rep"), @"3 repositories/a/b/c/d.gitbundle");
     let (code, listed_none, message) = run(&datastore.root(), &["ls", "layers/team-b"]);
-    assert_eq!((code, &*listed_none, &*message), (0, "", "nothing below `layers/team-b`"));
+    assert_eq!((code, &*listed_none, &*message), (0, "", "no key begins with `layers/team-b`"));
     let (code, shown, message) = run(&datastore.root(), &["verify", "layers/team-b"]);
     assert_eq!((code, &*shown), (8, ""));
-    insta::assert_snapshot!(message, @"error: there is nothing to verify below `layers/team-b`; `datastore ls` shows what there is");
+    insta::assert_snapshot!(message, @"error: no key begins with `layers/team-b`");
     assert_eq!(listed("").lines().filter(|line| line.contains(".plancha/")).count(), 5);
 }
 
@@ -100,12 +100,12 @@ async fn cat_exits_9_for_corrupted_bytes_and_8_for_a_missing_object() {
         let (code, _, reported) = ended(&output);
         assert_eq!(code, 9);
         insta::allow_duplicates! {
-            insta::assert_snapshot!(reported, @"error: what was written so far must not be used: `layers/team-a/network/plan-1/0/plan.json` no longer has the sha256 it was stored with");
+            insta::assert_snapshot!(reported, @"error: discard the output: `layers/team-a/network/plan-1/0/plan.json` no longer has the sha256 it was stored with");
         }
     }
     let (code, shown, reported) = run(&datastore.root(), &["cat", "layers/a/b/c/0/plan.bin"]);
     assert_eq!((code, shown.as_str()), (8, ""));
-    insta::assert_snapshot!(reported, @"error: there is no `layers/a/b/c/0/plan.bin`; `datastore ls` shows what there is");
+    insta::assert_snapshot!(reported, @"error: no object has the key `layers/a/b/c/0/plan.bin`");
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
     unverified layers/team-a/network/plan-1/5/plan.json
     ");
     assert_eq!(code, 9);
-    insta::assert_snapshot!(message, @"error: 2 of the objects have changed since they were stored; `datastore verify --accept KEY` adopts one");
+    insta::assert_snapshot!(message, @"error: 2 objects have changed since they were stored");
     let (code, shown, _) = run(root, &["cat", &at(3)]);
     assert_eq!((code, &*shown), (9, ""));
     for adopted in [3, 4, 5] {
@@ -235,7 +235,7 @@ async fn missing_directory_is_not_created() {
         let (code, _, reported) = run(&root, words);
         assert_eq!(
             (code, reported),
-            (8, format!("error: there is no directory {}", root.display()))
+            (8, format!("error: the directory {} does not exist", root.display()))
         );
     }
     assert!(!root.exists());
@@ -275,11 +275,11 @@ async fn invalid_keys_and_internal_files_are_usage_errors() {
     let index = files(&datastore.root()).into_iter().find(|file| file.starts_with(".plancha/runs"));
     let index = index.unwrap().display().to_string();
     for (words, reason) in [
-        (&["cat", "../x"][..], "`../x` is no key"),
-        (&["cat", ""], "`` is no key"),
-        (&["ls", "../"], "`../` is no key"),
-        (&["verify", "layers/../x"], "`layers/../x` is no key"),
-        (&["verify", "--accept", "../x"], "`../x` is no key"),
+        (&["cat", "../x"][..], "invalid key `../x`"),
+        (&["cat", ""], "invalid key ``"),
+        (&["ls", "../"], "invalid key `../`"),
+        (&["verify", "layers/../x"], "invalid key `layers/../x`"),
+        (&["verify", "--accept", "../x"], "invalid key `../x`"),
         (&["verify", "--accept", &index], "is one of the datastore's own files"),
     ] {
         let (code, _, reported) = run(&datastore.root(), words);
@@ -294,7 +294,7 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     let missing = directory.path().join("missing");
     let (code, _, reported) = run(&missing, &["check"]);
     assert_eq!(code, 10, "{reported}");
-    assert!(reported.contains("there is no such directory"), "{reported}");
+    assert!(reported.contains("the directory does not exist"), "{reported}");
     assert!(!missing.exists(), "check only looks");
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -319,8 +319,8 @@ fn token_without_a_namespace_or_with_a_space_in_its_id_is_refused() {
         (&["token", "ci", "--namespace", ""][..], "--namespace: it is empty"),
         (&["token", "ci", "--namespace", "a,,b"], "--namespace: it is empty"),
         (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` must not contain"),
-        (&["token", "c i", "--namespace", "a"], "the id `c i` is empty, or has spaces"),
-        (&["token", "", "--namespace", "a"], "the id `` is empty"),
+        (&["token", "c i", "--namespace", "a"], "invalid id `c i`: expected one word"),
+        (&["token", "", "--namespace", "a"], "invalid id ``"),
         (
             &["token", "ci", "--namespace", "a", "--kind", "foo"],
             "error: --kind: invalid kind `foo`: expected one of bin,",
@@ -331,11 +331,11 @@ fn token_without_a_namespace_or_with_a_space_in_its_id_is_refused() {
         ),
         (
             &["token", "ci", "--namespace", "*", "--verb", "admin", "--kind", "log"],
-            "--verb: `admin` only counts in a rule for everything",
+            "--verb: `admin` has an effect only in a rule for everything",
         ),
         (
             &["token", "ci", "--namespace", "team-*", "--verb", "read,admin"],
-            "--verb: `admin` only counts in a rule for everything",
+            "--verb: `admin` has an effect only in a rule for everything",
         ),
     ] {
         let (code, shown, reported) = ended(&program(words).output().unwrap());
@@ -366,13 +366,13 @@ fn token_can_be_written_to_an_empty_policy_file_but_not_to_a_pipe() {
     std::fs::write(&file, inline).unwrap();
     let (code, shown, message) = token(&file);
     assert_eq!((code, &*shown), (1, ""));
-    assert!(message.contains("no token was made") && !message.contains("sha256"), "{message}");
+    assert!(message.contains("no token was created") && !message.contains("sha256"), "{message}");
     let pipe = directory.path().join("pipe");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
     let (code, shown, message) = token(&pipe);
     assert_eq!((code, &*shown), (1, ""));
-    assert!(message.contains("it is no regular file"), "{message}");
+    assert!(message.contains("not a regular file"), "{message}");
 }
 
 #[test]

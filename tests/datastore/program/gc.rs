@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use datastore::cli::commands;
 use datastore::cli::gc::select::Rules;
-use datastore::config::{Place, Tool};
+use datastore::config::{StorageCommand, StorageConfig};
 use datastore::store::{Storage, Store};
 use futures::TryStreamExt as _;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
@@ -72,11 +72,11 @@ async fn dry_run_lists_what_would_be_deleted_and_deletes_nothing() {
     three_runs(&datastore).await;
     let before = files(&datastore.root());
     insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 1 --max-age log=1d --dry-run"), @r"
-    would delete layers/a/b/r1/0/plan.bin (its run is past the last 1)
-    would delete layers/a/b/r1/0/run.json (its run is past the last 1)
-    would delete layers/a/b/r1/0/run.log (its run is past the last 1)
-    would delete layers/a/b/r2/0/plan.json (its run is past the last 1)
-    would delete layers/a/b/r2/0/run.log (its run is past the last 1)
+    would delete layers/a/b/r1/0/plan.bin (its run is not one of the last 1)
+    would delete layers/a/b/r1/0/run.json (its run is not one of the last 1)
+    would delete layers/a/b/r1/0/run.log (its run is not one of the last 1)
+    would delete layers/a/b/r2/0/plan.json (its run is not one of the last 1)
+    would delete layers/a/b/r2/0/run.log (its run is not one of the last 1)
     would delete layers/a/b/r3/0/run.log (it is older than 24h)
     6 of 9 artifacts would be deleted, 30B
     ");
@@ -88,16 +88,16 @@ async fn digest_records_and_index_entries_are_deleted_with_their_objects() {
     let datastore = TestDatastore::temporary().await;
     three_runs(&datastore).await;
     insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 2"), @r"
-    deleted layers/a/b/r1/0/plan.bin (its run is past the last 2)
-    deleted layers/a/b/r1/0/run.json (its run is past the last 2)
-    deleted layers/a/b/r1/0/run.log (its run is past the last 2)
+    deleted layers/a/b/r1/0/plan.bin (its run is not one of the last 2)
+    deleted layers/a/b/r1/0/run.json (its run is not one of the last 2)
+    deleted layers/a/b/r1/0/run.log (its run is not one of the last 2)
     3 of 9 artifacts deleted, 15B
     ");
     insta::assert_snapshot!(gc(&datastore.root(), "--keep-runs 0"), @r"
-    deleted layers/a/b/r2/0/plan.json (its run is past the last 0)
-    deleted layers/a/b/r2/0/run.log (its run is past the last 0)
-    deleted layers/a/b/r3/0/run.json (its run is past the last 0)
-    deleted layers/a/b/r3/0/run.log (its run is past the last 0)
+    deleted layers/a/b/r2/0/plan.json (its run is not one of the last 0)
+    deleted layers/a/b/r2/0/run.log (its run is not one of the last 0)
+    deleted layers/a/b/r3/0/run.json (its run is not one of the last 0)
+    deleted layers/a/b/r3/0/run.log (its run is not one of the last 0)
     4 of 6 artifacts deleted, 20B
     ");
     let left = files(&datastore.root());
@@ -167,8 +167,8 @@ async fn index_entry_created_by_reindex_is_deleted_with_its_expired_run() {
     three_runs(&datastore).await;
     let entries = datastore.root().join(".plancha/runs");
     std::fs::remove_dir_all(&entries).unwrap();
-    let place = Place::plain(Storage::File(datastore.root()));
-    commands::run(&place, Tool::Reindex, &mut Vec::new()).await.unwrap();
+    let config = StorageConfig::plain(Storage::File(datastore.root()));
+    commands::run(&config, StorageCommand::Reindex, &mut Vec::new()).await.unwrap();
     assert_eq!(files(&entries).len(), 3);
     gc(&datastore.root(), "--keep-runs 2");
     let left = files(&entries);
@@ -184,19 +184,21 @@ fn gc_without_a_rule_or_with_an_invalid_one_is_a_usage_error() {
         let text = String::from_utf8(output.stderr).unwrap();
         format!("{} {}", output.status.code().unwrap(), text.lines().next().unwrap())
     };
-    insta::assert_snapshot!(refusal(""), @"64 error: gc: nothing says what may go: use --keep-runs N, --max-age KIND=DURATION, or both");
+    insta::assert_snapshot!(refusal(""), @"64 error: gc: no rule says what expires");
     insta::assert_snapshot!(refusal("--keep-runs -1"), @"64 error: unexpected argument '-1' found");
-    insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: `log` is not of the form KIND=VALUE");
-    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: `plan=3d` has an invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact");
-    insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: `log=3` cannot be: `3` is no duration like 500ms, 30s, 5m or 14d");
-    insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: `x` is no duration like 500ms, 30s, 5m or 14d");
+    insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: invalid value `log`: expected KIND=VALUE");
+    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: invalid value `plan=3d`: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact");
+    insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: invalid value `log=3`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
+    insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: invalid value `x`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
 }
 
 async fn sweep(storage: &Storage, keep_runs: usize) -> String {
     let (max_age, min_age) = (BTreeMap::new(), Duration::ZERO);
     let rules = Rules { keep_runs: Some(keep_runs), max_age, min_age, dry_run: false };
     let mut reported = Vec::new();
-    commands::run(&Place::plain(storage.clone()), Tool::Gc(rules), &mut reported).await.unwrap();
+    commands::run(&StorageConfig::plain(storage.clone()), StorageCommand::Gc(rules), &mut reported)
+        .await
+        .unwrap();
     String::from_utf8(reported).unwrap()
 }
 
@@ -251,8 +253,10 @@ async fn concurrent_traffic_loses_no_recent_object() {
     };
     let sweeping = async {
         loop {
-            let place = Place::plain(storage.clone());
-            commands::run(&place, Tool::Gc(rules.clone()), &mut Vec::new()).await.unwrap();
+            let config = StorageConfig::plain(storage.clone());
+            commands::run(&config, StorageCommand::Gc(rules.clone()), &mut Vec::new())
+                .await
+                .unwrap();
         }
     };
     let uploading = async {
@@ -364,8 +368,8 @@ async fn run_modified_between_listing_and_deletion_is_kept() {
         dry_run: false,
     };
     let mut out = Meddler { reported: Vec::new(), root: datastore.root() };
-    let place = Place::plain(Storage::File(datastore.root()));
-    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
+    let config = StorageConfig::plain(Storage::File(datastore.root()));
+    commands::run(&config, StorageCommand::Gc(rules), &mut out).await.unwrap();
     let reported = String::from_utf8(out.reported).unwrap();
     assert!(reported.contains("kept layers/a/b/r3/: it has changed meanwhile"), "{reported}");
     assert_eq!(get(&datastore, "logs?namespace=a&layer=b&run=r3&attempt=0").await.status, 200);
@@ -411,12 +415,12 @@ async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
         min_age: Duration::ZERO,
         dry_run: false,
     };
-    let place = Place {
+    let config = StorageConfig {
         storage: double.storage(),
         at_rest: datastore::store::encryption::AtRest::default(),
     };
     let mut out = Vec::new();
-    commands::run(&place, Tool::Gc(rules), &mut out).await.unwrap();
+    commands::run(&config, StorageCommand::Gc(rules), &mut out).await.unwrap();
     let out = String::from_utf8(out).unwrap();
     assert!(out.ends_with("40 of 60 artifacts deleted, 200B\n"), "{out}");
     let lines = out.lines().filter(|line| line.starts_with("deleted ")).collect::<Vec<_>>();

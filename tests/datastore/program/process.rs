@@ -311,9 +311,9 @@ fn invalid_settings_prevent_startup() {
         let mut command = program(&["serve"]);
         refusal(&command.args(flags).env("HOME", "/nowhere").output().unwrap())
     };
-    insta::assert_snapshot!(serve("--listen 0.0.0.0:0"), @"64: error: --listen: 0.0.0.0:0 is refused, since without authentication whoever reaches it could read and replace every plan. Ways out: tell callers apart (--auth tokens=FILE, --auth kubernetes); listen on a loopback address (--listen 127.0.0.1:0); or, where nobody else can reach it, --insecure-no-auth");
-    insta::assert_snapshot!(serve("--storage s3://"), @"64: error: --storage: `s3://` names no bucket: write s3://bucket or s3://bucket/prefix");
-    insta::assert_snapshot!(serve("--auth kubernetes"), @"64: error: --auth: `kubernetes` needs a Kubernetes API, and there is none: this is no pod, KUBECONFIG is not set, and there is no ~/.kube/config. Ways out: one of these, or --auth tokens=FILE");
+    insta::assert_snapshot!(serve("--listen 0.0.0.0:0"), @"64: error: --listen: refusing to listen on 0.0.0.0:0 without authentication: anyone who reaches it could read and replace every plan");
+    insta::assert_snapshot!(serve("--storage s3://"), @"64: error: --storage: invalid value `s3://`: expected s3://BUCKET or s3://BUCKET/PREFIX");
+    insta::assert_snapshot!(serve("--auth kubernetes"), @"64: error: --auth: `kubernetes` requires a Kubernetes API: this is not a pod, KUBECONFIG is not set, and ~/.kube/config does not exist");
     insta::assert_snapshot!(serve("--lisen 127.0.0.1:0"), @"64: error: unexpected argument '--lisen' found");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

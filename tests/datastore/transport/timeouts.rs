@@ -80,7 +80,7 @@ async fn stalled_body_returns_408() {
     write!(socket, "{head}content-length: 10\r\n\r\nhello").unwrap();
     let answer = rest(&mut socket);
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert!(answer.ends_with("nothing came for 500ms"), "{answer}");
+    assert!(answer.ends_with("no byte received for 500ms"), "{answer}");
     assert_eq!(get(&datastore, &format!("plans?{RUN}&attempt=0")).await.status, 404);
 }
 

@@ -192,5 +192,5 @@ fn missing_certificate_prevents_startup() {
     std::fs::write(dir.path().join("tls.key"), issue().key).unwrap();
     insta::assert_snapshot!(start(), @"cannot use the certificate: [dir]/tls.crt and [dir]/tls.key: keys may not be consistent: KeyMismatch");
     std::fs::write(dir.path().join("tls.crt"), "nothing").unwrap();
-    insta::assert_snapshot!(start(), @"cannot use the certificate: [dir]/tls.crt: there is no certificate in it");
+    insta::assert_snapshot!(start(), @"cannot use the certificate: [dir]/tls.crt: the file has no certificate");
 }

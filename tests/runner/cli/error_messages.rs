@@ -72,7 +72,7 @@ fn wrong_usage_is_exit_code_64() {
     For more information, try '--help'.
 
     $ runner plan --grace soon
-    error: invalid value 'soon' for '--grace <DURATION>': `soon` is no duration (90s, 5m)
+    error: invalid value 'soon' for '--grace <DURATION>': expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d
     For more information, try '--help'.
 
     $ runner plan --datastore ftp://x
@@ -146,7 +146,7 @@ fn error_names_the_thing_and_the_next_step() {
         (&["plan", "--tool", "opentofu"][..], 64, &["`opentofu`: write `tofu`"][..]),
         (&["plan", "--tool", "terragrunt"], 64, &["add --terragrunt"]),
         (&["plan", "--tool", "terrafrom"], 64, &["did you mean `terraform`?"]),
-        (&["plan", "--grace", "0s"], 64, &["leaves time for nothing"]),
+        (&["plan", "--grace", "0s"], 64, &["expected a duration of more than 0"]),
         (&["plan", "--name", ""], 64, &["'--name <NAME>': it is empty"]),
         (&["plan", "--", "-out=x"], 64, &["`-out=x` after --", "--plan-file PATH"]),
         (&["plan", "--layer", "other.yaml", "--name", "nope"], 8, &["`nope`", "`other`", "next: "]),

@@ -5,8 +5,9 @@ use std::path::Path;
 use reqwest::Method;
 
 use super::call::bundle_call;
+use super::error::ClientError;
+use super::http::{Client, Condition};
 use super::transfer::{Download, Upload};
-use super::{Client, ClientError, Condition};
 use crate::digest::Sha256;
 use crate::key::BundleKey;
 
@@ -16,12 +17,12 @@ impl Client {
         self.put(&bundle_call(Method::PUT, key), upload, Condition::Replace).await
     }
 
-    /// Begins to read a bundle. `None`: no such bundle.
+    /// Starts reading a bundle. `None`: the bundle does not exist.
     pub async fn get_bundle(&self, key: &BundleKey) -> Result<Option<Download>, ClientError> {
         self.get(&bundle_call(Method::GET, key)).await
     }
 
-    /// Reads a bundle into a new file of mode 0600. `None`: no such bundle, and no file made.
+    /// Reads a bundle into a new file of mode 0600. `None`: the bundle does not exist, and no file was created.
     pub async fn save_bundle(
         &self,
         key: &BundleKey,
@@ -30,7 +31,7 @@ impl Client {
         self.save(&bundle_call(Method::GET, key), None, to).await
     }
 
-    /// Whether there is such a bundle.
+    /// Whether a bundle exists.
     pub async fn has_bundle(&self, key: &BundleKey) -> Result<bool, ClientError> {
         Ok(self.get(&bundle_call(Method::HEAD, key)).await?.is_some())
     }

@@ -1,10 +1,10 @@
-//! What is called: method, path and query.
+//! Calls: method, path and query.
 
 use reqwest::Method;
 
 use crate::key::{Attempt, BundleKey, File, RunKey};
 
-/// One call: method, path and query.
+/// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) method: Method,

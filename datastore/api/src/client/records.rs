@@ -1,29 +1,32 @@
-//! Attempts and their claims, the records of applied plans, and how Burrito's own datastore, which has
-//! none of these, is recognized.
+//! Attempts and their claims, and records of applied plans. Burrito's own datastore has none of these, and is
+//! recognized here.
 
 use reqwest::{Method, StatusCode};
 
 use super::call::{Call, run_query};
-use super::transfer::{Progress, Upload};
-use super::{Client, ClientError, Condition, Sender};
+use super::error::ClientError;
+use super::http::{Client, Condition};
+use super::sender::Sender;
+use super::silence::Progress;
+use super::transfer::Upload;
 use crate::key::{AppliedKey, Attempt, Attempts, RunKey};
 use crate::name::ClaimId;
 
-/// An answer of more bytes is refused.
+/// The maximum size of an answer, in bytes.
 const LIMIT: usize = 16 << 20;
 /// Burrito's answer on a route that it does not have.
 const NO_ROUTE: &str = "Not Found";
-/// Burrito's answer to a request for a plan that names none.
+/// Burrito's answer to a request for a plan without parameters.
 const NO_PARAMETERS: &str = "missing query parameters";
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The attempt is ours.
+    /// The attempt belongs to this claim.
     Ours,
     /// Another run has claimed it.
     Another,
-    /// This datastore knows no claims: it is an older one.
+    /// This datastore does not support claims: it is an older one, or Burrito's.
     Unsupported,
 }
 
@@ -49,7 +52,7 @@ impl Client {
         let body = self
             .retrying(async || match self.open(&call).await {
                 Ok(Some(download)) => download.bytes(LIMIT).await.map(Some),
-                Err(error) if error.is_of_no_route() && self.is_without_records().await? => {
+                Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(None)
                 }
                 Ok(None) => Err(ClientError::Answer {
@@ -67,7 +70,7 @@ impl Client {
         })
     }
 
-    /// Takes an attempt. The same claim succeeds again, so a lost answer does no harm.
+    /// Claims an attempt. The same claim succeeds again, so a lost answer does no harm.
     pub async fn claim(
         &self,
         run: &RunKey,
@@ -81,7 +84,7 @@ impl Client {
             match self.send(&call, self.request(&call)?, &Progress::default()).await {
                 Ok(_) => Ok(Claimed::Ours),
                 Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Claimed::Another),
-                Err(error) if error.is_of_no_route() && self.is_without_records().await? => {
+                Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(Claimed::Unsupported)
                 }
                 Err(error) => Err(error),
@@ -90,13 +93,12 @@ impl Client {
         .await
     }
 
-    /// Records that a plan has been applied. A record that is there already is never replaced: 412,
-    /// unless it is the same.
+    /// Records that a plan has been applied. An existing record is never replaced: 412, unless it has the same bytes.
     pub async fn put_applied(&self, key: &AppliedKey, record: &Upload) -> Result<(), ClientError> {
         self.put(&applied_call(Method::PUT, key), record, Condition::Create).await
     }
 
-    /// The record that a plan has been applied. `None`: it has not.
+    /// The record that a plan has been applied. `None`: it has not been applied.
     pub async fn get_applied(&self, key: &AppliedKey) -> Result<Option<Vec<u8>>, ClientError> {
         let call = applied_call(Method::GET, key);
         self.retrying(async || match self.open(&call).await? {
@@ -106,8 +108,8 @@ impl Client {
         .await
     }
 
-    /// Whether a datastore that does not know a route of ours is Burrito's, or an older one of Plancha's:
-    /// any other program, a proxy mostly, would answer this request otherwise.
+    /// Whether a server without one of our routes is Burrito's datastore, or an older one of Plancha's. Any other
+    /// program, mostly a proxy, answers this request differently.
     async fn is_without_records(&self) -> Result<bool, ClientError> {
         let call = Call { method: Method::GET, path: "/api/plans", query: Vec::new() };
         match self.send(&call, self.request(&call)?, &Progress::default()).await {
@@ -121,8 +123,8 @@ impl Client {
 }
 
 impl ClientError {
-    /// Whether the answer is that of Burrito's framework on a route that it does not have.
-    fn is_of_no_route(&self) -> bool {
+    /// Whether this is the answer of Burrito's framework on an unknown route.
+    fn is_unknown_route(&self) -> bool {
         match self {
             Self::Refused { status: StatusCode::NOT_FOUND, sender, message, .. } => {
                 *sender == Sender::Unknown && message == NO_ROUTE

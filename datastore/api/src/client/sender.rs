@@ -1,21 +1,21 @@
-//! Who has answered: a datastore, or something between it and us.
+//! Which program answered: a datastore, or a proxy in front of it.
 
 use reqwest::Response;
 use reqwest::header::{CONTENT_TYPE, SERVER};
 
-/// Who has sent a refusal.
+/// The program that sent an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A datastore of Plancha: it says so in the header `Server`.
+    /// A datastore of Plancha, by its header `Server`.
     Plancha,
-    /// By its form, a datastore: Burrito's, an older one of Plancha, or one behind a proxy that replaces
+    /// A datastore, by the form of the answer: Burrito's, an older one of Plancha, or one behind a proxy that replaces
     /// the header `Server`.
     Datastore,
     /// Perhaps a proxy.
     Unknown,
 }
 
-/// What a datastore says, Burrito's too, where there is no such object on Burrito's routes.
+/// The messages for a missing object on Burrito's routes, of both datastores.
 pub(super) const NOT_FOUND: [&str; 3] =
     ["No plan for this attempt", "No logs for this attempt", "No bundle found for this revision"];
 

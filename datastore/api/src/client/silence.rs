@@ -1,37 +1,38 @@
-//! How long a datastore is silent: counted over all tries of a call, and over the calls after it.
+//! How long a datastore has been silent: has not answered and not transferred a byte. The time is counted over all
+//! tries of a call, and over later calls.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ClientError;
+use super::error::{ClientError, seconds};
 
-/// How often a call that waits is said to wait; more often where the limit is short.
-const NOTICE: Duration = Duration::from_secs(5);
-/// How long a further call waits for a datastore that was given up, in parts of the limit.
+/// How often a waiting call notifies; more often with a short limit.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(5);
+/// A call after the datastore was given up waits for the limit divided by this.
 const AFTER_GIVING_UP: u32 = 12;
 
-/// A function that tells a person of a [`Notice`].
+/// A function that shows a [`Notice`] to a person.
 pub type Notify = fn(&Notice<'_>);
 
 /// Why a call takes long.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a> {
-    /// It failed, and is tried again after a pause.
+    /// It failed, and is retried after a pause.
     Retry {
-        /// Why it failed.
+        /// The error of the failed try.
         error: &'a ClientError,
         /// The pause.
         pause: Duration,
     },
-    /// Nothing moves. Given every 5 s.
+    /// No progress. Sent every 5 s.
     Waiting {
         /// Method and URL.
         call: &'a str,
-        /// For how long nothing has moved, over all tries.
+        /// How long there has been no progress, over all tries.
         silent: Duration,
-        /// When the datastore is given up.
+        /// How long that may be.
         limit: Duration,
     },
 }
@@ -50,12 +51,7 @@ impl fmt::Display for Notice<'_> {
     }
 }
 
-/// A duration as a person reads it, to a tenth of a second.
-pub(super) fn seconds(duration: Duration) -> String {
-    format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
-}
-
-/// For how long nothing has moved. The calls of one client share it: one that moves says that the datastore lives.
+/// Measures the silence. The calls of one client share it: progress of one call shows that the datastore works.
 #[derive(Debug)]
 pub(super) struct Silence {
     notify: Option<Notify>,
@@ -64,36 +60,36 @@ pub(super) struct Silence {
 
 #[derive(Debug)]
 struct State {
-    /// How long nothing may move.
+    /// How long the silence may be.
     limit: Duration,
-    /// How many calls wait now.
+    /// How many calls wait.
     waiting: usize,
-    /// Since when nothing moved while some waited.
+    /// Since when the waiting calls have made no progress.
     since: Instant,
     /// The silence before that.
     before: Duration,
-    /// Whether the datastore was given up once. What it still does makes no later call wait longer: a part of it
-    /// may be well.
+    /// Whether the datastore was given up once. Later calls then wait for a short time only, even if some succeed: a
+    /// part of it may work.
     given_up: bool,
 }
 
 impl State {
-    fn before_the_end(&self) -> Duration {
+    fn before_giving_up(&self) -> Duration {
         self.limit.saturating_sub(self.limit / AFTER_GIVING_UP)
     }
 }
 
-/// What one call has moved so far.
+/// How many bytes a call has transferred.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes of this try.
+    /// By this try.
     bytes: Arc<AtomicU64>,
-    /// The most bytes of any try of the call.
+    /// By the try that transferred most.
     furthest: Arc<AtomicU64>,
 }
 
 impl Progress {
-    /// The same call, tried again.
+    /// The progress of the next try of the same call.
     pub(super) fn another_try(&self) -> Self {
         Self { bytes: Arc::default(), furthest: Arc::clone(&self.furthest) }
     }
@@ -106,7 +102,7 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether this try has come further than all before it.
+    /// Whether this try has transferred more than every earlier one.
     fn is_new(&self) -> bool {
         let bytes = self.bytes();
         self.furthest.fetch_max(bytes, Ordering::Relaxed) < bytes
@@ -120,16 +116,16 @@ impl Silence {
         Self { notify, state: Mutex::new(state) }
     }
 
-    /// From now on the limit is at most this, for calls under way as well.
-    pub(super) fn hurry(&self, limit: Duration) {
+    /// Shortens the limit, also for calls in flight.
+    pub(super) fn shorten_limit(&self, limit: Duration) {
         let mut state = self.state();
         state.limit = state.limit.min(limit);
     }
 
-    /// The output of one try of a call, or an error: this try has been silent for half of the limit, or the
-    /// datastore for all of it.
+    /// The output of one try of a call; or an error, if this try was silent for half of the limit, or the datastore for
+    /// all of it.
     ///
-    /// reqwest's own read timeout also runs while an upload is on its way, so it would end every long one.
+    /// Not reqwest's read timeout: that also runs during an upload, so it would end every long one.
     pub(super) async fn limit<T>(
         &self,
         call: &str,
@@ -139,7 +135,7 @@ impl Silence {
         let mut work = std::pin::pin!(work);
         let _waiting = self.wait();
         let limit = self.state().limit;
-        let pause = NOTICE.min(limit / 8);
+        let pause = NOTICE_INTERVAL.min(limit / 8);
         let tick = (limit / 40).clamp(Duration::from_millis(5), Duration::from_millis(500));
         let (mut bytes, mut moved, mut notices) = (progress.bytes(), Instant::now(), 1);
         loop {
@@ -173,31 +169,31 @@ impl Silence {
         }
     }
 
-    /// Bytes have moved since `round`. Those of an earlier try that move again do not end the silence; this time
-    /// is no part of it.
+    /// Records progress since `round`. Bytes that an earlier try has already transferred do not end the silence, but the
+    /// time they took is not part of it.
     pub(super) fn moved(&self, progress: &Progress, round: Instant) {
         if progress.is_new() {
-            self.broken();
+            self.end();
         } else {
             let mut state = self.state();
             state.since = (state.since + round.elapsed()).min(Instant::now());
         }
     }
 
-    /// The datastore has done what was asked.
-    pub(super) fn broken(&self) {
+    /// Ends the silence: the datastore answered.
+    pub(super) fn end(&self) {
         let mut state = self.state();
-        state.before = if state.given_up { state.before_the_end() } else { Duration::ZERO };
+        state.before = if state.given_up { state.before_giving_up() } else { Duration::ZERO };
         state.since = Instant::now();
     }
 
-    /// For how long nothing has moved, and for how long it may.
+    /// How long the silence is, and how long it may be.
     fn silent(&self) -> (Duration, Duration) {
         let state = self.state();
         (state.before + state.since.elapsed(), state.limit)
     }
 
-    /// What waits now gives up as well; whatever comes next waits for a moment only.
+    /// Gives the datastore up: waiting calls fail as well, and later calls wait for a short time only.
     fn give_up(&self) {
         self.state().given_up = true;
     }
@@ -207,7 +203,7 @@ impl Silence {
         if state.waiting == 0 {
             state.since = Instant::now();
             if state.given_up {
-                state.before = state.before.min(state.before_the_end());
+                state.before = state.before.min(state.before_giving_up());
             }
         }
         state.waiting += 1;
@@ -219,7 +215,7 @@ impl Silence {
     }
 }
 
-/// A call that waits, as long as this lives. Pauses between tries are no silence.
+/// A waiting call, until it is dropped. Pauses between tries do not count as silence.
 struct Waiting<'a>(&'a Silence);
 
 impl Drop for Waiting<'_> {

@@ -1,20 +1,20 @@
-//! Who calls: the token, and the header that carries it.
+//! The token of a caller, and its header.
 
 use std::path::{Path, PathBuf};
 
 use reqwest::header::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::ClientError;
+use super::error::ClientError;
 
-/// Who calls. Sent as the whole `Authorization` header, without a scheme, as Burrito does.
+/// The token of a caller. It is sent as the whole `Authorization` header, without a scheme, as Burrito does.
 #[derive(Clone, Debug)]
 pub enum Token {
-    /// Nobody in particular.
+    /// No token.
     None,
-    /// The bearer of this token.
+    /// This token.
     Text(SecretString),
-    /// The bearer of the token in this file, read for every request.
+    /// The token in this file, which is read for every request.
     File(PathBuf),
 }
 
@@ -37,7 +37,7 @@ impl Token {
             return Err(refused(path, "it is empty"));
         }
         let mut header = HeaderValue::from_str(text)
-            .map_err(|_| refused(path, "it holds characters that no header may have"))?;
+            .map_err(|_| refused(path, "it has characters that are not valid in a header"))?;
         header.set_sensitive(true);
         Ok(Some(header))
     }

@@ -1,6 +1,7 @@
-//! The bytes of one call: up, down, and whether they still move.
+//! The bytes of an upload or a download, and their progress.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -11,15 +12,14 @@ use reqwest::{Body, Response, StatusCode};
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
-pub(super) use super::silence::Progress;
-use super::transport::transport;
-use super::{Client, ClientError};
+use super::error::{ClientError, transport};
+use super::silence::{Progress, Silence};
 use crate::digest::{Hasher, Sha256};
 
 /// Bytes are read from files in pieces of this size.
 const PIECE: usize = 256 << 10;
 
-/// What is to be stored. It can be sent more than once.
+/// The content of an upload. It can be sent more than once.
 #[derive(Clone, Debug)]
 pub struct Upload {
     source: Source,
@@ -34,14 +34,14 @@ enum Source {
 }
 
 impl Upload {
-    /// Stores these bytes.
+    /// Uploads these bytes.
     pub fn bytes(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self { len: bytes.len() as u64, sha256: Sha256::of(&bytes), source: Source::Bytes(bytes) }
     }
 
-    /// Stores this file. It is read twice: for its digest, then as it is sent. A file that changes in
-    /// between is refused by the datastore.
+    /// Uploads this file. It is read twice: for its digest, and when it is sent. The datastore rejects a file that changes
+    /// in between.
     pub async fn file(path: impl Into<PathBuf>) -> Result<Self, ClientError> {
         let path = path.into();
         let mut pieces = ReaderStream::with_capacity(fs::File::open(&path).await?, PIECE);
@@ -53,12 +53,12 @@ impl Upload {
         Ok(Self { source: Source::File(path), len, sha256: hasher.finish() })
     }
 
-    /// The digest of what is stored.
+    /// The digest of the content.
     pub fn sha256(&self) -> Sha256 {
         self.sha256
     }
 
-    /// The error, with the size of what was refused for being too large.
+    /// Adds the size of the upload to the error for one that is too large.
     pub(super) fn sized(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Refused { call, status, message, retry_after, sender }
@@ -93,10 +93,10 @@ impl Upload {
     }
 }
 
-/// What is being read. Nothing of it may be trusted before its end was reached without an error.
+/// A download in progress. Its bytes are verified only when the end is reached without an error.
 #[derive(Debug)]
 pub struct Download {
-    client: Client,
+    silence: Arc<Silence>,
     call: String,
     response: Response,
     progress: Progress,
@@ -106,7 +106,7 @@ pub struct Download {
 
 impl Download {
     pub(super) fn new(
-        client: Client,
+        silence: Arc<Silence>,
         call: String,
         response: Response,
         progress: Progress,
@@ -117,28 +117,28 @@ impl Download {
             .transpose()
             .map_err(|error| ClientError::Answer { call: call.clone(), reason: error.to_string() })?
             .flatten();
-        Ok(Self { client, call, response, progress, expected, hasher: Hasher::default() })
+        Ok(Self { silence, call, response, progress, expected, hasher: Hasher::default() })
     }
 
-    /// The digest that it was announced with.
+    /// The digest that the datastore announced.
     pub(super) fn expected(&self) -> Option<Sha256> {
         self.expected
     }
 
-    /// The same as a part of an object, whose bytes have another digest than the object.
+    /// The same download, as a range: its digest is not compared with that of the object.
     pub(super) fn of_part(self) -> Self {
         Self { expected: None, ..self }
     }
 
-    /// Its length in bytes, where it was announced.
+    /// Its length in bytes, if the datastore announced it.
     pub fn content_length(&self) -> Option<u64> {
         self.response.content_length()
     }
 
-    /// The next piece; `None` is the end, and says that the digest agreed (where one is known: what
-    /// Burrito's own datastore wrote has none).
+    /// The next piece. `None` is the end: the digest matches, if the object has one (what Burrito's own datastore stored
+    /// has none).
     pub async fn piece(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let (silence, round) = (&self.client.0.silence, Instant::now());
+        let (silence, round) = (&self.silence, Instant::now());
         let next = silence.limit(&self.call, &self.progress, self.response.chunk()).await?;
         let next = next.map_err(|error| transport(self.call.clone(), error))?;
         match &next {
@@ -162,7 +162,7 @@ impl Download {
         }
     }
 
-    /// All of it, if it has at most `limit` bytes.
+    /// All bytes, at most `limit`.
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, ClientError> {
         let mut all = BytesMut::new();
         while let Some(piece) = self.piece().await? {
@@ -175,12 +175,12 @@ impl Download {
         Ok(all.freeze())
     }
 
-    /// Writes it to a file of mode 0600, replacing what is there, and returns its digest. On an error
-    /// the file is removed.
+    /// Writes the bytes to a file of mode 0600, replacing an existing one, and returns their digest. Removes the file on
+    /// an error.
     pub async fn save(mut self, to: &Path) -> Result<Sha256, ClientError> {
         let written = self.write(to).await;
         if written.is_err() {
-            // The error that is already there matters more than one of the removal.
+            // The first error matters more than an error of the removal.
             drop(fs::remove_file(to).await);
         }
         written.map(|()| self.hasher.finish())
@@ -197,9 +197,9 @@ impl Download {
     }
 }
 
-/// What a refusing datastore says: the text itself, the `message` or `error` of JSON, the `detail` of
-/// a problem document; on one line, at most 2 KiB.
-pub(super) async fn refusal(mut response: Response) -> String {
+/// The message of an error answer: the `detail` of a problem document, the `message` or `error` of JSON, or the text
+/// itself; on one line, at most 2 KiB.
+pub(super) async fn error_message(mut response: Response) -> String {
     const LIMIT: usize = 2 << 10;
     let mut body = Vec::new();
     while let Ok(Some(piece)) = response.chunk().await
@@ -208,12 +208,12 @@ pub(super) async fn refusal(mut response: Response) -> String {
         body.extend_from_slice(&piece);
     }
     let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
-    let told = json.and_then(|json| {
+    let message = json.and_then(|json| {
         ["detail", "message", "error"]
             .iter()
             .find_map(|key| json.get(key)?.as_str().map(str::to_owned))
     });
     body.truncate(LIMIT);
-    let text = told.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+    let text = message.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
-//! Which stored objects are past their time: pure choice, over one layer or one repository at once.
+//! Which artifacts of one layer or repository expire.
 //!
-//! It knows keys and times, and no storage; [`crate::cli::commands`] lists, asks, and deletes.
+//! It knows keys and times, and no storage: [`crate::cli::gc::sweep`] lists and deletes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -12,59 +12,60 @@ use jiff::Timestamp;
 use crate::kind::Kind;
 use crate::store::Key;
 
-/// What may go. Each rule deletes by itself.
+/// The rules of expiry. Each rule deletes independently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Of each layer, so many runs stay.
+    /// How many runs of each layer are kept.
     pub keep_runs: Option<usize>,
-    /// How old an artifact may become, by kind.
+    /// The maximum age of an artifact, by kind.
     pub max_age: BTreeMap<Kind, Duration>,
-    /// What has changed within this time stays, whatever else is said, and with it its whole run.
+    /// A run or bundle that has changed within this time is kept, whatever the other rules say.
     pub min_age: Duration,
-    /// Nothing is deleted, only said.
+    /// Print what would be deleted, and delete nothing.
     pub dry_run: bool,
 }
 
 /// A stored artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Where it lies.
+    /// Its path in the storage.
     pub path: String,
-    /// What it is.
+    /// Its parsed path.
     pub key: Key,
-    /// When it was put, by the storage's clock.
+    /// When it was stored, by the clock of the storage.
     pub modified: Timestamp,
     /// Its length in bytes.
     pub size: u64,
 }
 
-/// Why an artifact goes.
+/// Why an artifact expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its run is past the last ones.
+    /// Its run is not one of the last ones.
     Run,
-    /// It is older than its kind may become.
+    /// It is older than the maximum age of its kind.
     Age,
 }
 
 impl Rules {
-    /// Which of these go: all that is stored of one layer, or of one repository.
+    /// The artifacts that expire. `items` are all artifacts of one layer or repository.
     pub fn select<'a>(&self, items: &'a [Item], now: Timestamp) -> Vec<(&'a Item, Reason)> {
         let groups = groups(items);
-        let protected = protected(items);
+        let kept = kept(items);
         let mut selected = Vec::new();
-        for (place, group) in groups.iter().enumerate() {
+        for (position, group) in groups.iter().enumerate() {
             if group.items.iter().any(|item| age(item, now) < self.min_age) {
                 continue;
             }
-            let is_past = group.is_run && self.keep_runs.is_some_and(|keep| place >= keep);
+            let is_beyond_last =
+                group.is_run && self.keep_runs.is_some_and(|keep| position >= keep);
             for item in &group.items {
                 let max_age = self.max_age.get(&item.key.kind());
                 let is_old = max_age.is_some_and(|max_age| age(item, now) > *max_age);
                 let reason =
-                    if is_past { Some(Reason::Run) } else { is_old.then_some(Reason::Age) };
+                    if is_beyond_last { Some(Reason::Run) } else { is_old.then_some(Reason::Age) };
                 if let Some(reason) = reason
-                    && !protected.contains(&&item.key)
+                    && !kept.contains(&&item.key)
                 {
                     selected.push((*item, reason));
                 }
@@ -74,13 +75,13 @@ impl Rules {
     }
 }
 
-/// What stays or goes together: a run, or a bundle by itself.
+/// Artifacts that are kept or expire together: those of a run, or one bundle.
 struct Group<'a> {
     is_run: bool,
     items: Vec<&'a Item>,
 }
 
-/// Newest first.
+/// The groups, newest first.
 fn groups(items: &[Item]) -> Vec<Group<'_>> {
     let mut runs = HashMap::<_, Vec<&Item>>::new();
     let mut groups = Vec::new();
@@ -96,9 +97,9 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
     groups
 }
 
-/// What stays whatever the rules say: the newest plan and what an apply reads beside it, and the
-/// newest bundle of each ref.
-fn protected(items: &[Item]) -> Vec<&Key> {
+/// The artifacts that no rule deletes: the newest plan and the file beside it that an apply reads, and the newest
+/// bundle of each ref.
+fn kept(items: &[Item]) -> Vec<&Key> {
     let mut plan: Option<&Item> = None;
     let mut bundles = HashMap::<_, &Item>::new();
     for item in items {
@@ -127,7 +128,7 @@ fn protected(items: &[Item]) -> Vec<&Key> {
     needed.chain(bundles.values().map(|item| &item.key)).collect()
 }
 
-/// What is from the future is new.
+/// The age of an artifact; zero if its time is in the future.
 fn age(item: &Item, now: Timestamp) -> Duration {
     now.duration_since(item.modified).try_into().unwrap_or_default()
 }
@@ -161,23 +162,24 @@ mod tests {
         }
     }
 
-    /// The places of those that go, with the reason's first letter.
+    /// The positions of the artifacts that expire, with the reason.
     fn selected(rules: &Rules, stored: &[(&str, i64)]) -> String {
         let items = items(stored);
         let selected = rules.select(&items, now());
-        let mut gone = selected
+        let mut expired = selected
             .iter()
             .map(|(item, reason)| (items.iter().position(|other| other == *item).unwrap(), reason))
             .collect::<Vec<_>>();
-        gone.sort_by_key(|(place, _)| *place);
-        gone.iter()
-            .map(|(place, reason)| format!("{place}{reason:?}"))
+        expired.sort_by_key(|(position, _)| *position);
+        expired
+            .iter()
+            .map(|(position, reason)| format!("{position}{reason:?}"))
             .collect::<Vec<_>>()
             .join(" ")
     }
 
     #[test]
-    fn of_a_layer_the_last_runs_stay() {
+    fn the_last_runs_of_a_layer_are_kept() {
         let stored = [
             ("L/r1/0/run.log", 40),
             ("L/r1/0/plan.json", 40),
@@ -190,13 +192,13 @@ mod tests {
         assert_eq!(
             selected(&rules(Some(1), &[]), &stored),
             "0Run 1Run 2Run",
-            "r3 was tried again last"
+            "r3 has the newest attempt"
         );
         assert_eq!(selected(&rules(Some(0), &[]), &stored), "0Run 1Run 2Run 3Run 4Run");
     }
 
     #[test]
-    fn every_kind_has_its_own_age() {
+    fn every_kind_has_its_own_maximum_age() {
         let stored = [
             ("L/r1/0/run.log", 40),
             ("L/r1/0/plan.json", 40),
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_plan_stays_with_what_an_apply_needs() {
+    fn the_newest_plan_and_the_file_that_an_apply_needs_are_kept() {
         let stored = [
             ("L/r1/0/plan.bin", 50),
             ("L/r1/1/plan.bin", 40),
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_just_changed_stays_whole() {
+    fn a_run_that_has_just_changed_is_kept_as_a_whole() {
         let stored = [("L/r1/0/run.log", 40), ("L/r1/1/run.log", 0), ("L/r2/0/run.log", 2)];
         assert_eq!(selected(&rules(Some(0), &[(Kind::Log, 1)]), &stored), "2Run");
         let at_once = Rules { min_age: Duration::ZERO, ..rules(Some(0), &[]) };
@@ -238,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_bundle_of_each_ref_stays() {
+    fn the_newest_bundle_of_each_ref_is_kept() {
         let stored = [
             ("R/main/0a.gitbundle", 40),
             ("R/main/0b.gitbundle", 30),
             ("R/feat/x/0a.gitbundle", 50),
             ("R/main/0c.gitbundle", 10),
         ];
-        assert_eq!(selected(&rules(Some(0), &[]), &stored), "", "bundles are of no run");
+        assert_eq!(selected(&rules(Some(0), &[]), &stored), "", "a bundle belongs to no run");
         assert_eq!(selected(&rules(None, &[(Kind::Bundle, 20)]), &stored), "0Age 1Age");
         assert_eq!(selected(&rules(None, &[(Kind::Bundle, 1)]), &stored), "0Age 1Age");
     }

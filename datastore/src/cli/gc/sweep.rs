@@ -1,34 +1,60 @@
-//! `gc`: lists, lets [`Rules`] choose, lists again, and deletes.
+//! `gc`: lists the objects, selects the expired ones by [`Rules`], lists these again, and deletes them.
 //!
-//! It is safe beside traffic. What is selected is listed a second time right before it is deleted, and a run that
-//! has changed since stays. An upload that begins in that moment writes an object of its own, and its run's
-//! entry in the index is younger than any that is deleted.
+//! The datastore may serve meanwhile. Selected objects are listed a second time right before they are deleted, and a
+//! run that has changed is kept. An upload that begins after that writes an object of its own, and the index entry of
+//! its run is too young to be deleted.
 //!
-//! In a bucket several layers and repositories are swept at once, and one request deletes many objects. What is
-//! printed keeps the order of the keys.
-
-mod claims;
-mod owner;
+//! In a bucket, several layers and repositories are swept at the same time, and one request deletes many objects. The
+//! output keeps the order of the keys.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
+use datastore_api::HumanDuration;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use crate::cli::error::CommandError;
+use crate::cli::gc::context::{Context, Swept, failed};
 use crate::cli::gc::select::{Item, Reason, Rules};
-use crate::cli::gc::sweep::claims::sweep_layers_without_artifacts;
-use crate::cli::gc::sweep::owner::{Concurrency, Owner, Summary, failed};
 use crate::store::{INDEX, Key, Object, RunSet, Store};
 use crate::transport::limits::Size;
 
-/// An entry of a run without any object may be that of an upload in progress; none takes longer.
-const UPLOADING: Duration = Duration::from_hours(24);
+/// The age from which the index entry of a run without objects is deleted. A younger one may belong to an upload in
+/// progress.
+const UNUSED_ENTRY_AGE: Duration = Duration::from_hours(24);
 
-/// What is selected below one directory: of one run, or of one ref.
+/// How much is done at the same time.
+#[derive(Clone, Copy)]
+struct Parallelism {
+    /// Layers and repositories.
+    owners: usize,
+    /// Batches of one layer or repository.
+    batches: usize,
+    /// Objects in a batch. A batch has more if one directory has more.
+    batch_size: usize,
+}
+
+impl Parallelism {
+    /// A bucket has high latency, and deletes many objects in one request.
+    const BUCKET: Self = Self { owners: 8, batches: 4, batch_size: 1000 };
+    /// Listing a directory again costs nothing. Each deletion waits for the disk and for another thread, so several
+    /// are in flight.
+    const DIRECTORY: Self = Self { owners: 1, batches: 8, batch_size: 1 };
+}
+
+/// The selected objects of one directory: of one run, or of one ref.
 type Selected<'a> = (&'a str, Vec<(&'a Item, Reason)>);
+
+/// One layer or repository.
+struct Owner<'a> {
+    context: Context<'a>,
+    parallelism: Parallelism,
+    /// The first three parts of the keys of its items.
+    path: &'a str,
+    items: &'a [Item],
+}
 
 pub(in crate::cli) async fn sweep(
     store: &Store,
@@ -36,26 +62,28 @@ pub(in crate::cli) async fn sweep(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let now = store.now().await.map_err(failed("read the storage's clock"))?;
-    let concurrency = if store.is_bucket() { Concurrency::BUCKET } else { Concurrency::DIRECTORY };
-    let mut total = Summary::default();
+    let context = Context { store, rules, now };
+    let parallelism = if store.is_bucket() { Parallelism::BUCKET } else { Parallelism::DIRECTORY };
+    let mut total = Swept::default();
     for root in ["layers/", "repositories/"] {
         let owners = owners(store, root)?.map(async |items| {
             let items = items?;
             let path = items.first().map_or("", |first| owner(&first.path));
-            Owner { store, rules, now, concurrency, path, items: &items }.sweep_owner().await
+            Owner { context, parallelism, path, items: &items }.sweep().await
         });
-        let mut swept = std::pin::pin!(owners.buffered(concurrency.owners));
+        let mut swept = std::pin::pin!(owners.buffered(parallelism.owners));
         while let Some(swept) = swept.try_next().await? {
             out.write_all(swept.text.as_bytes())?;
-            total.add(Summary { text: String::new(), removed_runs: HashSet::new(), ..swept });
+            let (text, removed_directories) = (String::new(), HashSet::new());
+            total.add(Swept { text, removed_directories, ..swept });
         }
     }
-    let beside = sweep_layers_without_artifacts(store, rules, now, &total.layers).await?;
-    out.write_all(beside.text.as_bytes())?;
-    total.add(beside);
+    let others = context.delete_of_layers_without_artifacts(&total.layers).await?;
+    out.write_all(others.text.as_bytes())?;
+    total.add(others);
     let verb = if rules.dry_run { "would be deleted" } else { "deleted" };
-    let Summary { seen, deleted, bytes, failed, .. } = total;
-    writeln!(out, "{deleted} of {seen} artifacts {verb}, {}", Size(bytes))?;
+    let Swept { listed, deleted, bytes, failed, .. } = total;
+    writeln!(out, "{deleted} of {listed} artifacts {verb}, {}", Size(bytes))?;
     if failed > 0 { Err(CommandError::Undeleted(failed)) } else { Ok(()) }
 }
 
@@ -79,43 +107,44 @@ fn owners(
 }
 
 impl Owner<'_> {
-    async fn sweep_owner(&self) -> Result<Summary, CommandError> {
-        let mut total = Summary { seen: self.items.len(), ..Summary::default() };
+    async fn sweep(&self) -> Result<Swept, CommandError> {
+        let mut total = Swept { listed: self.items.len(), ..Swept::default() };
         let mut selected = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
-        for (item, reason) in self.rules.select(self.items, self.now) {
+        let Context { rules, now, .. } = self.context;
+        for (item, reason) in rules.select(self.items, now) {
             selected.entry(group(item)).or_default().push((item, reason));
         }
         let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();
-        let batches = batches(selected, self.concurrency.batch);
+        let batches = batches(selected, self.parallelism.batch_size);
         let mut swept = stream::iter(&batches)
             .map(|batch| self.sweep_batch(batch, &known))
-            .buffered(self.concurrency.batches);
+            .buffered(self.parallelism.batches);
         while let Some(swept) = swept.try_next().await? {
             total.add(swept);
         }
         if let Some(layer) = self.path.strip_prefix("layers/") {
             total.layers.insert(layer.to_owned());
             self.delete_entries(layer, &mut total).await?;
-            self.delete_claims(layer, &mut total).await?;
-            self.delete_applied(layer, &mut total).await?;
+            self.context.delete_claims(layer, self.items, &mut total).await?;
+            self.context.delete_applied(layer, self.items, &mut total).await?;
         }
         Ok(total)
     }
 
-    /// Deletes what is selected below some directories, if it has not changed since it was listed.
+    /// Deletes the selected objects of some directories, unless the directory has changed since it was listed.
     async fn sweep_batch(
         &self,
         batch: &[Selected<'_>],
         known: &HashMap<&str, Timestamp>,
-    ) -> Result<Summary, CommandError> {
+    ) -> Result<Swept, CommandError> {
         let directories = batch.iter().map(|(directory, _)| *directory).collect::<Vec<_>>();
-        let listed = self.store.list_directories(self.path, &directories).await;
+        let listed = self.context.store.list_directories(self.path, &directories).await;
         let listed = listed.map_err(failed("list"))?;
         let is_new = |object: &&Object| {
             Key::from_path(&object.key).is_some()
                 && known.get(&*object.key) != Some(&object.modified)
         };
-        let mut swept = Summary::default();
+        let mut swept = Swept::default();
         let mut unchanged = Vec::new();
         for selected @ (directory, _) in batch {
             if listed.iter().any(|object| object.key.starts_with(directory) && is_new(&object)) {
@@ -124,21 +153,21 @@ impl Owner<'_> {
                 unchanged.push(selected);
             }
         }
-        let gone = self.delete(&unchanged, &mut swept).await;
-        for (directory, gone) in gone {
+        let deleted = self.delete(&unchanged, &mut swept).await;
+        for (directory, deleted) in deleted {
             let listed = listed.iter().filter(|object| object.key.starts_with(directory));
-            if listed.count() == gone {
-                swept.removed_runs.insert(directory.to_owned());
+            if listed.count() == deleted {
+                swept.removed_directories.insert(directory.to_owned());
             }
         }
         Ok(swept)
     }
 
-    /// Deletes these, and returns how many are gone of each directory.
+    /// Deletes the selected objects, and returns how many were deleted in each directory.
     async fn delete<'b>(
         &self,
         selected: &[&Selected<'b>],
-        swept: &mut Summary,
+        swept: &mut Swept,
     ) -> HashMap<&'b str, usize> {
         let items = selected.iter().flat_map(|(_, items)| items).collect::<Vec<_>>();
         let objects = items.iter().map(|(item, _)| {
@@ -146,65 +175,58 @@ impl Owner<'_> {
             Object { key, size, modified }
         });
         let objects = objects.collect::<Vec<_>>();
-        let results = if self.rules.dry_run {
+        let results = if self.context.rules.dry_run {
             objects.iter().map(|_| Ok(true)).collect()
         } else {
-            self.store.delete_listed(self.path, &objects).await
+            self.context.store.delete_listed(self.path, &objects).await
         };
-        let mut gone = HashMap::new();
+        let mut deleted = HashMap::new();
         for ((item, reason), result) in items.into_iter().zip(results) {
             match result {
                 Ok(false) => swept.line(&format!("kept {}: it has changed meanwhile", item.path)),
                 Ok(true) => {
-                    *gone.entry(group(item)).or_default() += 1;
+                    *deleted.entry(group(item)).or_default() += 1;
                     swept.deleted += 1;
                     swept.bytes += item.size;
-                    let verb = if self.rules.dry_run { "would delete" } else { "deleted" };
-                    let reason = reason_text(self.rules, item, *reason);
-                    swept.line(&format!("{verb} {} ({reason})", item.path));
+                    let verb = if self.context.rules.dry_run { "would delete" } else { "deleted" };
+                    let why = why(self.context.rules, item, *reason);
+                    swept.line(&format!("{verb} {} ({why})", item.path));
                 }
                 Err(error) => swept.failure(&item.path, &error),
             }
         }
-        gone
+        deleted
     }
 
-    /// Deletes the index entries of a layer's runs that have no object any more.
-    async fn delete_entries(&self, layer: &str, swept: &mut Summary) -> Result<(), CommandError> {
+    /// Deletes the index entries of a layer's runs that have no objects.
+    async fn delete_entries(&self, layer: &str, swept: &mut Swept) -> Result<(), CommandError> {
         let (mut kept_runs, mut removed_runs) = (RunSet::default(), RunSet::default());
         let runs = self.items.iter().map(|item| (group(item), &item.key));
         for (directory, key) in runs.collect::<HashMap<_, _>>() {
             if let Key::File(run, ..) = key {
-                let runs = if swept.removed_runs.contains(directory) {
-                    &mut removed_runs
-                } else {
-                    &mut kept_runs
-                };
-                runs.insert(run);
+                let is_removed = swept.removed_directories.contains(directory);
+                if is_removed { &mut removed_runs } else { &mut kept_runs }.insert(run);
             }
         }
-        let min_age = self.rules.min_age;
-        let is_past = |entry: &Object| {
-            // `reindex` makes young entries of old runs: an entry's name has the time of its run.
-            let (started, required_age) = match entry.run_started() {
-                Some(started) if removed_runs.contains(entry) => {
-                    (started.min(entry.modified), min_age)
-                }
-                _ => (entry.modified, min_age.max(UPLOADING)),
+        let min_age = self.context.rules.min_age;
+        let is_expired = |entry: &Object| {
+            // `reindex` writes new entries for old runs; the name of an entry has the time of its run.
+            let (began, min_age) = match entry.run_started() {
+                Some(began) if removed_runs.contains(entry) => (began.min(entry.modified), min_age),
+                _ => (entry.modified, min_age.max(UNUSED_ENTRY_AGE)),
             };
-            let age = Duration::try_from(self.now.duration_since(started));
-            !kept_runs.contains(entry)
-                && entry.is_run_entry()
-                && age.unwrap_or_default() >= required_age
+            let age = Duration::try_from(self.context.now.duration_since(began));
+            !kept_runs.contains(entry) && entry.is_run_entry() && age.unwrap_or_default() >= min_age
         };
-        let entries = self.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
-        let entries = entries.try_filter(|entry| std::future::ready(is_past(entry)));
+        let entries =
+            self.context.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
+        let entries = entries.try_filter(|entry| std::future::ready(is_expired(entry)));
         let entries = entries.map_ok(|entry| entry.key).try_collect::<Vec<_>>().await;
         let entries = entries.map_err(failed("list"))?;
-        if self.rules.dry_run {
+        if self.context.rules.dry_run {
             return Ok(());
         }
-        let deleted = self.store.delete_many(entries.iter().map(String::as_str)).await;
+        let deleted = self.context.store.delete_many(entries.iter().map(String::as_str)).await;
         for (entry, deleted) in entries.iter().zip(deleted) {
             if let Err(error) = deleted {
                 swept.failure(entry, &error);
@@ -214,20 +236,20 @@ impl Owner<'_> {
     }
 }
 
-/// Groups directories into batches of at most `max_objects` objects; a larger directory is a batch of its own.
+/// Groups directories into batches of at most `batch_size` objects. A directory with more is a batch of its own.
 fn batches<'a>(
     selected: BTreeMap<&'a str, Vec<(&'a Item, Reason)>>,
-    max_objects: usize,
+    batch_size: usize,
 ) -> Vec<Vec<Selected<'a>>> {
     let mut batches = Vec::<Vec<Selected>>::new();
     let mut objects = 0;
-    for selected in selected {
-        objects += selected.1.len();
+    for directory in selected {
+        objects += directory.1.len();
         match batches.last_mut() {
-            Some(batch) if objects <= max_objects => batch.push(selected),
+            Some(batch) if objects <= batch_size => batch.push(directory),
             _ => {
-                objects = selected.1.len();
-                batches.push(vec![selected]);
+                objects = directory.1.len();
+                batches.push(vec![directory]);
             }
         }
     }
@@ -253,15 +275,12 @@ fn group(item: &Item) -> &str {
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
 }
 
-fn reason_text(rules: &Rules, item: &Item, reason: Reason) -> String {
+fn why(rules: &Rules, item: &Item, reason: Reason) -> String {
     let max_age = rules.max_age.get(&item.key.kind()).copied().unwrap_or_default();
     match reason {
-        Reason::Run => format!("its run is past the last {}", rules.keep_runs.unwrap_or_default()),
-        Reason::Age => format!("it is older than {}", shown(max_age)),
+        Reason::Run => {
+            format!("its run is not one of the last {}", rules.keep_runs.unwrap_or_default())
+        }
+        Reason::Age => format!("it is older than {}", HumanDuration(max_age)),
     }
-}
-
-fn shown(age: Duration) -> String {
-    let age = jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::MAX);
-    format!("{age:#}")
 }

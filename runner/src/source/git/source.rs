@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::Url;
 
@@ -74,7 +75,7 @@ fn from_url(text: &str) -> Result<GitSource, String> {
     }
     let mut authorization = None;
     if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
-        let plain = |text: &str| percent_decoded(text);
+        let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let pair = format!("{}:{}", plain(url.username()), plain(url.password().unwrap_or("")));
         let value = SecretString::from(format!("Basic {}", BASE64_STANDARD.encode(pair)));
         let origin = format!("{}/", url.origin().ascii_serialization());
@@ -86,15 +87,6 @@ fn from_url(text: &str) -> Result<GitSource, String> {
         return Err(format!("a {} URL takes no password", url.scheme()));
     }
     Ok(GitSource { url: url.into(), authorization, revision: None })
-}
-
-fn percent_decoded(text: &str) -> String {
-    // The query parser of `url` decodes; a name before `=` keeps `+` from meaning a space.
-    let query = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
-    url::form_urlencoded::parse(query.as_bytes())
-        .next()
-        .map(|(_, v)| v.into_owned())
-        .unwrap_or_default()
 }
 
 /// `user@host:path`, the spelling of scp.

@@ -15,6 +15,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 use tokio::time::{Instant, sleep, sleep_until};
 use url::form_urlencoded;
 
@@ -461,11 +462,5 @@ fn unescaped(text: &str) -> String {
 }
 
 fn decoded(path: &str) -> String {
-    let mut bytes = path.bytes();
-    let mut decoded = Vec::new();
-    while let Some(byte) = bytes.next() {
-        let hex = |c: Option<u8>| char::from(c.unwrap()).to_digit(16).unwrap() as u8;
-        decoded.push(if byte == b'%' { hex(bytes.next()) * 16 + hex(bytes.next()) } else { byte });
-    }
-    String::from_utf8(decoded).unwrap()
+    percent_decode_str(path).decode_utf8().unwrap().into_owned()
 }

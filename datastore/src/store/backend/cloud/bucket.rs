@@ -63,9 +63,7 @@ impl Cloud {
         let scheme = provider.scheme();
         let named = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
         if bucket.is_empty() || bucket.len() > 222 || !bucket.bytes().all(named) {
-            return Err(format!(
-                "names no bucket: write {scheme}://bucket or {scheme}://bucket/prefix"
-            ));
+            return Err(format!("expected {scheme}://BUCKET or {scheme}://BUCKET/PREFIX"));
         }
         let prefix = prefix.trim_end_matches('/');
         let plain = prefix.bytes().all(|c| named(c) || c == b'/') && prefix.len() <= MAX_PREFIX;
@@ -73,8 +71,8 @@ impl Cloud {
             || prefix.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
         if !plain || !whole {
             return Err(
-                "has a prefix that is no path of letters, digits, `-`, `.` and `_`, of at most 60 \
-                 bytes"
+                "expected a prefix of letters, digits, `-`, `.`, `_` and single `/`, without `.` or `..` as \
+                 names, of at most 60 bytes"
                     .to_owned(),
             );
         }

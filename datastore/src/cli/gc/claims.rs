@@ -1,0 +1,113 @@
+//! What `gc` deletes beside artifacts: claims of attempts, and records of applied plans.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use datastore_api::{File, PlanFormat};
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use crate::cli::error::CommandError;
+use crate::cli::gc::context::{Context, Swept, failed};
+use crate::cli::gc::select::Item;
+use crate::store::{APPLIED, CLAIMS, Claim, Key, Object};
+
+/// The age from which a claim without files is deleted. A younger one may belong to a run in progress.
+const UNUSED_CLAIM_AGE: Duration = Duration::from_hours(7 * 24);
+/// How long the record of an applied plan outlives the plan.
+const APPLIED_RECORD_AGE: Duration = Duration::from_hours(30 * 24);
+/// How many objects are deleted at the same time.
+const PARALLEL_DELETIONS: usize = 16;
+
+impl Context<'_> {
+    /// Deletes the claims of a layer whose run was deleted, and old ones without files.
+    pub(super) async fn delete_claims(
+        &self,
+        layer: &str,
+        items: &[Item],
+        swept: &mut Swept,
+    ) -> Result<(), CommandError> {
+        let used = items.iter().filter_map(|item| match &item.key {
+            Key::File(run, attempt, _) => Some(Claim { run: run.to_string(), attempt: *attempt }),
+            _ => None,
+        });
+        let used = used.collect::<HashSet<_>>();
+        let removed = std::mem::take(&mut swept.removed_directories);
+        let is_expired = |object: &Object, age| {
+            let Some(claim) = Claim::of(object) else { return false };
+            removed.contains(&format!("layers/{}/", claim.run))
+                || age > UNUSED_CLAIM_AGE && !used.contains(&claim)
+        };
+        self.delete(&format!("{CLAIMS}{layer}/"), swept, is_expired).await?;
+        swept.removed_directories = removed;
+        Ok(())
+    }
+
+    /// Deletes the records of a layer's applied plans, once every stored plan is younger than the record: the plan of
+    /// the record is then not stored any more.
+    pub(super) async fn delete_applied(
+        &self,
+        layer: &str,
+        items: &[Item],
+        swept: &mut Swept,
+    ) -> Result<(), CommandError> {
+        let plans = items
+            .iter()
+            .filter(|item| matches!(item.key, Key::File(.., File::Plan(PlanFormat::Bin))));
+        let oldest = plans.map(|plan| plan.modified).min();
+        let is_expired = |object: &Object, age| {
+            age > APPLIED_RECORD_AGE && oldest.is_none_or(|oldest| oldest > object.modified)
+        };
+        self.delete(&format!("{APPLIED}{layer}/"), swept, is_expired).await
+    }
+
+    /// Deletes old claims and records of layers without artifacts. `layers` are the layers with artifacts.
+    pub(super) async fn delete_of_layers_without_artifacts(
+        &self,
+        layers: &HashSet<String>,
+    ) -> Result<Swept, CommandError> {
+        let mut swept = Swept::default();
+        for (prefix, max_age) in [(CLAIMS, UNUSED_CLAIM_AGE), (APPLIED, APPLIED_RECORD_AGE)] {
+            let is_expired = |object: &Object, age| {
+                let path = object.key.strip_prefix(prefix);
+                path.is_some_and(|path| !layers.contains(layer(path))) && age > max_age
+            };
+            self.delete(prefix, &mut swept, is_expired).await?;
+        }
+        Ok(swept)
+    }
+
+    /// Deletes the objects below `prefix` that have expired, judged by the object and its age.
+    async fn delete(
+        &self,
+        prefix: &str,
+        swept: &mut Swept,
+        is_expired: impl Fn(&Object, Duration) -> bool,
+    ) -> Result<(), CommandError> {
+        let Self { store, rules, now } = *self;
+        let objects = store.list(prefix).map_err(failed("list"))?;
+        let deletions = objects
+            .try_filter(|object| {
+                let age = Duration::try_from(now.duration_since(object.modified));
+                let age = age.unwrap_or_default();
+                let is_deleted = !rules.dry_run && age >= rules.min_age && is_expired(object, age);
+                std::future::ready(is_deleted)
+            })
+            .map(async |object| {
+                let Object { key, .. } = object?;
+                let deleted = store.delete(&key).await;
+                Ok((key, deleted))
+            });
+        let mut deletions = std::pin::pin!(deletions.buffered(PARALLEL_DELETIONS));
+        while let Some((key, deleted)) = deletions.try_next().await.map_err(failed("list"))? {
+            if let Err(error) = deleted {
+                swept.failure(&key, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `<namespace>/<layer>`, with which a path begins.
+fn layer(path: &str) -> &str {
+    path.match_indices('/').nth(1).map_or(path, |(end, _)| &path[..end])
+}

@@ -1,0 +1,64 @@
+//! What every part of `gc` needs: the storage, the rules, the time; and the results so far.
+
+use std::collections::HashSet;
+
+use datastore_api::chain;
+use jiff::Timestamp;
+
+use crate::cli::error::CommandError;
+use crate::cli::gc::select::Rules;
+use crate::store::{Store, StoreError};
+
+/// The storage, the rules, and the time by the storage's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) store: &'a Store,
+    pub(super) rules: &'a Rules,
+    pub(super) now: Timestamp,
+}
+
+/// The results so far.
+#[derive(Default)]
+pub(super) struct Swept {
+    /// The lines to print.
+    pub(super) text: String,
+    /// Artifacts that were listed.
+    pub(super) listed: usize,
+    /// Artifacts that were deleted, or would be.
+    pub(super) deleted: usize,
+    /// The size of these.
+    pub(super) bytes: u64,
+    /// Objects that could not be deleted.
+    pub(super) failed: usize,
+    /// Directories that have no object any more.
+    pub(super) removed_directories: HashSet<String>,
+    /// The layers that had artifacts: `<namespace>/<layer>`.
+    pub(super) layers: HashSet<String>,
+}
+
+impl Swept {
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    pub(super) fn failure(&mut self, path: &str, error: &StoreError) {
+        self.failed += 1;
+        self.line(&format!("could not delete {path}: {}", chain(error)));
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.text.push_str(&other.text);
+        self.listed += other.listed;
+        self.deleted += other.deleted;
+        self.bytes += other.bytes;
+        self.failed += other.failed;
+        self.removed_directories.extend(other.removed_directories);
+        self.layers.extend(other.layers);
+    }
+}
+
+/// Converts an error of the storage; `action` is what failed.
+pub(super) fn failed(action: &'static str) -> impl Fn(StoreError) -> CommandError {
+    move |error| CommandError::Storage(action, error)
+}
