@@ -1,4 +1,4 @@
-//! Releases of the tools: which version satisfies a request, where it comes from, and installing it.
+//! Releases of the tools: resolving a request to a version, and installing it.
 //!
 //! The request itself comes from [`mod@crate::version`].
 
@@ -30,7 +30,7 @@ pub(crate) mod fuzz {
     use crate::release::versions::formats;
     use crate::release::versions::layout::ListFormat;
 
-    /// Lists of versions, of every format.
+    /// Parses a list of versions in every format.
     pub fn list(bytes: &[u8]) {
         for format in [
             ListFormat::Index,
@@ -43,7 +43,7 @@ pub(crate) mod fuzz {
         }
     }
 
-    /// An archive that may hold a tool: whatever it says, no more is written than that.
+    /// Unpacks an archive, which must not write more than the tool's binary.
     pub fn archive(bytes: &[u8]) {
         let (Ok(mut archive), Ok(mut out)) = (tempfile::tempfile(), tempfile::tempfile()) else {
             return;

@@ -1,4 +1,4 @@
-//! What terraform, tofu and terragrunt take and print.
+//! The arguments and the output of terraform, tofu and terragrunt.
 
 pub(crate) mod argv;
 pub(crate) mod diagnostics;

@@ -1,7 +1,7 @@
-//! Which tool, and which version of it, a directory asks for.
+//! Which tool, and which version of it, a directory requests.
 //!
-//! It reads version files and the configuration's own `required_version`, and knows nothing of which
-//! versions exist or are installed: that is for [`crate::release`].
+//! It reads version files and the configuration's own `required_version`. It does not know which versions exist or are
+//! installed; [`crate::release`] does.
 
 mod constraint;
 mod context;
@@ -18,7 +18,7 @@ mod tool_name;
 mod wanted;
 
 pub use constraint::Constraint;
-pub use context::{Reason, Surroundings};
+pub use context::{Finding, SearchContext};
 pub use error::VersionError;
 pub use number::{Malformed, Version};
 pub use request::{Pattern, Request, Requirement};
@@ -52,11 +52,11 @@ pub mod fuzz {
         }
     }
 
-    /// Every format of version files.
+    /// Parses every format of version files.
     pub fn version_file(bytes: &[u8]) {
         for tool in ToolName::ALL {
             for file in file::files(tool) {
-                drop(file.noted(Path::new(file.name), bytes.to_vec()));
+                drop(file.entry(Path::new(file.name), bytes.to_vec()));
             }
         }
     }

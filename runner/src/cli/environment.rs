@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 
 use crate::basis::backend;
-use crate::version::{Surroundings, ToolName, variable_names};
+use crate::version::{SearchContext, ToolName, variable_names};
 
 /// What the environment says that no flag does.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Environment {
     /// Variables that stand in for settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
     /// What stands around a directory and may ask for a version.
-    pub surroundings: Surroundings,
+    pub search_context: SearchContext,
     /// tenv's other variables.
     pub tenv: Tenv,
     /// What Burrito's controllers say to a pod.
@@ -57,14 +57,14 @@ impl Environment {
         let state_home = directory("XDG_STATE_HOME").filter(|path| path.is_absolute());
         let variables = variable_names().filter_map(|name| Some((name, env::var(name).ok()?)));
         let tenv = Tenv::read();
-        let surroundings = Surroundings {
+        let search_context = SearchContext {
             home: home.clone(),
             top: None,
             tenv_root: tenv.root.clone().or_else(|| Some(home.as_ref()?.join(".tenv"))),
             variables: variables.collect(),
         };
         Self {
-            surroundings,
+            search_context,
             tenv,
             path: set("PATH").unwrap_or_default(),
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),

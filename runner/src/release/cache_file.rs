@@ -7,7 +7,7 @@ use std::path::Path;
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
-/// Makes a directory that is the user's alone, and its parents.
+/// Creates a directory, and its parents, that only the user may access.
 pub(in crate::release) fn private_dir(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
@@ -18,7 +18,7 @@ pub(in crate::release) fn private_file() -> fs::OpenOptions {
     options
 }
 
-/// Replaces a small file at once, or not at all. Its directory is there.
+/// Replaces a small file atomically. Its directory must exist.
 pub(in crate::release) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".").tempfile_in(dir)?;

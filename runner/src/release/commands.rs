@@ -1,4 +1,4 @@
-//! `runner resolve`, `runner install` and `runner mirror`: one word on stdout, all else on stderr.
+//! `runner resolve`, `runner install` and `runner mirror`: the result on stdout, messages on stderr.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,49 +9,49 @@ use crate::failure::Failure;
 use crate::order::job::JobError;
 use crate::release::error::ReleaseError;
 use crate::release::releases::Releases;
-use crate::release::resolved::Choice;
-use crate::version::{self, Reason, ToolName, ToolRequest, Version, VersionError};
+use crate::release::resolved::Resolved;
+use crate::version::{self, Finding, ToolName, ToolRequest, Version, VersionError};
 
 /// `resolve --json`
 #[derive(serde::Serialize)]
-struct Resolved<'a> {
+struct ResolveOutput<'a> {
     tool: ToolName,
     version: &'a Version,
     request: String,
-    /// What asks.
+    /// Where the request comes from.
     origin: &'a str,
     source: String,
-    why: &'a [Reason],
+    why: &'a [Finding],
     looked_at: &'a [PathBuf],
     dropped: Vec<Dropped<'a>>,
 }
 
-/// Versions that would have been better, and why they will not do.
+/// Newer or older versions that were preferable, and why they do not satisfy the request.
 #[derive(serde::Serialize)]
 struct Dropped<'a> {
     because: String,
     versions: Vec<&'a Version>,
 }
 
-/// Who asks for the version behind `TOOL@`.
+/// The origin of a version in `TOOL@REQUEST`.
 pub(crate) const COMMAND_LINE: &str = "the command line";
 
-/// Prints the version that will do.
+/// Prints the version that satisfies the request.
 pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Result<(), Failure> {
-    let (_, choice) = choose_target(&args.target, &args.tools, environment).await?;
-    let Choice { wanted, version, source, .. } = &choice;
+    let (_, resolved) = resolve_target(&args.target, &args.tools, environment).await?;
+    let Resolved { wanted, version, source, .. } = &resolved;
     if args.json {
-        let resolved = Resolved {
+        let output = ResolveOutput {
             tool: wanted.tool,
             version,
             request: wanted.request.to_string(),
             origin: &wanted.origin,
             source: source.to_string(),
-            why: &wanted.why,
-            looked_at: &wanted.looked_at,
-            dropped: dropped(&choice),
+            why: &wanted.trace,
+            looked_at: &wanted.files_read,
+            dropped: dropped(&resolved),
         };
-        let text = serde_json::to_string_pretty(&resolved).map_err(std::io::Error::from);
+        let text = serde_json::to_string_pretty(&output).map_err(std::io::Error::from);
         return print(&text.map_err(|error| Failure::from(&ReleaseError::from(error)))?);
     }
     let tool = wanted.tool;
@@ -61,14 +61,14 @@ pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Re
 
 /// Installs that version, and prints the path of its binary.
 pub(crate) async fn install(args: &InstallArgs, environment: &Environment) -> Result<(), Failure> {
-    let (releases, choice) = choose_target(&args.target, &args.tools, environment).await?;
-    let installed = releases.install(&choice).await.map_err(|error| Failure::from(&error))?;
-    let (tool, version, origin) = (installed.tool, &installed.version, &choice.wanted.origin);
+    let (releases, resolved) = resolve_target(&args.target, &args.tools, environment).await?;
+    let installed = releases.install(&resolved).await.map_err(|error| Failure::from(&error))?;
+    let (tool, version, origin) = (installed.tool, &installed.version, &resolved.wanted.origin);
     tracing::info!("{tool} {version} ({}), asked for by {origin}", installed.source);
     print(&installed.path.display().to_string())
 }
 
-/// Puts a release into a mirror, and prints the flag that makes use of it.
+/// Adds a release to a mirror directory, and prints the flag that uses that mirror.
 pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Result<(), Failure> {
     let usage = |text: String| Failure::from(&JobError::Usage(text));
     if args.tools.offline {
@@ -80,22 +80,24 @@ pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Resu
         let text = format!("`{}` names no release: terraform@1.9.8, tofu@latest", args.release);
         return Err(usage(text));
     };
-    // Published versions are asked for: what is installed here says nothing about a mirror.
+    // A mirror needs published versions: those installed here do not count.
     let tools = ToolArgs { refresh: true, ..args.tools.clone() };
-    let (releases, choice) =
-        choose(Some(tool), Some(&request), Path::new("."), &tools, environment).await?;
-    let flag = releases.mirror(&choice, &args.dir).await.map_err(|error| Failure::from(&error))?;
-    let (tool, version) = (choice.wanted.tool, &choice.version);
+    let (releases, resolved) =
+        resolve_in(Some(tool), Some(&request), Path::new("."), &tools, environment).await?;
+    let flag =
+        releases.mirror(&resolved, &args.dir).await.map_err(|error| Failure::from(&error))?;
+    let (tool, version) = (resolved.wanted.tool, &resolved.version);
     tracing::info!("{tool} {version} is in {}", args.dir.display());
     print(&flag)
 }
 
-/// The candidates that are better than the chosen version, by the reason why they will not do.
-fn dropped(choice: &Choice) -> Vec<Dropped<'_>> {
-    let request = &choice.wanted.request;
+/// The candidates that are preferable to the resolved version, grouped by the reason why they do not satisfy the
+/// request.
+fn dropped(resolved: &Resolved) -> Vec<Dropped<'_>> {
+    let request = &resolved.wanted.request;
     let mut reasons = BTreeMap::<String, Vec<&Version>>::new();
-    for candidate in &choice.candidates {
-        if request.prefers(candidate, &choice.version)
+    for candidate in &resolved.candidates {
+        if request.prefers(candidate, &resolved.version)
             && let Some(because) = request.refusal(candidate)
         {
             reasons.entry(because).or_default().push(candidate);
@@ -108,39 +110,39 @@ fn dropped(choice: &Choice) -> Vec<Dropped<'_>> {
     dropped.collect()
 }
 
-async fn choose_target(
+async fn resolve_target(
     target: &TargetArgs,
     tools: &ToolArgs,
     environment: &Environment,
-) -> Result<(Releases, Choice), Failure> {
+) -> Result<(Releases, Resolved), Failure> {
     let target = target.parse().map_err(|text| Failure::from(&JobError::Usage(text)))?;
     if !target.dir.is_dir() {
         return Err(Failure::from(&VersionError::NoDirectory(target.dir)));
     }
     let tool = target.tool.as_ref().map(|tool| tool.tool);
     let request = target.tool.as_ref().and_then(|tool| tool.request.as_deref());
-    choose(tool, request, &target.dir, tools, environment).await
+    resolve_in(tool, request, &target.dir, tools, environment).await
 }
 
-async fn choose(
+async fn resolve_in(
     tool: Option<ToolName>,
     request: Option<&str>,
     dir: &Path,
     tools: &ToolArgs,
     environment: &Environment,
-) -> Result<(Releases, Choice), Failure> {
+) -> Result<(Releases, Resolved), Failure> {
     let request = request.map(|request| (request, COMMAND_LINE));
-    let wanted = version::wanted(tool, request, dir, &environment.surroundings)
+    let wanted = version::wanted(tool, request, dir, &environment.search_context)
         .map_err(|error| Failure::from(&error))?;
     let chosen = async {
         let releases = Releases::new(tools, environment)?;
-        let choice = releases.choose(&wanted).await?;
-        Ok((releases, choice))
+        let resolved = releases.resolve(&wanted).await?;
+        Ok((releases, resolved))
     };
     chosen.await.map_err(|error: ReleaseError| Failure::from(&error))
 }
 
-/// A line on stdout.
+/// Prints a line on stdout.
 pub(crate) fn print(line: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")

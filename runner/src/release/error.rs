@@ -1,4 +1,4 @@
-//! Why a release could not be had, and what to do about it.
+//! Why a release could not be resolved or installed, and what to do about it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use crate::release::download::cause;
 use crate::release::verify::signature::SignatureError;
 use crate::version::{ToolName, Version};
 
-/// Whose fault it is: what the exit code is chosen by.
+/// The kind of an error, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
     /// Credentials are missing or not enough.
     Credentials,
     /// The network, or a service that may answer later.
     Network,
-    /// What was asked for does not exist, or cannot be understood.
+    /// The request cannot be satisfied or understood.
     Config,
-    /// Something is not what it was signed, listed or installed as.
+    /// A digest, signature or archive is wrong.
     Integrity,
-    /// Anything else: the disk, for one.
+    /// Anything else, such as a full disk.
     Other,
 }
 
-/// Why a release could not be had.
+/// Why a release could not be resolved or installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReleaseError {
-    /// No published version will do.
+    /// No published version satisfies the request.
     #[error(
         "no published version of {tool} matches `{request}` (asked for by {origin}){refusing}; {nearest} in {list}"
     )]
@@ -39,10 +39,10 @@ pub(crate) enum ReleaseError {
         nearest: String,
         /// The constraints that no version satisfies together, or nothing.
         refusing: Box<str>,
-        /// Its address, and of when it is.
+        /// The URL of the list, and its age.
         list: String,
     },
-    /// No version can ever do.
+    /// The constraints contradict each other.
     #[error("no version of {tool} can satisfy all that is asked for: these conflict: {one}; {two}")]
     Conflict { tool: ToolName, one: String, two: String },
     /// The version exists, but one of its files does not.
@@ -53,7 +53,7 @@ pub(crate) enum ReleaseError {
     /// The version exists, but not for this platform.
     #[error("{tool} {version} is not built for {platform}, only for {built}, as {sums_url} says")]
     NoBuild { tool: ToolName, version: String, platform: String, built: String, sums_url: String },
-    /// The maker has published neither sums nor signatures.
+    /// The vendor has published neither digests nor signatures.
     #[error(
         "{tool} {version} was published without any digest, so nothing about it can be checked"
     )]
@@ -61,13 +61,13 @@ pub(crate) enum ReleaseError {
     /// 404.
     #[error("{0} does not exist (404)")]
     NotFound(String),
-    /// Another status that another try will not change.
+    /// Another status that a retry will not change.
     #[error("{url} answered {status}")]
     Refused { url: String, status: u16 },
     /// A status that may change: 429 or 5xx.
     #[error("{url} still answered {status} after {tries} tries")]
     Busy { url: String, status: u16, tries: usize, after: Option<Duration> },
-    /// 403 or 429, and the service says that so many requests are too many.
+    /// 403 or 429 with the headers of a rate limit.
     #[error("{url} is not answered before {until}: too many requests (rate limit)")]
     RateLimit { url: String, until: String },
     /// No connection: DNS, refused, no route, or no answer in five seconds.
@@ -79,24 +79,24 @@ pub(crate) enum ReleaseError {
         #[source]
         source: reqwest::Error,
     },
-    /// Silence in the middle of an answer, or before it.
+    /// The server sent nothing for too long.
     #[error("{url} has fallen silent (timeout)")]
     Timeout {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    /// It comes, but would never end.
+    /// The transfer exceeded its total time limit.
     #[error("{url} was not complete after {} s (timeout)", .limit.as_secs())]
     TooSlow { url: String, limit: Duration },
-    /// The other side's certificate, or that it speaks no TLS.
+    /// The TLS handshake failed: the certificate, or a server without TLS.
     #[error("no TLS with {url}")]
     Tls {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    /// The proxy lets nobody through to there.
+    /// The proxy refused the connection.
     #[error("the proxy {proxy} makes no connection for {url}")]
     Proxy {
         url: String,
@@ -104,10 +104,10 @@ pub(crate) enum ReleaseError {
         #[source]
         source: reqwest::Error,
     },
-    /// 407: the proxy wants to know who asks.
+    /// 407: the proxy requires credentials.
     #[error("the proxy {proxy} wants a user and password for {url} (407)")]
     ProxyRefused { url: String, proxy: String },
-    /// The connection failed otherwise, or broke: a reset, an early end.
+    /// The connection failed for another reason, or broke: a reset, an early end.
     #[error("the transfer of {url} failed")]
     Transfer {
         url: String,
@@ -121,22 +121,22 @@ pub(crate) enum ReleaseError {
         #[source]
         source: reqwest::Error,
     },
-    /// The answer is larger than anything of its kind.
+    /// The response exceeds its size limit.
     #[error("{url} is larger than {} MiB", .limit >> 20)]
     TooLarge { url: String, limit: u64 },
     /// The list of versions does not parse.
     #[error("{url} is no list of versions: {reason}")]
     NotAList { url: String, reason: String },
-    /// The answer of another service does not parse.
+    /// A response does not parse.
     #[error("{url}: {reason}")]
     NotUnderstood { url: String, reason: String },
-    /// The archive is not what the sums say.
+    /// The archive's digest differs from the published one.
     #[error("{url} has the SHA-256 {actual}, but {expected} is signed for it")]
     WrongDigest { url: String, expected: Sha256, actual: Sha256 },
-    /// The sums do not name the archive.
+    /// The archive is not among the published digests.
     #[error("{url} has no line for {file}")]
     NoDigest { url: String, file: String },
-    /// The signature of the sums is not good.
+    /// The signature of the digests is not valid.
     #[error("{url} is not signed by a key that is trusted for {tool}")]
     Signature {
         url: String,
@@ -144,7 +144,7 @@ pub(crate) enum ReleaseError {
         #[source]
         source: SignatureError,
     },
-    /// The maker's key is needed and could not be had.
+    /// The vendor's key is needed and could not be fetched.
     #[error("the signature {signature} needs the key {fingerprint}, which could not be fetched")]
     NoKey {
         signature: String,
@@ -152,10 +152,10 @@ pub(crate) enum ReleaseError {
         #[source]
         source: Box<ReleaseError>,
     },
-    /// There is no signature where there must be one.
+    /// A required signature does not exist.
     #[error("{0} does not exist, and releases of {1} are signed")]
     NoSignature(String, ToolName),
-    /// What was fetched as the maker's key is another one.
+    /// The fetched key has another fingerprint.
     #[error("{url} holds another key than {fingerprint}")]
     WrongKey { url: String, fingerprint: &'static str },
     /// A file that a flag, a variable or tenv names cannot be read.
@@ -178,7 +178,7 @@ pub(crate) enum ReleaseError {
     /// The file of `--ca-file` does not parse.
     #[error("{} holds no PEM certificates", .0.display())]
     CaFile(PathBuf),
-    /// A mirror's address is of a kind that is not spoken.
+    /// A mirror's URL has an unsupported scheme.
     #[error("{0}: mirrors are spoken to over http, https, and file:///DIR")]
     Scheme(String),
     /// tenv's file of mirrors does not parse.
@@ -187,27 +187,27 @@ pub(crate) enum ReleaseError {
         .path.display()
     )]
     RemoteConfSyntax { path: PathBuf, line: u64, column: u64 },
-    /// It is no file of settings.
+    /// tenv's file of mirrors is too large.
     #[error("{} is larger than {} KiB", .path.display(), .limit >> 10)]
     RemoteConfSize { path: PathBuf, limit: u64 },
-    /// A variable makes no sense.
+    /// A variable or setting has an invalid value.
     #[error("{name}: {reason}")]
     Variable { name: String, reason: String },
-    /// The archive does not hold the tool, and nothing but the tool by its name.
+    /// The archive does not contain exactly one file with the tool's name.
     #[error("{url} is no archive of {program}: {reason}")]
     Archive { url: String, program: &'static str, reason: String },
-    /// An installed binary is no longer what was installed.
+    /// An installed binary has changed since its installation.
     #[error("{} has the SHA-256 {actual}, but {recorded} was installed", .path.display())]
     Changed { path: PathBuf, recorded: Sha256, actual: Sha256 },
-    /// Nothing on this machine will do, and the network is not to be touched.
+    /// No installed version satisfies the request, and `--offline` forbids requests.
     #[error(
         "no {tool} at hand matches `{request}` (asked for by {origin}), and the network is not to be touched"
     )]
     Offline { tool: ToolName, request: String, origin: String },
-    /// It could not be reached a short time ago, and something else will do.
+    /// The site was unreachable a short time ago, and there is an alternative.
     #[error("{site} was not asked, since it could not be reached {seconds} s ago (--refresh asks)")]
     NotAsked { site: String, seconds: u64 },
-    /// It does not answer fast enough, and something else will do.
+    /// The site did not respond within a second, and there is an alternative.
     #[error("{url} did not answer within {} s", .limit.as_secs())]
     NoAnswer { url: String, limit: Duration },
     /// A directory or file for tools may not be written.
@@ -218,10 +218,10 @@ pub(crate) enum ReleaseError {
         #[source]
         source: io::Error,
     },
-    /// There is nowhere to install to.
+    /// No directory for tools is known.
     #[error("there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set")]
     Nowhere,
-    /// The disk, or what of it may be used, is full.
+    /// The disk or the quota is full.
     #[error("the disk is full: no room for {what} in {}", .dir.display())]
     DiskFull {
         dir: PathBuf,
@@ -229,13 +229,13 @@ pub(crate) enum ReleaseError {
         #[source]
         source: io::Error,
     },
-    /// The disk, or what lies on it.
+    /// Another error of the file system.
     #[error("a file or directory cannot be used")]
     Io(#[from] io::Error),
-    /// Nobody takes the answer.
+    /// Stdout cannot be written.
     #[error("writing to stdout")]
     Stdout(#[source] io::Error),
-    /// The client cannot be made: no system certificates, for one.
+    /// The HTTP client cannot be created, for example without system certificates.
     #[error("preparing for https")]
     Client(#[source] reqwest::Error),
 }
@@ -276,9 +276,16 @@ impl ReleaseError {
         }
     }
 
-    /// What to do about it, for people.
+    /// What the user can do about it.
     pub(crate) fn next(&self) -> &'static str {
-        match self {
+        let hint = self.version_hint().or_else(|| self.site_hint());
+        let hint = hint.or_else(|| self.verification_hint()).or_else(|| self.local_hint());
+        hint.unwrap_or("check the mirror")
+    }
+
+    /// The request and the version.
+    fn version_hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::NoSuchVersion { refusing, .. } if !refusing.is_empty() => {
                 "change one of these constraints, or ask for a version with --tool-version"
             }
@@ -293,6 +300,14 @@ impl ReleaseError {
                 "choose a version that is built for this platform, or another by TENV_ARCH"
             }
             Self::NoSums { .. } => "choose a newer version: nothing unchecked is installed",
+            Self::Offline { .. } => "install it once with network, or leave out --offline",
+            _ => return None,
+        })
+    }
+
+    /// The site and the way to it.
+    fn site_hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::Refused { status: 401 | 403, url }
                 if url.contains("/repos/") || url.contains("/app/installations") =>
             {
@@ -329,6 +344,15 @@ impl ReleaseError {
             Self::Proxy { .. } => "check HTTPS_PROXY and NO_PROXY, or ask who runs the proxy",
             Self::Transfer { .. } => "try again",
             Self::Redirect { .. } | Self::TooLarge { .. } => "check the mirror",
+            Self::NotAsked { .. } => "ask it now with --refresh",
+            Self::NoAnswer { .. } => "try again, or name a nearer mirror",
+            _ => return None,
+        })
+    }
+
+    /// Digests, signatures and keys.
+    fn verification_hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::WrongDigest { .. } | Self::NoDigest { .. } => {
                 "check the mirror; do not use that file"
             }
@@ -336,42 +360,47 @@ impl ReleaseError {
                 "do not use that release; a mirror with a key of its own needs --keyring"
             }
             Self::NoKey { .. } => "supply the key with --keyring",
-            Self::WrongKey { .. } => "supply the maker's key with --keyring",
-            Self::Unreadable(_) | Self::NoKeyring { .. } => {
-                "see that it is there and may be read, or name another"
-            }
-            Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
-            Self::CaFile(_) => "name a file of PEM certificates",
-            Self::Scheme(_) => "name a mirror with an http, https or file URL",
-            Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => {
-                "mend that file, or name another in TENV_REMOTE_CONF"
-            }
-            Self::Variable { .. } => "mend or unset that",
+            Self::WrongKey { .. } => "supply the vendor's key with --keyring",
             Self::Archive { .. } | Self::NoSignature(..) => {
                 "check the mirror; do not use that release"
             }
             Self::Changed { .. } => {
                 "find out who changed it; delete it, and the next run installs it again"
             }
-            Self::NotAsked { .. } => "ask it now with --refresh",
-            Self::NoAnswer { .. } => "try again, or name a nearer mirror",
+            _ => return None,
+        })
+    }
+
+    /// Settings and files of this machine.
+    fn local_hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unreadable(_) | Self::NoKeyring { .. } => {
+                "check that it exists and can be read, or name another"
+            }
+            Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
+            Self::CaFile(_) => "name a file of PEM certificates",
+            Self::Scheme(_) => "name a mirror with an http, https or file URL",
+            Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => {
+                "fix that file, or name another in TENV_REMOTE_CONF"
+            }
+            Self::Variable { .. } => "fix or unset it",
             Self::ReadOnly { .. } => {
                 "name a directory that you may write with --bin-dir; without it, tools are installed below \
                  XDG_CACHE_HOME, else HOME"
             }
-            Self::Offline { .. } => "install it once with network, or leave out --offline",
             Self::Nowhere => "name one with --bin-dir",
             Self::DiskFull { .. } => {
                 "free some space (or raise the quota), or name a directory on another disk"
             }
-            Self::Stdout(_) => "see what reads the answer",
-            Self::Io(_) => "see that it may be written, or name another directory",
+            Self::Stdout(_) => "check the program that reads the output",
+            Self::Io(_) => "check that it can be written, or name another directory",
             Self::Client(_) => "check the system's certificates",
-        }
+            _ => return None,
+        })
     }
 
-    /// The same, or that the disk is full or read-only: with what was to be written, and where.
-    pub(super) fn writing(self, what: &str, dir: &Path) -> Self {
+    /// Adds what was to be written and where, if the disk is full or read-only.
+    pub(super) fn with_target(self, what: &str, dir: &Path) -> Self {
         const FULL: [io::ErrorKind; 3] =
             [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
         const READ_ONLY: [io::ErrorKind; 2] =
@@ -387,8 +416,7 @@ impl ReleaseError {
         }
     }
 
-    /// Whether it never came to a connection, by nature or by order: only then may something else
-    /// stand in.
+    /// Whether there was no connection, or none was allowed: only then another version may be used instead.
     pub(super) fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Offline { .. } => true,
@@ -398,7 +426,7 @@ impl ReleaseError {
         }
     }
 
-    /// Whether an old list may stand in: nobody said no.
+    /// Whether an old list may be used instead: the site did not refuse the request.
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::RateLimit { .. } | Self::Proxy { .. })
             || matches!(self, Self::TooSlow { .. } | Self::Tls { .. })
@@ -406,7 +434,7 @@ impl ReleaseError {
             || self.is_transient()
     }
 
-    /// Whether the same may go well a moment later.
+    /// Whether a retry may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::Timeout { .. } => true,

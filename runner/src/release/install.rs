@@ -1,4 +1,4 @@
-//! Installed binaries: how they come, where they are, what they must be.
+//! Installed binaries: installation, storage and verification.
 
 pub(crate) mod digest_cache;
 pub(crate) mod installer;

@@ -1,4 +1,4 @@
-//! What every part of this room works with: settings, cache, HTTP client and installed versions.
+//! The state that all of release shares: settings, cache, HTTP client and installed versions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,48 +7,48 @@ use secrecy::ExposeSecret as _;
 use url::{Origin, Url};
 
 use crate::cli::{Environment, Tenv, ToolArgs};
-use crate::release::download::http::{Credential, Http, Proof, Provable};
+use crate::release::download::http::{Credentials, GitHubAppAuth, Http, SiteCredentials};
 use crate::release::error::ReleaseError;
-use crate::release::install::digest_cache::Memory;
+use crate::release::install::digest_cache::DigestCache;
 use crate::release::install::store::Store;
 use crate::release::mirror::tenv_remote_yaml;
 use crate::release::verify::keyring;
 use crate::release::versions::fetch::{self, List};
 use crate::release::versions::layout::GITHUB_API;
 use crate::release::versions::site::Site;
-use crate::release::versions::unreachable::Sites;
+use crate::release::versions::unreachable::UnreachableSites;
 use crate::version::{ToolName, Version};
 
-/// Where releases come from, and go to.
+/// The settings and connections with which releases are resolved and installed.
 pub(crate) struct Releases {
     pub(in crate::release) args: ToolArgs,
     pub(in crate::release) tenv: Tenv,
     pub(in crate::release) bin_dir: PathBuf,
     /// Plancha's directory in the user's cache.
     pub(in crate::release) cache: Option<PathBuf>,
-    /// Where programs are looked for.
+    /// `PATH`.
     pub(in crate::release) path: OsString,
-    pub(in crate::release) memory: Memory,
+    pub(in crate::release) digest_cache: DigestCache,
     pub(in crate::release) http: Http,
 }
 
 impl Releases {
-    /// Reads tenv's file of mirrors, and touches nothing else.
+    /// Reads tenv's `remote.yaml` and the keyrings; makes no request.
     pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
         let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
         let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
         let mut tenv = environment.tenv.clone();
-        tenv_remote_yaml::add(&mut tenv, environment.surroundings.tenv_root.as_deref())?;
+        tenv_remote_yaml::add(&mut tenv, environment.search_context.tenv_root.as_deref())?;
         keyring::check(&args.keyring)?;
-        let app = tenv.github_app.clone().map(|app| Provable { app, apis: apis(&tenv) });
+        let app = tenv.github_app.clone().map(|app| GitHubAppAuth { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
             bin_dir: std::path::absolute(bin_dir)?,
             path: environment.path.clone(),
-            memory: Memory::new(cache.clone()),
+            digest_cache: DigestCache::new(cache.clone()),
             http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app)
-                .with_sites(Sites::new(cache.clone())),
+                .with_sites(UnreachableSites::new(cache.clone())),
             tenv,
             cache,
         })
@@ -58,7 +58,7 @@ impl Releases {
         Site::new(tool, &self.args, &self.tenv)
     }
 
-    /// Whether asking for a release would touch the network, which must not be.
+    /// Whether `--offline` forbids requests to the site of this tool.
     pub(in crate::release) fn is_offline(&self, tool: ToolName) -> Result<bool, ReleaseError> {
         Ok(self.args.offline && !self.site(tool)?.is_local())
     }
@@ -88,8 +88,8 @@ impl Releases {
     }
 }
 
-/// What proves who asks: the password of a mirror to that mirror, the token to GitHub's API.
-fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
+/// The credentials for each site: a mirror's password for that mirror, the token for GitHub's API.
+fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<SiteCredentials> {
     let mut credentials = Vec::new();
     let origin = |url: &str| Url::parse(url.trim()).ok().map(|url| url.origin());
     for tool in ToolName::ALL {
@@ -108,21 +108,22 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<Credential> {
             .filter_map(|url| origin(url.expose_secret()));
         let origins = named.chain(flag.as_ref().map(Url::origin));
         if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
-            credentials.extend(origins.map(|origin| Credential {
+            credentials.extend(origins.map(|origin| SiteCredentials {
                 origin,
-                proof: Proof::Basic(user.clone(), password.clone()),
+                credentials: Credentials::Basic(user.clone(), password.clone()),
             }));
         }
     }
     for origin in apis(tenv) {
         if let Some(token) = &tenv.github_token {
-            credentials.push(Credential { origin, proof: Proof::Bearer(token.clone()) });
+            credentials
+                .push(SiteCredentials { origin, credentials: Credentials::Bearer(token.clone()) });
         }
     }
     credentials
 }
 
-/// The APIs of GitHub's that may know a token: its own, and those that are said to be one.
+/// The GitHub APIs that receive a token: GitHub's own, and those that `LIST_MODE=api` declares.
 fn apis(tenv: &Tenv) -> Vec<Origin> {
     let own = |tool| {
         let mirror = tenv.mirror(tool);

@@ -7,31 +7,31 @@ use std::sync::Arc;
 use datastore_api::Sha256;
 
 use crate::release::install::store::Lock;
-use crate::version::{Reason, ToolName, Version, Wanted};
+use crate::version::{Finding, ToolName, Version, Wanted};
 
-/// A version that will do, not yet at hand.
+/// A version that satisfies a request, not yet installed or verified.
 #[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    /// What it will do for, and all that led to it.
+pub(crate) struct Resolved {
+    /// The request, and how the version was found.
     pub(crate) wanted: Wanted,
     pub(crate) version: Version,
     pub(crate) source: Source,
-    /// The versions that it was chosen from; none if it was asked for by its number.
+    /// The versions that were considered; empty for an exact request.
     pub(crate) candidates: Vec<Version>,
 }
 
 /// Where a tool comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// It is installed below this directory; and why nothing newer was looked for, where that was to be.
+    /// Installed below this directory; with the reason if a newer version could not be looked up.
     Installed(PathBuf, Option<String>),
-    /// It has to be downloaded from here.
+    /// To be downloaded from this URL.
     Download(String),
-    /// It is a program on `PATH`; and why that.
+    /// A program on `PATH`, with the reason why it is used.
     Path(PathBuf, String),
 }
 
-/// A tool that can be started, and was checked.
+/// A tool whose binary was verified and can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) tool: ToolName,
@@ -40,9 +40,9 @@ pub(crate) struct Installed {
     pub(crate) path: PathBuf,
     /// The digest of its binary.
     pub(crate) sha256: Sha256,
-    /// Where it comes from, and why, for people.
+    /// Where it comes from and why, for messages.
     pub(crate) source: String,
-    /// Keeps it from being removed as long as somebody may start it.
+    /// Keeps `tools prune` from removing it while the run lives.
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) protection: Option<Arc<Lock>>,
 }
@@ -60,27 +60,27 @@ impl fmt::Display for Source {
     }
 }
 
-impl Choice {
+impl Resolved {
     pub(in crate::release) fn new(
         wanted: &Wanted,
         version: Version,
         source: Source,
-        reason: Option<Reason>,
+        reason: Option<Finding>,
     ) -> Self {
         let mut wanted = wanted.clone();
-        wanted.why.extend(reason);
+        wanted.trace.extend(reason);
         Self { wanted, version, source, candidates: Vec::new() }
     }
 }
 
 impl Installed {
     pub(in crate::release) fn new(
-        choice: &Choice,
+        resolved: &Resolved,
         path: PathBuf,
         sha256: Sha256,
         source: String,
     ) -> Self {
-        let (tool, version) = (choice.wanted.tool, choice.version.clone());
+        let (tool, version) = (resolved.wanted.tool, resolved.version.clone());
         Self { tool, version, path, sha256, source, protection: None }
     }
 }

@@ -9,13 +9,13 @@ use std::fmt;
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 use crate::release::releases::Releases;
-use crate::release::resolved::{Choice, Source};
+use crate::release::resolved::{Resolved, Source};
 use crate::release::versions::fetch::{self, List};
-use crate::version::{Reason, Request, Version, Wanted};
+use crate::version::{Finding, Request, Version, Wanted};
 
 impl Releases {
-    /// Whether the list goes before what is installed.
-    fn asks_first(&self) -> Result<bool, ReleaseError> {
+    /// Whether the list of versions is fetched before installed versions are considered.
+    fn refresh_first(&self) -> Result<bool, ReleaseError> {
         let Some((name, text)) = &self.tenv.force_remote else { return Ok(self.args.refresh) };
         match text.trim() {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -27,8 +27,8 @@ impl Releases {
         }
     }
 
-    /// The version that will do.
-    pub(crate) async fn choose(&self, wanted: &Wanted) -> Result<Choice, ReleaseError> {
+    /// Resolves a request to a version.
+    pub(crate) async fn resolve(&self, wanted: &Wanted) -> Result<Resolved, ReleaseError> {
         if let Some([one, two]) = wanted.request.contradiction() {
             return Err(ReleaseError::Conflict { tool: wanted.tool, one, two });
         }
@@ -40,11 +40,11 @@ impl Releases {
         };
         match &wanted.request {
             Request::Exact(version) => {
-                return self.choice(wanted, version.clone(), Vec::new(), None);
+                return self.resolved(wanted, version.clone(), Vec::new(), None);
             }
-            Request::Highest(_) | Request::Lowest(_) if !self.asks_first()? => {
+            Request::Highest(_) | Request::Lowest(_) if !self.refresh_first()? => {
                 if let Some((version, candidates)) = installed() {
-                    return self.choice(wanted, version, candidates, None);
+                    return self.resolved(wanted, version, candidates, None);
                 }
             }
             _ => {}
@@ -55,19 +55,21 @@ impl Releases {
             self.list(wanted.tool, false).await
         } else {
             let stands_in = installed().is_some() || self.has_on_path(wanted).await?;
-            self.http.hurry(stands_in && !self.args.refresh);
+            self.http.set_fail_fast(stands_in && !self.args.refresh);
             let list = self.list(wanted.tool, self.args.refresh).await;
-            self.http.hurry(false);
+            self.http.set_fail_fast(false);
             list
         };
         let outage =
             |why: &dyn fmt::Display| format!("no newer list of versions can be had: {why}");
         match list {
             Ok(list) => match list.old.as_ref().and_then(|old| Some((old, installed()?))) {
-                Some((old, found)) => {
-                    self.stand_in(wanted, found, Reason::new(&list.source, outage(old)))
-                }
-                None => self.choice_of(wanted, list),
+                Some((old, found)) => self.fall_back_to_installed(
+                    wanted,
+                    found,
+                    Finding::new(&list.source, outage(old)),
+                ),
+                None => self.best_published(wanted, list),
             },
             Err(error) if error.is_unreachable() => match installed() {
                 Some(found) => {
@@ -78,35 +80,35 @@ impl Releases {
                         }
                         error => error.to_string(),
                     };
-                    self.stand_in(wanted, found, Reason::new(place, outage(&why)))
+                    self.fall_back_to_installed(wanted, found, Finding::new(place, outage(&why)))
                 }
-                None => self.path_or(wanted, error).await,
+                None => self.fall_back_to_path(wanted, error).await,
             },
             Err(error) => Err(error),
         }
     }
 
-    /// An installed version, and why nothing newer was looked for.
-    fn stand_in(
+    /// Uses an installed version, and records why a newer one could not be looked up.
+    fn fall_back_to_installed(
         &self,
         wanted: &Wanted,
         (version, candidates): (Version, Vec<Version>),
-        reason: Reason,
-    ) -> Result<Choice, ReleaseError> {
-        let why = Some(reason.says.clone());
-        let choice = self.choice(wanted, version, candidates, Some(reason))?;
+        reason: Finding,
+    ) -> Result<Resolved, ReleaseError> {
+        let why = Some(reason.text.clone());
+        let resolved = self.resolved(wanted, version, candidates, Some(reason))?;
         let source = Source::Installed(self.store(wanted.tool).dir().to_owned(), why);
-        Ok(Choice { source, ..choice })
+        Ok(Resolved { source, ..resolved })
     }
 
-    /// This version: installed, or to be downloaded.
-    fn choice(
+    /// Whether this version is installed or has to be downloaded.
+    fn resolved(
         &self,
         wanted: &Wanted,
         version: Version,
         candidates: Vec<Version>,
-        reason: Option<Reason>,
-    ) -> Result<Choice, ReleaseError> {
+        reason: Option<Finding>,
+    ) -> Result<Resolved, ReleaseError> {
         let store = self.store(wanted.tool);
         let source = if store.has(&version) {
             Source::Installed(store.dir().to_owned(), None)
@@ -115,17 +117,17 @@ impl Releases {
             let first = files.archives.first();
             Source::Download(first.map_or_else(String::new, |archive| shown(&archive.url)))
         };
-        Ok(Choice { candidates, ..Choice::new(wanted, version, source, reason) })
+        Ok(Resolved { candidates, ..Resolved::new(wanted, version, source, reason) })
     }
 
-    /// The best of the published versions.
-    fn choice_of(&self, wanted: &Wanted, list: List) -> Result<Choice, ReleaseError> {
+    /// The best published version that satisfies the request.
+    fn best_published(&self, wanted: &Wanted, list: List) -> Result<Resolved, ReleaseError> {
         let Some(version) = wanted.request.best(&list.versions).cloned() else {
             return Err(no_such_version(wanted, &list));
         };
         let says = format!("{version} is the best match of {} versions", list.versions.len());
-        let reason = Reason::new(&list.source, says);
-        self.choice(wanted, version, list.versions, Some(reason))
+        let reason = Finding::new(&list.source, says);
+        self.resolved(wanted, version, list.versions, Some(reason))
     }
 }
 
@@ -140,7 +142,7 @@ pub(in crate::release) fn no_such_version(wanted: &Wanted, list: &List) -> Relea
     }
 }
 
-/// The constraints that no version satisfies together, where there are several.
+/// The constraints that conflict with each other, for the error message; empty if there are not several.
 fn refusing(wanted: &Wanted, list: &List) -> String {
     match wanted.request.refusing(&list.versions).as_slice() {
         [] | [_] => String::new(),

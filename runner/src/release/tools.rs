@@ -1,4 +1,4 @@
-//! `runner tools`: what is installed, what could be, and removing what nobody needs.
+//! `runner tools`: lists installed and published versions, and removes unused ones.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ struct Installed {
     path: String,
     /// In bytes.
     size: u64,
-    /// The day of its last use, as far as that is known.
+    /// The day of its last use, if known.
     last_use: String,
 }
 
@@ -34,7 +34,7 @@ struct Available {
     installed: bool,
 }
 
-/// Does what the command line says.
+/// Runs a subcommand of `runner tools`.
 pub(crate) async fn tools(
     command: &ToolsCommand,
     environment: &Environment,
@@ -62,7 +62,7 @@ fn tools_of(tool: Option<ToolName>) -> impl Iterator<Item = ToolName> {
     ToolName::ALL.into_iter().filter(move |one| tool.is_none_or(|tool| tool == *one))
 }
 
-/// A line for each, or a JSON list of them.
+/// One line for each item, or a JSON list.
 fn shown<T: Serialize>(
     list: &[T],
     json: bool,
@@ -110,7 +110,7 @@ impl Releases {
     }
 }
 
-/// In the order of versions, the oldest first.
+/// Sorts versions, the oldest first.
 fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
     versions.sort_by(Version::list_order);
     versions
@@ -123,7 +123,7 @@ fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), Failure> {
         let store = releases.store(tool);
         let failed = |error: io::Error| {
             let what = format!("removing versions of {tool}");
-            Failure::from(&ReleaseError::from(error).writing(&what, store.dir()))
+            Failure::from(&ReleaseError::from(error).with_target(&what, store.dir()))
         };
         for version in unneeded(&store, args.keep, args.unused_for).map_err(failed)? {
             if args.dry_run {
@@ -161,7 +161,7 @@ fn unneeded(
     let mut unneeded = Vec::new();
     for version in versions {
         let is_used = match unused_for {
-            // One whose last use is in the future was used just now.
+            // A last use in the future counts as now.
             Some(limit) => {
                 now.duration_since(store.last_use(&version)?).map_or(true, |unused| unused < limit)
             }

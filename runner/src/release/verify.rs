@@ -1,4 +1,4 @@
-//! Signatures and the keys that are trusted.
+//! Signatures and trusted keys.
 
 pub(crate) mod keyring;
 pub(crate) mod keys;

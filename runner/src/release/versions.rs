@@ -1,4 +1,4 @@
-//! Which versions exist: the release sites and their lists.
+//! Release sites and their lists of versions.
 
 pub(crate) mod fetch;
 pub(crate) mod formats;

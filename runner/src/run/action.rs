@@ -353,15 +353,15 @@ impl Run<'_> {
         let terragrunt =
             basis.map_or_else(|| job.terragrunt.clone(), |basis| basis.terragrunt(job));
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
-        let mut around = self.environment.surroundings.clone();
+        let mut around = self.environment.search_context.clone();
         around.top.clone_from(&workspace.own);
         let (dir, around) = (workspace.dir.as_path(), &around);
         let wanted = version::wanted(tool, request, dir, around)?;
-        let installed = releases.install(&releases.choose(&wanted).await?).await?;
+        let installed = releases.install(&releases.resolve(&wanted).await?).await?;
         let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
         let request = Some((text.as_str(), origin));
         let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, around)?;
-        let terragrunt = releases.install(&releases.choose(&wanted).await?).await?;
+        let terragrunt = releases.install(&releases.resolve(&wanted).await?).await?;
         Ok((installed, Some(terragrunt)))
     }
 

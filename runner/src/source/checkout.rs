@@ -1,7 +1,7 @@
-//! Where the code is, and how it comes to lie in a directory where the tool can work.
+//! Puts the code of a run into a directory where the tool can work.
 //!
-//! A writable directory is used in place. A read-only one is copied, a git URL fetched by the `git`
-//! program, into a directory of our own. What the code means is not known here.
+//! A writable directory is used in place. A read-only directory is copied, and a git URL is fetched by the `git` program,
+//! into a directory of the runner's. What the code means is not known here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -36,11 +36,11 @@ pub(crate) struct Workspace {
     pub(crate) dir: PathBuf,
     /// The commit that was checked out, with `-dirty` where files differ from it; `None` without git.
     pub(crate) revision: Option<String>,
-    /// The directory of our own in which all of the code lies, if it does not lie in the user's.
+    /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
-    /// Held while the run lives, where the directory is one of ours that stays.
+    /// The lock of a directory that stays, held while the run lives.
     _lock: Option<File>,
 }
 
@@ -63,13 +63,12 @@ impl Source {
     }
 }
 
-/// Puts the code where the tool can work. `ours` are files that we write ourselves: they do not make a
-/// work tree dirty.
+/// Puts the code where the tool can work. `ignored` are files that the runner writes: they do not make a work tree dirty.
 pub(crate) async fn checkout(
     source: &Source,
     path: &Path,
     work_dir: Option<&Path>,
-    ours: &[PathBuf],
+    ignored: &[PathBuf],
     context: CheckoutContext<'_>,
 ) -> Result<Workspace, CheckoutError> {
     let own = || {
@@ -83,7 +82,7 @@ pub(crate) async fn checkout(
     let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
-            let revision = context.signals.or(git::revision(dir, ours)).await;
+            let revision = context.signals.or(git::revision(dir, ignored)).await;
             let revision = revision.map_err(CheckoutError::Stopped)?;
             match access {
                 Access::Writable => (dir.clone(), revision, true, None),
@@ -106,7 +105,7 @@ pub(crate) async fn checkout(
         Source::Bundle(key) => {
             let (dir, lock) = own()?;
             let revision = bundle(key, &dir, context).await?;
-            // Nobody keeps a pod's directory.
+            // A pod's directory ends with the pod.
             (dir, Some(revision), false, lock)
         }
     };
@@ -118,14 +117,14 @@ pub(crate) async fn checkout(
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
 
-/// Fetches the submodules of a git URL, and refuses code of which a part that it needs is missing.
+/// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.
 async fn missing_parts(
     source: &Source,
     root: &Path,
     path: &Path,
     context: CheckoutContext<'_>,
 ) -> Result<(), CheckoutError> {
-    // A copy has no `.git`: the directory itself is looked at.
+    // A copy has no `.git`: the source directory is checked.
     let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
     let dir = resolve(&root.join(path))?;
     match source {
@@ -139,8 +138,8 @@ async fn missing_parts(
     }
 }
 
-/// Fetches the bundle and checks out the commit of the plan to apply, else, also where the bundle does not
-/// hold that, the very commit that it is named by.
+/// Fetches the bundle and checks out the commit of the plan to apply. Without one, or if the bundle does not contain it,
+/// it checks out the bundle's own revision.
 async fn bundle(
     key: &BundleKey,
     dir: &Path,
@@ -156,7 +155,7 @@ async fn bundle(
     saved.map_err(CheckoutError::Stopped)??.ok_or_else(missing)?;
     prepared?;
     let revisions = context.planned.into_iter().chain([revision.as_ref()]).collect::<Vec<_>>();
-    // Of an annotated tag not its commit: the controllers compare the text.
+    // The revision as given, also for an annotated tag: the controllers compare the text.
     match git::unbundle(&file, git_ref.as_ref(), &revisions, dir, context).await {
         Err(CheckoutError::NoSuchRevision { revision, .. }) => {
             Err(CheckoutError::NotInBundle { bundle, revision })
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_would_take_for_something_else_is_refused() {
+    fn text_that_git_would_misread_is_refused() {
         for (text, revision) in [
             ("ext::sh -c https://x", None),
             ("s3://bucket/x", None),

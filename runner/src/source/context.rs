@@ -13,9 +13,9 @@ pub(crate) struct CheckoutContext<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) signals: &'a Signals,
     pub(crate) datastore: Option<&'a Client>,
-    /// Whether submodules and LFS files are fetched, and missed.
+    /// Whether submodules and LFS files are fetched and required.
     pub(crate) submodules: bool,
-    /// The repository of the code, as a place names it.
+    /// The repository of the code, as the order names it.
     pub(crate) repository: Option<&'a str>,
     /// The commit of the plan to apply: a repository or bundle is checked out there.
     pub(crate) planned: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! A read-only directory, copied so that the tool can work in it.
+//! Copies a read-only directory so that the tool can work in it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -97,7 +97,7 @@ struct Found {
 }
 
 impl Found {
-    /// `above` holds the directories on the way down, so that a link to one of them is no endless way.
+    /// `above` has the parent directories, to detect links in a circle.
     fn walk(&mut self, from: &Path, below: &Path, above: &mut Vec<(u64, u64)>) -> io::Result<()> {
         let metadata = fs::metadata(from.join(below))?;
         let identity = (metadata.dev(), metadata.ino());
@@ -117,7 +117,7 @@ impl Found {
             }
             let path = below.join(name);
             let metadata = match fs::metadata(from.join(&path)) {
-                // A link to nothing: git keeps such, and terraform ignores them.
+                // A dangling link: git stores them, and terraform ignores them.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };

@@ -6,7 +6,7 @@ use datastore_api::ClientError;
 
 use crate::process::Stop;
 
-/// The code could not be had.
+/// Why the code could not be put in place.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckoutError {
     #[error("{} is not a directory{hint}", .path.display())]

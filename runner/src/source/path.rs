@@ -1,4 +1,4 @@
-//! Paths in the code: without links, and inside of it.
+//! Resolves paths in the code, and keeps them inside of it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
     let reversed = |path: &Path| {
         path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect::<Vec<_>>()
     };
-    // As many as the kernel follows.
+    // The kernel's limit.
     let mut links = 40;
     let mut resolved = PathBuf::new();
     let mut rest = reversed(path);
@@ -35,7 +35,7 @@ pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
     Ok(resolved)
 }
 
-/// The working directory: `path` below `root`, and really there.
+/// The working directory: `path` below `root`, which must exist and not lead out of `root` by a link.
 pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
     let root = fs::canonicalize(root)?;
     let missing = || CheckoutError::NoSuchPath { path: path.to_owned() };

@@ -1,6 +1,5 @@
-//! What the configuration of a root module refers to inside of the source: the modules that it calls by
-//! a path, the files and directories that it names literally, and the files that the tool reads by
-//! itself. It reads and never changes anything, and does not know what git is.
+//! What the configuration of a root module refers to inside of the source: modules called by a path, files and directories
+//! named literally, and files that the tool reads by itself. It changes nothing, and does not know git.
 
 mod calls;
 
@@ -13,13 +12,13 @@ use regex::Regex;
 
 use crate::source::references::calls::{Base, Call, contents, glob};
 
-/// No configuration file that a person or a generator writes is larger.
+/// Larger than any configuration file in use.
 const MAX_FILE: u64 = 16 << 20;
 
-/// A tree with more local modules than this is none that a person wrote.
+/// More local modules than any configuration in use has.
 const MAX_MODULES: usize = 1000;
 
-/// Files of a literally named directory that are looked at.
+/// The most files that are examined for a `fileset`.
 const MAX_FILES: usize = 10_000;
 
 /// How a git LFS pointer begins (git-lfs, docs/spec.md).
@@ -28,10 +27,10 @@ const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1";
 /// What a configuration refers to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct References {
-    /// Paths without `..`, and the place that names each first.
+    /// Paths without `..`, with the place of the first reference.
     pub(super) paths: BTreeMap<PathBuf, String>,
-    /// Files that the tool would read and that are git LFS pointers, and the place that names each;
-    /// empty where the tool reads the file by itself.
+    /// Files that the tool would read but that are git LFS pointers, with the place of the reference; empty if the tool
+    /// reads the file by itself.
     pub(super) pointers: BTreeMap<PathBuf, String>,
 }
 
@@ -98,7 +97,7 @@ impl References {
         let (base, relative) = match call.path.base {
             Base::Module => (module, named.trim_start_matches('/')),
             Base::Root => (root, named.trim_start_matches('/')),
-            Base::Unsaid => (root, named),
+            Base::Relative => (root, named),
         };
         let is_directory = call.function == "fileset" || !call.path.whole;
         let literal = match relative.rsplit_once('/') {
@@ -168,12 +167,12 @@ fn is_values(name: &str) -> bool {
     name == "terraform.tfvars" || name.ends_with(".auto.tfvars")
 }
 
-/// Whether a regular file is one; one that cannot be read is for the tool to report.
+/// Whether a file is a git LFS pointer; the tool reports a file that cannot be read.
 fn is_pointer(file: &Path) -> bool {
     file.is_file() && beginning(file, POINTER.len() as u64).is_ok_and(|head| head == POINTER)
 }
 
-/// `None` for a file that cannot be read, or that is too large: that is for the tool to report.
+/// `None` for a file that cannot be read or is too large, which the tool reports.
 fn text(file: &Path) -> Option<String> {
     let bytes = beginning(file, MAX_FILE + 1).ok()?;
     let fits = bytes.len() as u64 <= MAX_FILE;
@@ -186,7 +185,7 @@ fn beginning(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Without `.` and `..`, and without following links: so git names its files.
+/// Without `.` and `..`, and without following links, as git names files.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

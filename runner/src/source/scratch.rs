@@ -1,7 +1,7 @@
 //! The private directory of one run: plan files, the log, a checkout that is not kept.
 //!
-//! Mode 0700, and gone when the run ends. What a killed run left behind is removed by a later one of
-//! the same user: a kernel lock tells the living from the dead.
+//! It has mode 0700 and is removed when the run ends. Directories of killed runs are removed by a later run of the same
+//! user: a kernel lock shows which runs are alive.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -20,10 +20,10 @@ const PREFIX: &str = "plancha-";
 const LOCK: &str = ".lock";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
-/// A younger one may be in the making, not yet locked.
+/// A younger directory may not be locked yet.
 const MIN_AGE: Duration = Duration::from_mins(1);
 
-/// No private directory can be made.
+/// The private directory cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("the directory for temporary files, {} (TMPDIR), cannot be used: {}", .dir.display(), reason(.cause))]
 pub(crate) struct ScratchError {
@@ -38,7 +38,7 @@ impl ScratchError {
     }
 }
 
-/// What the system reports, without the random name that was tried.
+/// The system's reason, without the random file name.
 pub(crate) fn reason(cause: &io::Error) -> String {
     let text = cause.to_string();
     text.split_once(" at path ").map_or(text.as_str(), |(reason, _)| reason).to_owned()
@@ -48,16 +48,16 @@ pub(crate) fn reason(cause: &io::Error) -> String {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: TempDir,
-    /// The one entry that outlives the run.
+    /// The entry that stays after the run.
     kept: OnceLock<&'static str>,
-    /// Whether all of it does.
+    /// Set if the whole directory stays.
     whole: OnceLock<()>,
     /// Held while the run lives.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes one in the system's directory for temporary files.
+    /// Creates it in the system's directory for temporary files.
     pub(crate) fn create() -> Result<Self, ScratchError> {
         let dir = std::env::temp_dir();
         Self::create_in(&dir).map_err(|cause| ScratchError { dir, cause })
@@ -87,7 +87,7 @@ impl Scratch {
 
     /// Leaves everything where it is when the run ends.
     pub(crate) fn keep_all(&self) {
-        // A second call says the same.
+        // A second call changes nothing.
         let _ = self.whole.set(());
     }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_holds_is_swept() {
+    fn only_directories_without_a_lock_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let old = SystemTime::now() - 2 * MIN_AGE;
         let make = |name: &str| {

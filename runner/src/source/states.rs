@@ -1,5 +1,5 @@
-//! State files in a work directory. A checkout or copy never replaces or removes one: it may be the only record of
-//! what an apply has created.
+//! State files in a work directory. A checkout or copy never replaces or removes one: it may be the only record of what an
+//! apply created.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -36,7 +36,7 @@ pub(super) fn find(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The name under which the tool leaves a state that its backend did not take.
+/// The file in which the tool saves a state that its backend did not accept.
 pub(crate) const ERRORED: &str = "errored.tfstate";
 
 /// The name of one of several such states in one directory.
@@ -44,7 +44,7 @@ pub(crate) fn errored_name(index: usize) -> String {
     if index == 0 { ERRORED.to_owned() } else { format!("errored-{}.tfstate", index + 1) }
 }
 
-/// The states below a directory that no backend took. What cannot be read is left out, with a warning.
+/// The states below a directory that no backend accepted. A directory that cannot be read is skipped, with a warning.
 pub(crate) fn errored(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut to_do) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = to_do.pop() {

@@ -1,8 +1,7 @@
-//! Submodules and git LFS files: fetched for a git URL, and wherever the code comes from never missing
-//! where the configuration needs them. An empty directory is a valid module, and planning it destroys
-//! what the module has created.
+//! Submodules and git LFS files: fetched for a git URL, and required for every source where the configuration needs them.
+//! An empty directory is a valid module, and a plan of it destroys what the module created.
 //!
-//! A directory that is used in place is only read here.
+//! A directory that is used in place is only read.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -29,7 +28,7 @@ pub(super) struct Unfetched {
 
 /// Where the code comes from, which decides what to do about a missing part.
 pub(super) enum Origin<'a> {
-    /// A directory of the user's.
+    /// The user's directory.
     Directory,
     /// A git URL, whose submodules were fetched but for these.
     Git(Git<'a>, Vec<Unfetched>),
@@ -40,12 +39,11 @@ pub(super) enum Origin<'a> {
 struct EmptySubmodule {
     /// The work tree that it belongs to.
     tree: PathBuf,
-    /// Its path in there.
+    /// Its path in the work tree.
     path: PathBuf,
 }
 
-/// Fetches all submodules of a checkout, and theirs. One that cannot be fetched does not keep the others
-/// from being fetched.
+/// Fetches all submodules of a checkout, recursively. After an error it continues with the others.
 pub(super) async fn fetch(git: &Git<'_>, top: &Path) -> Result<Vec<Unfetched>, CheckoutError> {
     let mut unfetched = Vec::new();
     let mut to_do = vec![top.to_owned()];
@@ -86,7 +84,7 @@ async fn update(git: &Git<'_>, tree: &Path, path: &Path) -> Result<(), CheckoutE
     let force = if has_states { &[][..] } else { &["--force"] };
     let update = [&["update", "--init"], force].concat();
     match submodule(&[&update[..], &["--depth=1"]].concat()).await {
-        // A server that does not hand out a commit by itself has it among its branches and tags.
+        // A server that does not serve single commits has it in its branches and tags.
         Err(error) if is_missing_commit(&error) && fs::exists(dir.join(".git"))? => {
             let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
             let fetch = ["fetch", "--quiet", "--unshallow", "origin", all[0], all[1]];
@@ -105,8 +103,8 @@ fn is_missing_commit(error: &CheckoutError) -> bool {
     }
 }
 
-/// Refuses a root module that needs what is in an empty submodule, or in a git LFS file that was not
-/// fetched. `dir` is the module, `top` the last directory above it that counts, if there is one.
+/// Refuses a root module that needs an empty submodule or a git LFS file that was not fetched. `dir` is the module, `top`
+/// the last parent directory that is checked, if limited.
 pub(super) async fn check(
     dir: &Path,
     top: Option<&Path>,
@@ -194,7 +192,7 @@ impl Origin<'_> {
     }
 }
 
-/// Where the server of a needed submodule cannot be reached, or wants credentials, that is the error.
+/// If the server of a needed submodule is unreachable or requires credentials, that is the error.
 fn unreachable(
     error: CheckoutError,
     submodule: &Path,
@@ -232,7 +230,7 @@ fn unfetched_file(
     CheckoutError::LfsPointer { file: name, place, reason, next }
 }
 
-/// Has git LFS fetch these files. Returns why it could not, or that it said nothing.
+/// Fetches these files with git LFS. Returns the reason for a message, in case they are still pointers.
 async fn pull(git: &Git<'_>, references: &References) -> Result<String, CheckoutError> {
     let mut reason = "the file is a pointer still".to_owned();
     for file in references.pointers.keys() {
@@ -290,7 +288,7 @@ async fn empty_submodule(path: &Path, top: Option<&Path>) -> Option<EmptySubmodu
         let candidates = candidates.map(Path::to_owned).collect::<Vec<_>>();
         let links = match gitlinks(tree, &candidates).await {
             Ok(links) => links,
-            // Exported code has no index, and its .gitmodules says as much.
+            // Exported code has no index, but the same paths in .gitmodules.
             Err(_) => in_gitmodules(tree).await,
         };
         let is_it = |link: &PathBuf| candidates.contains(link) && is_empty(&tree.join(link));
@@ -373,7 +371,7 @@ fn without_tree(place: &str, tree: &Path) -> String {
     place.strip_prefix(&format!("{}/", tree.display())).unwrap_or(place).to_owned()
 }
 
-/// As a shell takes it.
+/// Quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@%,:".contains(c);

@@ -1,4 +1,4 @@
-//! Directories of ours: the one that stays from run to run, with its mark and lock, and private ones.
+//! The runner's own directories: private ones, and work directories that stay from run to run, with mark and lock.
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use fs_err as fs;
 
 use crate::source::error::CheckoutError;
 
-/// The mark of a directory that is ours, and the lock of the run that works in it.
+/// The file that marks a work directory of the runner and is locked by the run that uses it.
 pub(crate) const MARK: &str = ".plancha-work";
 
-/// A directory that stays from run to run: it must be new or ours, and nobody else's now.
+/// Locks a work directory that stays from run to run. It must be empty or marked, of the same repository, and not in use.
 pub(super) fn claim(dir: &Path, repository: Option<&str>) -> Result<File, CheckoutError> {
     make(dir)?;
     let mark = dir.join(MARK);

@@ -1,4 +1,4 @@
-//! What terraform, tofu and terragrunt are told: their steps as argument vectors.
+//! The steps of terraform, tofu and terragrunt as argument vectors.
 //!
 //! Nothing here starts a program; [`crate::process`] does. `-input=false` and `TF_IN_AUTOMATION`
 //! everywhere, and never `-upgrade`: the lock file in the code decides which providers run.
@@ -14,18 +14,18 @@ use crate::version::Version;
 /// An installed tool in the directory where it works.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tool<'a> {
-    /// What plans and applies.
+    /// The tool that plans and applies.
     pub(crate) installed: &'a Installed,
-    /// What has it do so, if anything.
+    /// The terragrunt that runs it, if any.
     pub(crate) terragrunt: Option<&'a Installed>,
     pub(crate) dir: &'a Path,
-    /// Whether its output may have escape codes: our stdout is a terminal.
+    /// Whether its output may have escape codes: stdout is a terminal.
     pub(crate) color: bool,
     /// Variables on top of the runner's own.
     pub(crate) env: &'a [(String, OsString)],
 }
 
-/// What the caller hands to the tool's plan.
+/// The caller's options for the tool's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanOptions {
     pub(crate) var_files: Vec<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Whether nothing was handed.
+    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -50,7 +50,7 @@ impl PlanOptions {
     }
 }
 
-/// A file's name is bytes, not text: it is never formatted.
+/// Joins bytes: a file name need not be UTF-8.
 fn joined(option: &str, value: &OsStr) -> OsString {
     let mut arg = OsString::from(option);
     arg.push(value);
@@ -114,7 +114,7 @@ impl Tool<'_> {
         Program { path: path.clone(), args, dir: self.dir.to_owned(), env, without: &[] }
     }
 
-    /// Which binary it has plan, and where: the flags lost their prefix with 0.73.0.
+    /// The flags for the tool's binary and the directory: they lost their prefix with 0.73.0.
     fn terragrunt_options(&self, version: &Version) -> [OsString; 5] {
         let (tool, dir, quiet) = if is_prefixed(version) {
             ("--terragrunt-tfpath", "--terragrunt-working-dir", "--terragrunt-non-interactive")
@@ -126,14 +126,14 @@ impl Tool<'_> {
     }
 }
 
-/// Whether a terragrunt is of the time when its flags and variables had its name before them.
+/// Whether this terragrunt's flags and variables still have the prefix `terragrunt`.
 fn is_prefixed(version: &Version) -> bool {
     let renamed = "0.73.0".parse::<Version>().map(|renamed| version.compare(&renamed));
     matches!(renamed, Ok(Ordering::Less))
 }
 
-/// Has terragrunt hand on the tool's output as it is. By itself it puts time, `STDOUT` and colours before
-/// every line, of a shown plan too. Older versions, which do not, do not know the variables either.
+/// Makes terragrunt forward the tool's output unchanged. By default it prefixes every line with the time, `STDOUT` and
+/// colours, also of a shown plan. Older versions do neither, and ignore the variables.
 fn plain_output(version: &Version, color: bool) -> impl Iterator<Item = (String, OsString)> {
     let [forward, plain] = if is_prefixed(version) {
         ["TERRAGRUNT_FORWARD_TF_STDOUT", "TERRAGRUNT_NO_COLOR"]
@@ -180,7 +180,7 @@ mod tests {
 
     /// RN02: upstream's subcommands in upstream's order; no `-upgrade`, `-input=false`.
     #[test]
-    fn terraform_is_told_what_upstream_tells_it() {
+    fn terraform_gets_the_arguments_of_upstream() {
         insta::assert_snapshot!(lines(None), @r"
         /bin/terraform init -no-color -input=false
         /bin/terraform plan -no-color -input=false -out=/p
@@ -193,7 +193,7 @@ mod tests {
 
     /// RN03: the flags change with 0.73.0, and its release candidates are below it.
     #[test]
-    fn terragrunt_is_told_in_the_words_of_its_version() {
+    fn terragrunt_gets_the_flags_of_its_version() {
         for old in ["0.72.9", "0.73.0-rc1"] {
             insta::allow_duplicates! { insta::assert_snapshot!(lines(Some(old)), @r"
             /bin/terragrunt init --terragrunt-tfpath /bin/terraform --terragrunt-working-dir /w --terragrunt-non-interactive -no-color -input=false

@@ -1,7 +1,7 @@
-//! What went wrong, read from the output of terraform, tofu and terragrunt: their `Error:` blocks, in a
-//! box (`╷│╵`), without one, in the form of 0.11, and behind the prefixes of terragrunt's log.
+//! Reads the errors in the output of terraform, tofu and terragrunt: `Error:` blocks with or without a box (`╷│╵`), in the
+//! format of 0.11, and with the prefixes of terragrunt's log.
 //!
-//! It knows only the form of these messages, not what they mean for a run.
+//! It knows the format of these messages, not what they mean for a run.
 
 mod diagnostic;
 mod line;
@@ -32,7 +32,7 @@ impl Diagnostics {
         Ok(Self(parser.finish()))
     }
 
-    /// The summary of them all.
+    /// The most specific error.
     pub(crate) fn first(&self) -> Option<&Diagnostic> {
         self.0.first()
     }

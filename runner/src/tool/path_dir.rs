@@ -1,5 +1,4 @@
-//! The resolved tools on `PATH`, under their own names, for everything that they start: `local-exec`,
-//! hooks, scripts.
+//! Puts the resolved tools on `PATH`, under their own names, for everything that they start: `local-exec`, hooks, scripts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::symlink;
@@ -9,7 +8,7 @@ use fs_err as fs;
 
 use crate::release::Installed;
 
-/// Where programs are looked for without a `PATH`.
+/// The default without a `PATH`.
 const DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A `PATH` that begins with `dir`, a new directory that holds a link to each of the tools.

@@ -1,9 +1,8 @@
-//! The tool's CLI configuration when a mirror of providers is to be asked: the user's own, with the
-//! mirror before everything else.
+//! The tool's CLI configuration with a provider mirror: the user's own configuration, with the mirror first.
 //!
-//! A `direct` beside it would be no fallback: terraform asks all the ways that fit a provider, and fails
-//! where one of them does (seen with 1.11.4), so that either outage would be one. The way past a mirror
-//! that is down, or stale, is a second init without it; [`crate::run::action`] takes it.
+//! A `direct` method beside it would not be a fallback: terraform queries all methods that match a provider, and fails if
+//! one of them fails (seen with 1.11.4). For a mirror that is down or stale, [`crate::run::action`] runs init once more
+//! without it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use hcl_edit::structure::{Body, Structure};
 use crate::cli::Environment;
 use crate::version::ToolName;
 
-/// The files that the tool would read if it were told nothing, in its order.
+/// The files that the tool reads by default, in its order.
 pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBuf> {
     if let Some(file) = &environment.tf_cli_config_file {
         return vec![file.clone()];
@@ -36,8 +35,8 @@ pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBu
     first.into_iter().chain(more).collect()
 }
 
-/// The configuration, made of the user's own files; or why there is none, without a word of what they
-/// hold, which may be a token. They may be right all the same: the tool takes JSON, and quoted names.
+/// The configuration, merged from the user's own files. The error is the reason why they could not be merged, without their
+/// text, which may contain a token. The tool accepts more than this parser: JSON, and quoted names.
 pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
     let mut body = Body::new();
     for file in own {
@@ -51,7 +50,7 @@ pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
     };
     if body.has_blocks("provider_installation") {
         for installation in body.get_blocks_mut("provider_installation") {
-            // The tool wants its user's overrides before everything else.
+            // The tool requires `dev_overrides` first.
             let overrides = |part: &&Structure| {
                 part.as_block().is_some_and(|block| block.has_ident("dev_overrides"))
             };
@@ -70,7 +69,7 @@ pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
 fn read(file: &Path) -> Result<Body, String> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        // The tool warns of a missing file, and goes on; so do we.
+        // The tool warns about a missing file and continues.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Body::new()),
         Err(error) => return Err(error.to_string()),
     };
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_without_what_it_holds() {
+    fn a_file_that_does_not_parse_is_named_without_its_text() {
         for (own, place) in [
             ("\ncredentials \"x\" { token = \"hunter2 }\n", "rc:2:"),
             ("{\"credentials\": {\"x\": {\"token\": \"hunter2\"}}}", "rc:1:1: "),

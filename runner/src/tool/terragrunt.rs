@@ -1,4 +1,4 @@
-//! Where terragrunt keeps what it works on: its cache beside the configuration. It starts nothing.
+//! Terragrunt's cache beside the configuration, and its messages about mock outputs. It starts nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -8,11 +8,11 @@ use std::time::SystemTime;
 
 use fs_err as fs;
 
-/// The cache has a directory for each working directory, in it one for each source, and in that the module.
+/// The cache has a directory for each working directory, which has one for each source, which has the module.
 const MAX_DEPTH: u32 = 8;
 
-/// Where terragrunt has run the tool since this time, if that is in the cache of `dir`: terragrunt writes its
-/// list of copied files again for each command.
+/// The directory in the cache of `dir` where terragrunt has run the tool since this time: terragrunt rewrites its list of
+/// copied files for each command.
 pub(crate) fn ran_in(dir: &Path, since: SystemTime) -> Option<PathBuf> {
     let mut newest = None;
     let mut to_do = vec![(dir.join(".terragrunt-cache"), MAX_DEPTH)];
@@ -22,7 +22,7 @@ pub(crate) fn ran_in(dir: &Path, since: SystemTime) -> Option<PathBuf> {
             newest = newest.max(Some((time, dir.clone())));
         }
         let is_kept = |name: &OsStr| name != ".terraform" && name != ".git";
-        // A directory that is not there, or cannot be read, is not where terragrunt was.
+        // Terragrunt has not run in a directory that is missing or cannot be read.
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_dir && depth > 0 && is_kept(&entry.file_name()) {
@@ -33,24 +33,25 @@ pub(crate) fn ran_in(dir: &Path, since: SystemTime) -> Option<PathBuf> {
     newest.filter(|(time, _)| *time >= since).map(|(_, dir)| dir)
 }
 
-/// What terragrunt says between the dependency's configuration and the text after it, when it makes outputs
-/// up.
+/// Terragrunt's messages about mock outputs: the text before and after the dependency's configuration file, and a text that
+/// the rest of the line contains.
 const MOCKED: [(&str, &str, &str); 2] = [
     ("Config ", " is a dependency of ", "mock outputs provided and returning those"),
     ("Failed to read outputs from ", " referenced in ", "fallback to mock outputs"),
 ];
-/// A line of a log that says this is not longer; the rest of it is read as another.
+/// Such a line is shorter; the rest of a longer one is read as another line.
 const MAX_LINE: u64 = 64 << 10;
 
-/// The dependencies whose outputs terragrunt has made up, by its output: their configuration files. It does not say
-/// so where it merges mock outputs into real ones.
+/// The configuration files of the dependencies for which terragrunt used mock outputs, read from its output. Terragrunt
+/// prints nothing where it merges mock outputs into real ones.
 pub(crate) fn mocks(output: impl Read) -> io::Result<Vec<String>> {
     let mut found = BTreeSet::new();
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     while (&mut output).take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
-        for (before, after, says) in MOCKED {
-            if let Some((_, rest)) = text.split_once(before).filter(|(_, rest)| rest.contains(says))
+        for (before, after, text_after) in MOCKED {
+            if let Some((_, rest)) =
+                text.split_once(before).filter(|(_, rest)| rest.contains(text_after))
             {
                 let dependency = rest.split_once(after).map_or("a dependency", |(name, _)| name);
                 found.insert(dependency.to_owned());
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_with_made_up_outputs_are_those_that_terragrunt_names() {
+    fn dependencies_with_mock_outputs_are_read_from_the_output() {
         let log = "01:25:48.909 WARN   Config ../dep/terragrunt.hcl is a dependency of ./terragrunt.hcl that has \
             no outputs, but mock outputs provided and returning those in dependency output.\n\
             {\"level\":\"warn\", \"msg\":\"Config /a/b/terragrunt.hcl is a dependency of /a/terragrunt.hcl that has \

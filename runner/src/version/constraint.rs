@@ -9,15 +9,14 @@ use std::sync::Arc;
 
 use crate::version::number::{Malformed, Version, compare_segments, parse_version};
 
-/// More items are no constraint that a person wrote.
+/// More items than any person writes.
 const MAX_ITEMS: usize = 1000;
 
 /// Items that a version must satisfy, all of them: `>= 1.5, != 1.5.3, < 2`.
 ///
-/// A comparison lets a prerelease through only if it names one of the same segments. `=` and `!=` do
-/// not ask, with one exception, where go-version is surprising: when no item but `!=` is there, only
-/// stable versions are allowed, so `!= 1.5.0` does not choose an alpha. Without any item, every
-/// stable version is allowed.
+/// A comparison allows a prerelease only if it names one with the same segments. `=` and `!=` allow every prerelease, with
+/// one difference from go-version: a constraint with `!=` items only allows stable versions only, so that `!= 1.5.0` does
+/// not select an alpha. Without any item, every stable version is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Constraint {
     items: Vec<Item>,
@@ -27,9 +26,9 @@ pub struct Constraint {
 struct Item {
     operator: Operator,
     version: Version,
-    /// As it was written, without white space around it.
+    /// As written, trimmed.
     text: String,
-    /// Where it was written, if that was told.
+    /// The file and line, or the variable, if known.
     place: Option<Arc<str>>,
 }
 
@@ -62,19 +61,19 @@ impl Constraint {
         self.items.is_empty()
     }
 
-    /// The first item that names a prerelease, after its place.
+    /// The first item that names a prerelease, with its place.
     pub(super) fn prerelease(&self) -> Option<(Option<&str>, &str)> {
         let item = self.items.iter().find(|item| item.version.is_prerelease())?;
         Some((item.place.as_deref(), &item.text))
     }
 
-    /// Whether nothing follows the last dash of an item.
+    /// Whether an item ends with a dash.
     pub(super) fn is_cut_off(&self) -> bool {
         self.items.iter().any(|item| item.version.is_cut_off())
     }
 
-    /// Two items, with their places, that no version satisfies together. `None`: there are none, or a
-    /// prerelease is named, so that this is not as simple.
+    /// Two items, with their places, that no version satisfies together. `None` if there are none, or if an item names a
+    /// prerelease, which this check does not handle.
     pub fn contradiction(&self) -> Option<[String; 2]> {
         if self.prerelease().is_some() {
             return None;
@@ -86,12 +85,12 @@ impl Constraint {
         Some([one.shown(), two.shown()])
     }
 
-    /// Adds the items of another one.
+    /// Adds the items of another constraint.
     pub fn and(&mut self, other: Self) {
         self.items.extend(other.items);
     }
 
-    /// The same, with the place where it was found.
+    /// Records the place where it was found.
     #[must_use]
     pub fn found_in(mut self, place: &str) -> Self {
         let place: Arc<str> = place.into();
@@ -115,7 +114,7 @@ impl Constraint {
         Some(item.shown())
     }
 
-    /// Where nothing but `!=` is asked, a prerelease is not.
+    /// Whether prereleases are allowed: not if there are `!=` items only.
     fn is_open_to(&self, version: &Version) -> bool {
         !version.is_prerelease()
             || self.items.iter().any(|item| item.operator != Operator::NotEqual)
@@ -123,7 +122,7 @@ impl Constraint {
 }
 
 impl Item {
-    /// With its place.
+    /// The text with its place.
     fn shown(&self) -> String {
         match &self.place {
             Some(place) => format!("{} ({place})", self.text),
@@ -152,7 +151,7 @@ impl Item {
         pairs.iter().any(differs) || pairs.iter().any(parted)
     }
 
-    /// The lower end of what it allows, and whether that itself is allowed. `None`: there is none.
+    /// The lower bound, and whether it is inclusive; `None` if there is none.
     fn lowest(&self) -> Option<(Vec<i64>, bool)> {
         let with = match self.operator {
             Operator::Equal | Operator::GreaterOrEqual | Operator::Pessimistic => true,
@@ -162,7 +161,7 @@ impl Item {
         Some((self.version.segments.clone(), with))
     }
 
-    /// The upper end of it.
+    /// The upper bound, and whether it is inclusive; `None` if there is none.
     fn highest(&self) -> Option<(Vec<i64>, bool)> {
         let segments = self.version.segments.clone();
         match self.operator {
@@ -200,7 +199,7 @@ impl Item {
         }
     }
 
-    /// Whether a prerelease may pass a comparison.
+    /// Whether a comparison may allow this version: a prerelease only if the item names one of the same segments.
     fn gate(&self, version: &Version) -> bool {
         !version.is_prerelease()
             || (self.version.is_prerelease() && self.version.segments == version.segments)

@@ -1,15 +1,15 @@
-//! What a search for a version starts from, and what it found on its way.
+//! What a search for a version reads besides the directory, and what it finds.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What stands around a directory and may ask for a version as well.
+/// Where else a version may be requested, besides the directory itself.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// The user's home: looked at after all parents of the directory.
+pub struct SearchContext {
+    /// The user's home: searched after all parents of the directory.
     pub home: Option<PathBuf>,
-    /// The last parent that is looked at, where what lies above is nobody's who may say so.
+    /// The last parent that is searched: directories above it are not trusted. `None`: all parents are searched.
     pub top: Option<PathBuf>,
     /// tenv's directory.
     pub tenv_root: Option<PathBuf>,
@@ -17,17 +17,18 @@ pub struct Surroundings {
     pub variables: BTreeMap<&'static str, String>,
 }
 
-/// One thing that was found, and where.
+/// Something that the search found, and where.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Reason {
+pub struct Finding {
     /// A file (and line), a flag, a directory or a URL.
     pub place: String,
-    /// What it says.
-    pub says: String,
+    /// What was found there; `says` in JSON.
+    #[serde(rename = "says")]
+    pub text: String,
 }
 
-impl Reason {
-    pub(crate) fn new(place: impl fmt::Display, says: impl Into<String>) -> Self {
-        Self { place: place.to_string(), says: says.into() }
+impl Finding {
+    pub(crate) fn new(place: impl fmt::Display, text: impl Into<String>) -> Self {
+        Self { place: place.to_string(), text: text.into() }
     }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use crate::version::number::{self, Malformed};
 
-/// The directory asks for something that is not understood. All of these are the user's to mend.
+/// Why the request for a version cannot be read. The user can fix each of these.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
-    /// The text at a place is no request.
+    /// The text is not a request.
     #[error("{place}: not a version request")]
     Request {
         /// The flag, or the file and line.

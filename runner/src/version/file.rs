@@ -1,7 +1,6 @@
-//! The files in which people note a version: which there are, and how each of them says it.
+//! Version files: their names and formats.
 //!
-//! The names, their order and their grammar are tenv's. Where the files are looked for is not known
-//! here.
+//! The names, their order and their grammar are tenv's. In which directories they are searched is not known here.
 
 use std::path::Path;
 
@@ -13,10 +12,10 @@ use crate::version::outline::Outline;
 use crate::version::syntax::{self, Literal};
 use crate::version::tool_name::ToolName;
 
-/// A version file is a line or a few; what is larger is something else.
+/// A version file has a few lines; a larger file is something else.
 const MAX_VERSION_FILE: u64 = 64 * 1024;
 
-/// A file that may note the version of one tool.
+/// A file that may contain the version of one tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VersionFile {
     pub(super) name: &'static str,
@@ -25,26 +24,26 @@ pub(super) struct VersionFile {
 
 #[derive(Clone, Copy, Debug)]
 enum Format {
-    /// The whole of it is the request.
+    /// The whole content is the request.
     Flat,
-    /// Lines of a plugin's name and a version; the last line of this name counts.
+    /// Lines with a plugin's name and a version; the last line with this name counts.
     ToolVersions(&'static str),
-    /// This attribute at the top, if it is a literal.
+    /// This top-level attribute, if it is a literal.
     Hcl(&'static str),
-    /// The same as JSON.
+    /// The same in JSON.
     HclJson(&'static str),
-    /// This key at the top.
+    /// This top-level key.
     Toml(&'static str),
 }
 
-/// A request, and the line that it stands on where the file has several.
+/// A request in a file, with its line where the format has several.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Noted {
+pub(super) struct Entry {
     pub(super) text: String,
     pub(super) line: Option<usize>,
 }
 
-/// The files that may note a version of `tool`, the first of them first.
+/// The files that may contain a version of `tool`, in order of precedence.
 pub(super) fn files(tool: ToolName) -> impl Iterator<Item = VersionFile> {
     let own: &[(&str, Format)] = match tool {
         ToolName::Terraform => &[
@@ -77,8 +76,7 @@ pub(super) fn files(tool: ToolName) -> impl Iterator<Item = VersionFile> {
 }
 
 impl VersionFile {
-    /// Whether the file says by itself which tool is meant. A terragrunt file does not: what it says of
-    /// terraform holds for OpenTofu, too.
+    /// Whether the file selects a tool. A terragrunt file does not: its constraint for terraform also applies to OpenTofu.
     pub(super) fn names_the_tool(self) -> bool {
         matches!(self.format, Format::Flat | Format::ToolVersions(_))
     }
@@ -91,9 +89,9 @@ impl VersionFile {
         }
     }
 
-    /// What the file at `path`, with these bytes, notes. `None` if that is nothing, or, with a warning,
-    /// nothing that can be known without evaluating it.
-    pub(super) fn noted(self, path: &Path, bytes: Vec<u8>) -> Result<Option<Noted>, VersionError> {
+    /// Reads the request in the file at `path` with this content. `None` if there is none or, with a warning, if it would
+    /// have to be evaluated.
+    pub(super) fn entry(self, path: &Path, bytes: Vec<u8>) -> Result<Option<Entry>, VersionError> {
         if let Format::Hcl(key) | Format::HclJson(key) = self.format
             && memmem::find(&bytes, key.as_bytes()).is_none()
         {
@@ -119,19 +117,19 @@ impl VersionFile {
         };
         match literal {
             Literal::Text(text) if !text.trim().is_empty() => {
-                Ok(Some(Noted { text: text.trim().to_owned(), line }))
+                Ok(Some(Entry { text: text.trim().to_owned(), line }))
             }
             Literal::Text(_) | Literal::Null => Ok(None),
             Literal::Unknown => {
-                tracing::warn!("{}: a version that is no literal is passed over", path.display());
+                tracing::warn!("{}: a version that is not a literal is ignored", path.display());
                 Ok(None)
             }
         }
     }
 }
 
-/// The value of the last attribute of this name, and its line. A file that the parser refuses may still
-/// be one that terragrunt accepts.
+/// The value of the last attribute with this name, and its line. Terragrunt accepts some files that the parser rejects, so
+/// these are scanned.
 fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>) {
     match syntax::hcl(path, text) {
         Ok(body) => match syntax::attributes(&body, key).last() {
@@ -151,7 +149,7 @@ fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>
     }
 }
 
-/// The same, of JSON.
+/// The same in JSON.
 fn in_json(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>) {
     match json::parse(path, text) {
         Ok(value) => (value.members(key).last().map_or(Literal::Null, Json::literal), None),

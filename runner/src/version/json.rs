@@ -1,6 +1,6 @@
-//! JSON as terraform reads it: the same key may come twice, and nothing is too deep.
+//! JSON as terraform reads it: keys may be duplicated, and nesting is not limited.
 //!
-//! Only the outermost levels are kept, where requirements and modules are.
+//! Only the outermost levels are kept, which contain requirements and modules.
 
 use std::fmt;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) enum Json {
     /// Its digits.
     Number(String),
     Null,
-    /// A truth value, or what is too deep to be kept.
+    /// A boolean, or a value that is nested too deep to be kept.
     Other,
 }
 
@@ -79,8 +79,8 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Json, VersionError> {
     })
 }
 
-/// The values of a key in a text that is no JSON, each with its line. A text in the form of the key is taken for
-/// the key wherever it is.
+/// The values of a key in a text that is not valid JSON, each with its line. Every occurrence of the quoted key that a
+/// colon follows counts.
 pub(super) fn values_of(text: &str, key: &str) -> Vec<(usize, Literal)> {
     let key = format!("\"{key}\"");
     let (mut counted, mut line) = (0, 1);

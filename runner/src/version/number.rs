@@ -1,33 +1,31 @@
 //! Version numbers, as Terraform, OpenTofu and Terragrunt understand them.
 //!
-//! The rules are those of HashiCorp's go-version, which differ from `SemVer` in grammar, in the order of
-//! prereleases and in when a prerelease is let through; one of them is mended, see [`Constraint`]. It
-//! knows neither tools nor files.
+//! The rules are those of HashiCorp's go-version, which differ from `SemVer` in grammar and in the order of prereleases.
+//! Constraints, tools and files are not known here.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longer texts are no versions: they would not fit into a file name.
+/// Longer texts are rejected: they would not fit into a file name.
 const MAX_LENGTH: usize = 128;
 /// A version: `1.9.8`, `v1.5`, `1.10.0-rc1`, `1.7rc2`, `1.2.3.4+build`.
 ///
-/// Any number of segments, each up to `i64::MAX`; fewer than three are filled up with zeros. Shown
-/// without the `v` and filled up, which is how releases are named. Equality is that of
-/// [`Version::compare`].
+/// Any number of segments, each up to `i64::MAX`; fewer than three are padded with zeros. Displayed without the `v` and
+/// padded, which is how releases are named. Equality is that of [`Version::compare`].
 ///
-/// Terragrunt also has previews that are a name without a number (`alpha-2025031901`). They are lower
-/// than everything, and only asking for the very name finds one.
+/// Terragrunt also has previews with a name instead of a number (`alpha-2025031901`). They are lower than all numbers, and
+/// only a request for the exact name selects one.
 #[derive(Clone, Debug)]
 pub struct Version {
     pub(super) segments: Vec<i64>,
-    /// How many segments were written: `~>` looks at the last of them. None in a bare name.
+    /// How many segments were written: `~>` depends on the last of them. 0 in a bare name.
     pub(super) written: usize,
     pre: String,
     meta: String,
 }
 
-/// The text is neither a version nor a constraint.
+/// A text that is not a version, constraint or request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no {expected}", shown(.text))]
 pub struct Malformed {
@@ -41,7 +39,7 @@ impl Malformed {
     }
 }
 
-/// The beginning of `text`, printable: it comes from a file that anybody may have written.
+/// The beginning of `text`, with control characters escaped, for messages.
 pub(super) fn shown(text: &str) -> String {
     let text = text.trim();
     let mut shown = String::new();
@@ -64,7 +62,7 @@ impl Version {
         !self.pre.is_empty()
     }
 
-    /// Whether it is a preview that has a name and no number.
+    /// Whether it is a preview with a name instead of a number.
     pub fn is_bare_name(&self) -> bool {
         self.written == 0
     }
@@ -74,13 +72,13 @@ impl Version {
         self.written <= 3 && self.meta.is_empty()
     }
 
-    /// Whether nothing follows its last dash, which constraints accept: `1.5.7-`.
+    /// Whether it ends with a dash (`1.5.7-`), which go-version's grammar allows.
     pub(super) fn is_cut_off(&self) -> bool {
         self.pre == "-"
     }
 
-    /// The order of lists for people: a prerelease before its release, and its parts as `SemVer` has them.
-    /// Unlike [`Self::compare`] this is a total order.
+    /// The order of printed lists: a prerelease before its release, and its parts in the order of `SemVer`. Unlike
+    /// [`Self::compare`] this is a total order.
     pub(crate) fn list_order(&self, other: &Self) -> Ordering {
         let parts = |version: &Self| -> Vec<(bool, i64, String)> {
             let part = |part: &str| match part.parse() {
@@ -100,7 +98,7 @@ impl Version {
         compare_segments(&self.segments, &segments) != Ordering::Less
     }
 
-    /// Metadata counts for nothing, and a prerelease for nothing where the numbers of segments differ.
+    /// Compares as go-version does: metadata is ignored, and prereleases are ignored where the numbers of segments differ.
     ///
     /// Not an `Ord`: a missing part of a prerelease is smaller than a number but larger than a text
     /// (`alpha` < `alpha.1` < `alpha.beta` < `alpha`), so sorting by it has no meaning. The larger of

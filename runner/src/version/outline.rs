@@ -1,16 +1,16 @@
 //! The outline of an HCL file: its blocks and attributes, with each value as text.
 //!
-//! The parser refuses some valid HCL: a line break after an operator in a `for` object, duplicate keys of
-//! an object, deep nesting. This module reads such files, and future syntax, well enough to find a few
-//! blocks and attributes. It knows comments, strings with escapes and interpolation, heredocs and
-//! brackets, and nothing of expressions. It never fails: of a broken file it finds what it can.
+//! The parser rejects some valid HCL: a line break after an operator in a `for` object, duplicate keys of an object, deep
+//! nesting. This module finds the blocks and attributes of such files, and of future syntax. It understands comments,
+//! strings with escapes and interpolation, heredocs and brackets, but no expressions. It never fails: in a broken file it
+//! finds as much as it can.
 //!
 //! Time is linear in the size of the text, and nesting costs heap, not stack.
 
-/// How deep the blocks are that can be of interest.
+/// The deepest level of blocks that is read.
 const MAX_DEPTH: usize = 4;
 
-/// The blocks and attributes of a file, as far as their names are of interest.
+/// The blocks and attributes of a file with the requested names.
 #[derive(Debug, Default)]
 pub(super) struct Outline<'a> {
     /// In the order of the file.

@@ -1,4 +1,4 @@
-//! The language in which a version is asked for (`1.9.8`, `latest`, `~> 1.9`).
+//! The syntax of requests for a version (`1.9.8`, `latest`, `~> 1.9`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::version::constraint::Constraint;
 use crate::version::number::{Malformed, Version};
 
-/// Which versions will do, and which of them is best.
+/// Which versions satisfy a request, and which of them is best.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// This one: `1.9.8`, `v1.9.8`; `1.5` is 1.5.0, not a series.
@@ -27,21 +27,21 @@ pub enum Request {
     LowestLike(Pattern),
 }
 
-/// A regular expression in RE2's syntax, looked for anywhere in a version.
+/// A regular expression in RE2's syntax that may match any part of a version.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
-/// What a version must satisfy. Without any constraint, every stable version does.
+/// What a version must satisfy. Without any constraint, every stable version is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Requirement {
     /// For every version, or for those of OpenTofu before 1.12.
     pub(super) constraint: Constraint,
-    /// For OpenTofu from 1.12 on, which passes over `required_version` in files that Terraform reads.
+    /// For OpenTofu 1.12 and newer, which ignores `required_version` in files that Terraform reads.
     pub(super) tofu_1_12: Option<Constraint>,
 }
 
 const EXPECTED: &str = "exact version, constraint or keyword";
-/// What a compiled expression may take in memory; a person's take a few KiB.
+/// The memory limit of a compiled expression; usual ones need a few KiB.
 const MAX_PATTERN: usize = 1 << 20;
 
 impl FromStr for Request {
@@ -84,7 +84,7 @@ impl FromStr for Pattern {
 }
 
 impl Request {
-    /// Whether `version` will do.
+    /// Whether `version` satisfies the request.
     pub fn allows(&self, version: &Version) -> bool {
         match self {
             Self::Exact(exact) => version == exact,
@@ -92,7 +92,7 @@ impl Request {
         }
     }
 
-    /// Why `version` will not do, in few words that many share; `None` if it will.
+    /// Why `version` does not satisfy the request, in a text by which versions can be grouped; `None` if it does.
     pub fn refusal(&self, version: &Version) -> Option<String> {
         let unless = |allowed: bool, reason: &str| (!allowed).then(|| reason.to_owned());
         match self {
@@ -107,7 +107,7 @@ impl Request {
         }
     }
 
-    /// The same, with the place of its constraint.
+    /// Records the place of its constraint.
     pub(super) fn found_in(self, place: &str) -> Self {
         match self {
             Self::Highest(Requirement { constraint, tofu_1_12 }) => {
@@ -117,8 +117,8 @@ impl Request {
         }
     }
 
-    /// Which constraints refuse some of these versions, with their places: the first few of them. Where no
-    /// version is allowed, these are the ones that conflict.
+    /// The first few constraints that reject some of these versions, with their places. If no version is allowed, these
+    /// are the constraints that conflict.
     pub fn refusing<'a>(&self, versions: impl IntoIterator<Item = &'a Version>) -> Vec<String> {
         const MAX: usize = 4;
         let (Self::Highest(requirement) | Self::Lowest(requirement)) = self else {
@@ -138,18 +138,18 @@ impl Request {
         refusing
     }
 
-    /// Two constraints, with their places, that no version satisfies together, as far as they alone show it.
+    /// Two constraints, with their places, that contradict each other whatever versions exist.
     pub fn contradiction(&self) -> Option<[String; 2]> {
         let (Self::Highest(requirement) | Self::Lowest(requirement)) = self else { return None };
         let found = requirement.constraint.contradiction()?;
         match &requirement.tofu_1_12 {
-            // Versions of the other kind may do.
+            // Versions of the other kind may satisfy the request.
             Some(newer) if newer.contradiction().is_none() => None,
             _ => Some(found),
         }
     }
 
-    /// Whether `candidate` is better than `other`, if both will do.
+    /// Whether `candidate` is preferred to `other`, if both satisfy the request.
     pub fn prefers(&self, candidate: &Version, other: &Version) -> bool {
         let order = candidate.compare(other);
         match self {
@@ -158,7 +158,7 @@ impl Request {
         }
     }
 
-    /// The best of `versions` that will do.
+    /// The best of `versions` that satisfies the request.
     pub fn best<'a>(&self, versions: impl IntoIterator<Item = &'a Version>) -> Option<&'a Version> {
         let allowed = versions.into_iter().filter(|version| self.allows(version));
         match self {
@@ -182,7 +182,7 @@ impl Requirement {
         }
     }
 
-    /// Whether `version` satisfies what is required of its kind.
+    /// Whether `version` satisfies the constraint for its kind.
     pub fn allows(&self, version: &Version) -> bool {
         self.of_its_kind(version).allows(version)
     }

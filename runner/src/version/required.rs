@@ -1,10 +1,9 @@
-//! What a configuration itself requires: `required_version`, and OpenTofu's `compatible_with`.
+//! The requirements in a configuration: `required_version`, and OpenTofu's `compatible_with`.
 //!
-//! The rules are those of the tools. Terraform and OpenTofu before 1.12: every `required_version`
-//! counts, but an override file that has one replaces all before it. OpenTofu hides `x.tf` behind
-//! `x.tofu`. From 1.12 on it reads `required_version` in `.tofu` files only, and
-//! `language { compatible_with { opentofu = "..." } }` in all; its override files add constraints. Child modules count as well, as far as
-//! they are at hand: those whose source is a path.
+//! The rules are those of the tools. Terraform, and OpenTofu before 1.12: every `required_version` applies, but an
+//! override file that has one replaces all before it. OpenTofu ignores `x.tf` beside `x.tofu`. OpenTofu 1.12 and newer
+//! reads `required_version` in `.tofu` files only, and `language { compatible_with { opentofu = "..." } }` in all files;
+//! its override files add constraints. Child modules whose source is a path count as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use hcl_edit::structure::Body;
 use memchr::memmem;
 
 use crate::version::constraint::Constraint;
-use crate::version::context::Reason;
+use crate::version::context::Finding;
 use crate::version::error::VersionError;
 use crate::version::json::{self, Json};
 use crate::version::outline::Outline;
@@ -22,10 +21,10 @@ use crate::version::request::Requirement;
 use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
 use crate::version::tool_name::ToolName;
 
-/// A tree with more local modules than this is none that a person wrote.
+/// More local modules than any configuration in use has.
 const MAX_MODULES: usize = 1000;
 
-/// One requirement as it stands in a file.
+/// One requirement in a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Declaration {
     kind: Kind,
@@ -34,13 +33,13 @@ struct Declaration {
     line: usize,
 }
 
-/// What is of interest in one file.
+/// The requirements and modules in one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     declarations: Vec<Declaration>,
     /// The sources of modules, by the modules' names.
     modules: BTreeMap<String, String>,
-    /// Whether something else than a literal is required.
+    /// Whether a requirement is not a literal.
     unknown: bool,
 }
 
@@ -51,7 +50,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// A text without which no file can have a declaration of this kind.
+    /// A text that every file with such a declaration contains.
     fn needle(self) -> &'static str {
         match self {
             Self::RequiredVersion => "required_version",
@@ -111,15 +110,15 @@ pub(super) fn tofu_file(dir: &Path) -> Result<Option<String>, VersionError> {
     Ok(names(dir)?.into_iter().find(is_tofu))
 }
 
-/// What a module and its local child modules require, and how that was found.
+/// The requirements of a module and its local child modules, and how they were found.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) requirement: Requirement,
-    pub(super) why: Vec<Reason>,
-    pub(super) looked_at: Vec<PathBuf>,
+    pub(super) trace: Vec<Finding>,
+    pub(super) files_read: Vec<PathBuf>,
 }
 
-/// What the configuration in `dir` requires of `tool`.
+/// Reads what the configuration in `dir` requires of `tool`.
 pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     let mut scan = Scan::default();
     let mut rules = Rules::default();
@@ -129,7 +128,7 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
         let (found, sources) = scan_module(&module, tool, &mut scan)?;
         rules.add(found);
         for source in sources {
-            // The tool itself will tell that a module is not there.
+            // The tool itself reports a missing module.
             let Ok(child) = fs::canonicalize(module.join(source)) else { continue };
             if child.is_dir() && seen.len() < MAX_MODULES && seen.insert(child.clone()) {
                 to_do.push(child);
@@ -168,26 +167,26 @@ fn scan_module(
     {
         let path = dir.join(name);
         let contents = contents(&path, tool)?;
-        // An override file's module of the same name takes the place of the other.
+        // A module in an override file replaces the one with the same name.
         modules.extend(contents.modules.clone());
-        let found = Rules::of_file(&path, contents, &mut scan.why)?;
+        let found = Rules::of_file(&path, contents, &mut scan.trace)?;
         if overrides {
             rules.override_with(found);
         } else {
             rules.add(found);
         }
-        scan.looked_at.push(path);
+        scan.files_read.push(path);
     }
     let is_local = |source: &String| source.starts_with("./") || source.starts_with("../");
     Ok((rules, modules.into_values().filter(is_local)))
 }
 
-/// What files require, by the rules of old and of new.
+/// The requirements of files, for versions before and from OpenTofu 1.12 on.
 #[derive(Default)]
 struct Rules {
     classic: Constraint,
     tofu_1_12: Constraint,
-    /// A `language` block is there, which OpenTofu before 1.12 does not take.
+    /// There is a `language` block, which OpenTofu before 1.12 rejects.
     needs_1_12: bool,
     /// A `required_version` that OpenTofu from 1.12 on reads names a prerelease, so that it refuses it.
     refused_by_1_12: bool,
@@ -197,7 +196,7 @@ impl Rules {
     fn of_file(
         path: &Path,
         contents: Contents,
-        why: &mut Vec<Reason>,
+        trace: &mut Vec<Finding>,
     ) -> Result<Self, VersionError> {
         let tofu_file = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
         let tofu_file = tofu_file.is_some_and(|name| name.tofu);
@@ -211,7 +210,7 @@ impl Rules {
                 Ok(constraint) => constraint.found_in(&place),
                 Err(source) => return Err(VersionError::Request { place, source }),
             };
-            why.push(Reason::new(place, format!("{} {constraint}", kind.needle())));
+            trace.push(Finding::new(place, format!("{} {constraint}", kind.needle())));
             rules.needs_1_12 |= kind == Kind::CompatibleWith;
             rules.refused_by_1_12 |=
                 tofu_file && kind == Kind::RequiredVersion && constraint.prerelease().is_some();
@@ -241,7 +240,7 @@ impl Rules {
         self.add(other);
     }
 
-    /// What counts in the end. The tools refuse a prerelease only in that, not in what an override file replaces.
+    /// The resulting requirement. The tools refuse a prerelease in it, but not in what an override file has replaced.
     fn requirement(mut self, tool: ToolName) -> Result<Requirement, VersionError> {
         if let Some((place, item)) = self.classic.prerelease() {
             let (place, item) = (place.unwrap_or_default().to_owned(), item.to_owned());
@@ -260,7 +259,7 @@ impl Rules {
     }
 }
 
-/// What is of interest in one file. It is parsed only if there can be anything.
+/// The requirements and modules in one file, which is parsed only if it can have any.
 fn contents(path: &Path, tool: ToolName) -> Result<Contents, VersionError> {
     let bytes = syntax::read_at_most(path, MAX_CONFIGURATION).map_err(VersionError::Unreadable)?;
     let too_large = || VersionError::TooLarge { path: path.to_owned(), limit: MAX_CONFIGURATION };
@@ -291,7 +290,7 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
         contents.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
     }
     if contents.unknown {
-        tracing::warn!("{}: a required version that is no literal is passed over", path.display());
+        tracing::warn!("{}: a required version that is not a literal is ignored", path.display());
         contents.declarations.clear();
     }
     contents
@@ -314,8 +313,8 @@ impl Contents {
     }
 }
 
-/// The parser refuses some files that the tools accept, and the tools report what is really wrong: so a
-/// refused file is read by its outline.
+/// The parser rejects some files that the tools accept, so a rejected file is read by its outline. Real errors are for the
+/// tool to report.
 fn in_hcl(path: &Path, text: &str) -> Contents {
     match syntax::hcl(path, text) {
         Ok(body) => in_body(text, &body),
@@ -351,7 +350,7 @@ pub(super) fn in_body(text: &str, body: &Body) -> Contents {
     contents
 }
 
-/// The same, of a file that does not parse.
+/// The same for a file that does not parse.
 pub(super) fn in_outline(text: &str) -> Contents {
     const NAMES: [&str; 7] = [
         "terraform",
@@ -405,7 +404,7 @@ fn in_json(root: &Json) -> Contents {
     contents
 }
 
-/// The version requirements of a file that does not parse: its tool may accept it all the same.
+/// The version requirements of a JSON file that does not parse: the tool may still accept it.
 fn in_broken_json(text: &str) -> Contents {
     let mut contents = Contents::default();
     for (line, value) in json::values_of(text, "required_version") {

@@ -1,5 +1,5 @@
-//! Where a version is asked for outside the code: variables, the version files around a directory (in
-//! it, in each of its parents, then in the home), and tenv's own directory.
+//! The search for a request outside the code: variables, version files (in the directory, in each of its parents, then in
+//! the home), and tenv's own directory.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::version::constraint::Constraint;
-use crate::version::context::{Reason, Surroundings};
+use crate::version::context::{Finding, SearchContext};
 use crate::version::error::VersionError;
 use crate::version::file::{self, VersionFile};
 use crate::version::number::Malformed;
@@ -15,15 +15,15 @@ use crate::version::request::Requirement;
 use crate::version::tool_name::ToolName;
 use crate::version::{required, syntax};
 
-/// A version or a constraint of tenv's directory is one line.
+/// A version or a constraint in tenv's directory is one line.
 const MAX_LINE: u64 = 64 * 1024;
 
-/// One search, and what it has found so far.
+/// One search and its findings so far.
 pub(super) struct Search<'a> {
     dir: &'a Path,
-    around: &'a Surroundings,
-    pub(super) why: Vec<Reason>,
-    pub(super) looked_at: Vec<PathBuf>,
+    context: &'a SearchContext,
+    pub(super) trace: Vec<Finding>,
+    pub(super) files_read: Vec<PathBuf>,
 }
 
 /// tenv's variables for one tool.
@@ -50,7 +50,7 @@ fn variables(tool: ToolName) -> Variables {
     Variables { version, default_version, default_constraint }
 }
 
-/// The names of all variables that a search looks at.
+/// The names of all variables that a search reads.
 pub fn variable_names() -> impl Iterator<Item = &'static str> {
     ToolName::ALL.into_iter().flat_map(|tool| {
         let Variables { version, default_version, default_constraint } = variables(tool);
@@ -59,8 +59,8 @@ pub fn variable_names() -> impl Iterator<Item = &'static str> {
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(dir: &'a Path, around: &'a Surroundings) -> Self {
-        Self { dir, around, why: Vec::new(), looked_at: Vec::new() }
+    pub(super) fn new(dir: &'a Path, context: &'a SearchContext) -> Self {
+        Self { dir, context, trace: Vec::new(), files_read: Vec::new() }
     }
 
     /// The directory, its parents up to the root, and the home if it is none of them.
@@ -69,22 +69,22 @@ impl<'a> Search<'a> {
             ErrorKind::NotFound => VersionError::NoDirectory(self.dir.to_owned()),
             _ => VersionError::Unreadable(error),
         })?;
-        let top = self.around.top.as_ref().and_then(|top| fs::canonicalize(top).ok());
+        let top = self.context.top.as_ref().and_then(|top| fs::canonicalize(top).ok());
         let above = |place: &&Path| top.as_ref().is_none_or(|top| place.starts_with(top));
         let mut places: Vec<_> = dir.ancestors().take_while(above).map(Path::to_owned).collect();
-        let home = self.around.home.as_ref().and_then(|home| fs::canonicalize(home).ok());
+        let home = self.context.home.as_ref().and_then(|home| fs::canonicalize(home).ok());
         places.extend(home.filter(|home| !places.contains(home)));
         Ok(places)
     }
 
-    /// The tool whose version file is nearest. Only OpenTofu reads `.tofu` files, so they count for
-    /// more than a version file outside the directory. OpenTofu's own file goes first, as in tenv.
+    /// The tool of the nearest version file. Only OpenTofu reads `.tofu` files, so they take precedence over version files
+    /// outside the directory. In one directory OpenTofu's version file takes precedence, as in tenv.
     pub(super) fn tool(&mut self) -> Result<ToolName, VersionError> {
         for (distance, place) in self.places()?.iter().enumerate() {
             for tool in [ToolName::Tofu, ToolName::Terraform] {
                 for file in file::files(tool).filter(|file| file.names_the_tool()) {
-                    if let Some((_, origin)) = self.noted(place, file)? {
-                        self.why.push(Reason::new(origin, format!("the tool is {tool}")));
+                    if let Some((_, origin)) = self.entry(place, file)? {
+                        self.trace.push(Finding::new(origin, format!("the tool is {tool}")));
                         return Ok(tool);
                     }
                 }
@@ -93,15 +93,14 @@ impl<'a> Search<'a> {
                 && let Some(name) = required::tofu_file(place)?
             {
                 let path = place.join(name);
-                self.why.push(Reason::new(path.display(), "only OpenTofu reads this file"));
+                self.trace.push(Finding::new(path.display(), "only OpenTofu reads this file"));
                 return Ok(ToolName::Tofu);
             }
         }
         Ok(ToolName::Terraform)
     }
 
-    /// The request for `tool` that goes before all others, and where it comes from; `None` if nothing
-    /// but the code may ask for one.
+    /// The request for `tool` with the highest precedence, and its origin; `None` if only the code may have one.
     pub(super) fn request(
         &mut self,
         tool: ToolName,
@@ -118,13 +117,13 @@ impl<'a> Search<'a> {
             },
         };
         if let Some((text, origin)) = &found {
-            self.why.push(Reason::new(origin, text));
+            self.trace.push(Finding::new(origin, text));
         }
         Ok(found)
     }
 
     fn variable(&self, name: &str) -> Option<(String, String)> {
-        let text = self.around.variables.get(name)?.trim();
+        let text = self.context.variables.get(name)?.trim();
         (!text.is_empty()).then(|| (text.to_owned(), name.to_owned()))
     }
 
@@ -132,7 +131,7 @@ impl<'a> Search<'a> {
     fn version_file(&mut self, tool: ToolName) -> Result<Option<(String, String)>, VersionError> {
         for place in self.places()? {
             for file in file::files(tool) {
-                if let Some(found) = self.noted(&place, file)? {
+                if let Some(found) = self.entry(&place, file)? {
                     return Ok(Some(found));
                 }
             }
@@ -140,20 +139,20 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// What one file notes, and its place.
-    fn noted(
+    /// The request in one file, and its place.
+    fn entry(
         &mut self,
         place: &Path,
         file: VersionFile,
     ) -> Result<Option<(String, String)>, VersionError> {
         let path = place.join(file.name);
         let Some(bytes) = self.read(&path, file.limit())? else { return Ok(None) };
-        Ok(file.noted(&path, bytes)?.map(|noted| {
-            let origin = match noted.line {
+        Ok(file.entry(&path, bytes)?.map(|entry| {
+            let origin = match entry.line {
                 Some(line) => format!("{}:{line}", path.display()),
                 None => path.display().to_string(),
             };
-            (noted.text, origin)
+            (entry.text, origin)
         }))
     }
 
@@ -163,7 +162,7 @@ impl<'a> Search<'a> {
         tool: ToolName,
         name: &str,
     ) -> Result<Option<(String, String)>, VersionError> {
-        let Some(root) = &self.around.tenv_root else { return Ok(None) };
+        let Some(root) = &self.context.tenv_root else { return Ok(None) };
         let path = root.join(tool.directory()).join(name);
         let Some(bytes) = self.read(&path, MAX_LINE)? else { return Ok(None) };
         let text = syntax::text(&path, bytes)?.trim().to_owned();
@@ -172,14 +171,13 @@ impl<'a> Search<'a> {
 
     fn read(&mut self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
         let bytes = syntax::read(path, limit)?;
-        if bytes.is_some() && !self.looked_at.iter().any(|looked_at| looked_at == path) {
-            self.looked_at.push(path.to_owned());
+        if bytes.is_some() && !self.files_read.iter().any(|read| read == path) {
+            self.files_read.push(path.to_owned());
         }
         Ok(bytes)
     }
 
-    /// What is always required besides what is asked for: a constraint of the user's, for every
-    /// directory.
+    /// The user's default constraint, which applies in every directory in addition to the request.
     pub(super) fn default_constraint(
         &mut self,
         tool: ToolName,
@@ -189,7 +187,7 @@ impl<'a> Search<'a> {
             None => self.in_tenv_root(tool, "constraint")?,
         };
         let Some((text, place)) = found else { return Ok(None) };
-        self.why.push(Reason::new(&place, format!("always {text}")));
+        self.trace.push(Finding::new(&place, format!("always {text}")));
         let constraint = text.parse::<Constraint>().and_then(|constraint| {
             let malformed = || Malformed::new(&text, "version constraint");
             if constraint.is_cut_off() { Err(malformed()) } else { Ok(constraint) }
@@ -200,7 +198,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What the configuration itself requires.
+    /// The requirements of the configuration itself.
     pub(super) fn required(&mut self, tool: ToolName) -> Result<Requirement, VersionError> {
         if tool == ToolName::Terragrunt {
             return Ok(Requirement::default());
@@ -208,10 +206,10 @@ impl<'a> Search<'a> {
         let dir = fs::canonicalize(self.dir).map_err(VersionError::Unreadable)?;
         let scan = required::scan(&dir, tool)?;
         let requirement = scan.requirement;
-        self.why.extend(scan.why);
-        self.looked_at.extend(scan.looked_at);
+        self.trace.extend(scan.trace);
+        self.files_read.extend(scan.files_read);
         if requirement.is_empty() {
-            self.why.push(Reason::new(dir.display(), "requires no version of its own"));
+            self.trace.push(Finding::new(dir.display(), "requires no version of its own"));
         }
         Ok(requirement)
     }

@@ -1,6 +1,6 @@
-//! Files in HCL, JSON and TOML: how they are read, and what is a literal in them.
+//! Reads files in HCL and TOML, and the literals in them.
 //!
-//! What their parts mean is not known here.
+//! What the blocks and keys mean is not known here.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
@@ -13,29 +13,29 @@ use hcl_edit::template::Element;
 
 use crate::version::error::VersionError;
 
-/// No configuration file that a person or a generator writes is larger.
+/// Larger than any configuration file in use.
 pub(super) const MAX_CONFIGURATION: u64 = 16 * 1024 * 1024;
 
-/// No version constraint and no source of a module is longer.
+/// Longer than any version constraint or module source.
 const MAX_LITERAL: usize = 64 * 1024;
 
-/// A literal, or what would have to be evaluated to know it.
+/// The value of an expression, if it is a literal.
 pub(super) enum Literal {
     /// Its text; a number's digits.
     Text(String),
-    /// It counts as not written.
+    /// `null`, which counts as not set.
     Null,
-    /// A variable, a function, or a kind of value that says nothing here.
+    /// A variable, a function, or a value of another type.
     Unknown,
 }
 
-/// The text of a file, without the mark that some editors put at its beginning.
+/// The text of a file, without a byte order mark.
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, VersionError> {
     let text = String::from_utf8(bytes).map_err(|_| VersionError::NotText(path.to_owned()))?;
     Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }
 
-/// The text of a configuration file. The tools accept comments in other encodings than UTF-8.
+/// The text of a configuration file. The tools accept comments that are not UTF-8.
 pub(super) fn lossy(bytes: Vec<u8>) -> String {
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -72,7 +72,7 @@ pub(super) fn blocks<'a>(body: &'a Body, name: &'a str) -> impl Iterator<Item = 
     body.blocks().filter(move |block| block.ident.as_str() == name)
 }
 
-/// The attributes of this name; more than one is an error that the tool will tell.
+/// The attributes with this name; more than one is an error that the tool reports.
 pub(super) fn attributes<'a>(body: &'a Body, name: &'a str) -> impl Iterator<Item = &'a Attribute> {
     body.attributes().filter(move |attribute| attribute.key.as_str() == name)
 }
@@ -83,7 +83,7 @@ pub(super) fn line_of(text: &str, attribute: &Attribute) -> usize {
     text.get(..start).map_or(1, |before| before.matches('\n').count() + 1)
 }
 
-/// The literal that a text is, if it is an expression of a sensible size.
+/// Parses a text as an expression; `Unknown` if it is too large.
 pub(super) fn literal_of(text: &str) -> Literal {
     if text.len() > MAX_LITERAL {
         return Literal::Unknown;
@@ -118,10 +118,9 @@ fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Literal {
     elements.map(part).collect::<Option<_>>().map_or(Literal::Unknown, Literal::Text)
 }
 
-/// The whole file; `None` if it is not there.
+/// The whole file; `None` if it does not exist.
 ///
-/// A file that is there but cannot be read is passed over with a warning: it may be somebody else's,
-/// in a directory above.
+/// A file that cannot be read is ignored with a warning: in a parent directory it may belong to another user.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
     let read = || {
         if fs::metadata(path)?.is_file() {
@@ -136,7 +135,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionEr
             Ok(None)
         }
         Err(error) => {
-            tracing::warn!("passing over a version file: {error}");
+            tracing::warn!("ignoring a version file: {error}");
             Ok(None)
         }
     }

@@ -2,7 +2,7 @@ mod files;
 
 use std::path::Path;
 
-use crate::version::{Request, Surroundings, ToolName, ToolRequest, VersionError, Wanted, wanted};
+use crate::version::{Request, SearchContext, ToolName, ToolRequest, VersionError, Wanted, wanted};
 
 /// A temporary directory with these files in it.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -16,7 +16,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn look(dir: &Path) -> Wanted {
-    wanted(None, None, dir, &Surroundings::default()).unwrap()
+    wanted(None, None, dir, &SearchContext::default()).unwrap()
 }
 
 fn asked(files: &[(&str, &str)]) -> String {
@@ -27,7 +27,7 @@ fn asked(files: &[(&str, &str)]) -> String {
 
 fn refusal(files: &[(&str, &str)]) -> String {
     let dir = tree(files);
-    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
+    let error = wanted(None, None, dir.path(), &SearchContext::default()).unwrap_err();
     let text = match std::error::Error::source(&error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -107,8 +107,8 @@ fn the_nearest_version_file_decides_and_a_blank_one_does_not() {
 fn the_home_comes_after_all_parents() {
     let home = tree(&[(".terraform-version", "1.0.0")]);
     let dir = tree(&[("a/main.tf", "")]);
-    let around = Surroundings { home: Some(home.path().to_owned()), ..Surroundings::default() };
-    let at = |path: &str| wanted(None, None, &dir.path().join(path), &around).unwrap();
+    let context = SearchContext { home: Some(home.path().to_owned()), ..SearchContext::default() };
+    let at = |path: &str| wanted(None, None, &dir.path().join(path), &context).unwrap();
     assert_eq!(at("a").request.to_string(), "1.0.0");
     std::fs::write(dir.path().join(".terraform-version"), "1.1.0").unwrap();
     assert_eq!(at("a").request.to_string(), "1.1.0");
@@ -119,7 +119,7 @@ fn what_is_given_goes_before_what_is_found() {
     let dir = tree(&[(".opentofu-version", "1.8.0"), (".terraform-version", "1.9.8")]);
     let given = |tool, text| {
         let asked = Some((text, "--tool-version"));
-        wanted(tool, asked, dir.path(), &Surroundings::default()).unwrap()
+        wanted(tool, asked, dir.path(), &SearchContext::default()).unwrap()
     };
     let both = given(Some(ToolName::Terraform), "1.2.3");
     assert_eq!((both.tool, both.request.to_string()), (ToolName::Terraform, "1.2.3".to_owned()));
@@ -127,7 +127,7 @@ fn what_is_given_goes_before_what_is_found() {
     assert_eq!(given(None, "1.2.3").tool, ToolName::Tofu);
     assert_eq!(given(Some(ToolName::Terraform), " ").request.to_string(), "1.9.8");
     let (tool, asked) = (Some(ToolName::Tofu), Some(("1.9", "x")));
-    let nowhere = wanted(tool, asked, Path::new("/no/such/dir"), &Surroundings::default());
+    let nowhere = wanted(tool, asked, Path::new("/no/such/dir"), &SearchContext::default());
     assert_eq!(nowhere.unwrap().request.to_string(), "1.9.0");
 }
 
@@ -215,7 +215,7 @@ fn a_file_that_the_parser_refuses_is_read_all_the_same() {
     let files = [("main.tf", main.as_str()), ("m/main.tf", &child)];
     assert_eq!(asked(&files), "terraform < 2, > 1");
     let dir = tree(&files);
-    let why = look(dir.path()).why.into_iter().map(|reason| reason.place).collect::<Vec<_>>();
+    let why = look(dir.path()).trace.into_iter().map(|reason| reason.place).collect::<Vec<_>>();
     assert!(why[0].ends_with("main.tf:3") && why[1].ends_with("m/main.tf:3"), "{why:?}");
     let terragrunt = odd.to_owned() + "terraform_version_constraint = \"~> 1.5\"\n";
     assert_eq!(asked(&[("terragrunt.hcl", &terragrunt)]), "terraform ~> 1.5");
@@ -247,13 +247,13 @@ fn json_that_does_not_parse_is_read_all_the_same() {
 #[test]
 fn nothing_is_read_without_a_limit() {
     let dir = tree(&[(".terraform-version", &" ".repeat(65 * 1024))]);
-    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
+    let error = wanted(None, None, dir.path(), &SearchContext::default()).unwrap_err();
     assert!(matches!(error, VersionError::TooLarge { limit: 65_536, .. }), "{error}");
 
     let dir = tree(&[]);
     let sparse = std::fs::File::create(dir.path().join("main.tf")).unwrap();
     sparse.set_len(1 << 40).unwrap();
-    let error = wanted(None, None, dir.path(), &Surroundings::default()).unwrap_err();
+    let error = wanted(None, None, dir.path(), &SearchContext::default()).unwrap_err();
     assert!(matches!(error, VersionError::TooLarge { limit: 16_777_216, .. }), "{error}");
 }
 
@@ -283,7 +283,7 @@ fn a_nest_of_brackets_does_not_overflow_the_stack() {
 /// Which of some versions a directory of OpenTofu allows.
 fn allowed(files: &[(&str, &str)]) -> Vec<&'static str> {
     let dir = tree(files);
-    let wanted = wanted(Some(ToolName::Tofu), None, dir.path(), &Surroundings::default()).unwrap();
+    let wanted = wanted(Some(ToolName::Tofu), None, dir.path(), &SearchContext::default()).unwrap();
     let candidates = ["1.6.0", "1.11.0", "1.12.0-beta1", "1.12.0", "1.12.6"];
     candidates.into_iter().filter(|text| wanted.request.allows(&text.parse().unwrap())).collect()
 }
@@ -338,9 +338,9 @@ fn the_lowest_is_chosen_where_that_is_asked() {
 fn the_why_names_every_place() {
     let dir = tree(&[("main.tofu", ""), ("a.tf", &terraform("\"~> 1.5\""))]);
     let why: Vec<_> = look(dir.path())
-        .why
+        .trace
         .iter()
-        .map(|reason| format!("{}: {}", reason.place, reason.says))
+        .map(|reason| format!("{}: {}", reason.place, reason.text))
         .collect();
     let why =
         why.join("\n").replace(&dir.path().canonicalize().unwrap().display().to_string(), "DIR");
@@ -451,7 +451,7 @@ fn what_was_read_is_told() {
         ("a/x.tf", ""),
     ]);
     let root = dir.path().canonicalize().unwrap();
-    let looked_at = look(dir.path()).looked_at;
+    let looked_at = look(dir.path()).files_read;
     let names: Vec<_> = looked_at.iter().map(|path| path.strip_prefix(&root).unwrap()).collect();
     let expected = [".terraform-version", "terragrunt.hcl", "main.tf", "a/x.tf"];
     assert_eq!(names, expected.map(Path::new));

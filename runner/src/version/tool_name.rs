@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A program that plans and applies, or that has another do so.
+/// A program that plans and applies, or that runs another one for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum ToolName {
     /// HashiCorp Terraform.
@@ -17,7 +17,7 @@ impl ToolName {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Terraform, Self::Tofu, Self::Terragrunt];
 
-    /// The name of its program, which is also how it is asked for.
+    /// The name of its program, also used in requests.
     pub fn program(self) -> &'static str {
         match self {
             Self::Terraform => "terraform",
@@ -26,7 +26,7 @@ impl ToolName {
         }
     }
 
-    /// The directory that holds its versions, as tenv names it.
+    /// The name of its directory of versions, as in tenv.
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Terraform => "Terraform",
@@ -52,7 +52,7 @@ impl std::str::FromStr for ToolName {
 }
 
 impl ToolName {
-    /// The tool whose name is misspelt like this: at most two letters differ.
+    /// The tool that a misspelt name means: at most two letters differ.
     pub(crate) fn meant_by(text: &str) -> Option<Self> {
         let differs = |tool: &Self| distance(text, tool.program());
         let nearest = Self::ALL.into_iter().min_by_key(differs)?;
@@ -60,7 +60,7 @@ impl ToolName {
     }
 }
 
-/// How many letters have to be added, removed or replaced to make one word of the other.
+/// The edit distance: letters to add, remove or replace.
 fn distance(one: &str, other: &str) -> usize {
     const MAX: usize = 32;
     if one.len() > MAX {
@@ -84,17 +84,17 @@ impl serde::Serialize for ToolName {
     }
 }
 
-/// `TOOL[@REQUEST]`: a tool, and perhaps the version of it that is asked for.
+/// `TOOL[@REQUEST]`: a tool and, optionally, the requested version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolRequest {
     /// The tool.
     pub tool: ToolName,
-    /// What stands after the `@`, not yet parsed.
+    /// The text after the `@`, not yet parsed.
     pub request: Option<String>,
 }
 
 impl ToolRequest {
-    /// `None` if the word before an `@` is no tool; an error if nothing follows the `@`.
+    /// `None` if the word before the `@` is not a tool; an error if nothing follows the `@`.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let (tool, request) = match text.split_once('@') {
             Some((tool, request)) => (tool, Some(request)),

@@ -1,41 +1,40 @@
-//! The version that a directory asks for.
+//! The tool and version that a directory requests.
 
 use std::path::{Path, PathBuf};
 
-use crate::version::context::{Reason, Surroundings};
+use crate::version::context::{Finding, SearchContext};
 use crate::version::error::VersionError;
 use crate::version::request::Request;
 use crate::version::search::Search;
 use crate::version::tool_name::ToolName;
 
-/// What is wanted, and why.
+/// The requested tool and version, and how the request was found.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The tool.
     pub tool: ToolName,
-    /// Which versions of it will do.
+    /// Which versions satisfy the request.
     pub request: Request,
-    /// Where the request comes from: a flag, a file, or that nothing asks.
+    /// Where the request comes from: a flag, a file, or that there is none.
     pub origin: String,
-    /// The directory that asks.
+    /// The directory of the run.
     pub dir: PathBuf,
-    /// Everything that was found on the way, in the order of looking.
-    pub why: Vec<Reason>,
+    /// Everything that the search found, in its order.
+    pub trace: Vec<Finding>,
     /// The files that were read, in that order.
-    pub looked_at: Vec<PathBuf>,
+    pub files_read: Vec<PathBuf>,
 }
 
-/// Which tool, and which version of it, `dir` asks for.
+/// Which tool, and which version of it, `dir` requests.
 ///
-/// `tool` and `request` (its text, and where that comes from) go before everything that is found; a
-/// blank request is none.
+/// `tool` and `request` (its text and its origin) override everything that is found; a blank request is ignored.
 pub fn wanted(
     tool: Option<ToolName>,
     request: Option<(&str, &str)>,
     dir: &Path,
-    around: &Surroundings,
+    context: &SearchContext,
 ) -> Result<Wanted, VersionError> {
-    let mut search = Search::new(dir, around);
+    let mut search = Search::new(dir, context);
     let tool = match tool {
         Some(tool) => tool,
         None => search.tool()?,
@@ -43,7 +42,7 @@ pub fn wanted(
     let given = request.filter(|(text, _)| !text.trim().is_empty());
     let found = match given {
         Some((text, origin)) => {
-            search.why.push(Reason::new(origin, text.trim()));
+            search.trace.push(Finding::new(origin, text.trim()));
             Some((text.trim().to_owned(), origin.to_owned()))
         }
         None => search.request(tool)?,
@@ -54,12 +53,12 @@ pub fn wanted(
     };
     let (request, of_itself) = request_of(&mut search, tool, &text, origin.as_deref())?;
     let origin = origin.unwrap_or(of_itself);
-    let (why, looked_at) = (search.why, search.looked_at);
-    Ok(Wanted { tool, request, origin, dir: dir.to_owned(), why, looked_at })
+    let (trace, files_read) = (search.trace, search.files_read);
+    Ok(Wanted { tool, request, origin, dir: dir.to_owned(), trace, files_read })
 }
 
-/// The request that is meant, and who makes it where nobody has made one: the code, a default constraint,
-/// or nothing.
+/// Parses a request and adds the code's requirements and the default constraint. The text is the origin where there was
+/// no explicit request.
 fn request_of(
     search: &mut Search<'_>,
     tool: ToolName,

@@ -216,8 +216,8 @@ fn with_link() -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// A zip archive whose binary is said to have so many bytes.
-fn said_to_have(size: u32) -> Vec<u8> {
+/// A zip archive that declares this size of its binary.
+fn declaring_a_size_of(size: u32) -> Vec<u8> {
     let mut archive = zipped(&[("terraform", &vec![0; 100_000], 0o755)]);
     for (mark, offset) in [(b"PK\x03\x04", 22), (b"PK\x01\x02", 24)] {
         let at = archive.windows(4).position(|window| window == mark).unwrap() + offset;
@@ -257,13 +257,13 @@ fn only_the_binary_is_unpacked() {
         (zipped(&[("terraform.exe", &binary, 0o755)]), "it holds no terraform"),
         (zipped(&[("terraform", b"", 0o755)]), "has 0 of 0 bytes"),
         (with_link(), "is a link or a special file"),
-        (said_to_have(99), "larger than"),
-        (said_to_have(100_001), "100000 of 100001 bytes"),
-        (said_to_have(u32::MAX - 1), "is said to have 4294967294 bytes"),
+        (declaring_a_size_of(99), "larger than"),
+        (declaring_a_size_of(100_001), "100000 of 100001 bytes"),
+        (declaring_a_size_of(u32::MAX - 1), "declares a size of 4294967294 bytes"),
         (damaged, "is damaged"),
         (twice, "two of the same name"),
-        (b"not a zip archive".to_vec(), "it is no zip archive"),
-        (Vec::new(), "it is no zip archive"),
+        (b"not a zip archive".to_vec(), "it cannot be read as a zip archive"),
+        (Vec::new(), "it cannot be read as a zip archive"),
     ] {
         let case = Case::new();
         case.mirror.add_archive(Terraform, V, archive);

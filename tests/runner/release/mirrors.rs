@@ -148,7 +148,7 @@ fn tenvs_url_template_locates_files() {
         case.with(&variables, &["install", "tofu@1.11.0"])
     };
     refused(&with("{{ .Nonsense }}", "mirror"), 8, "TOFUENV_URL_TEMPLATE: no template");
-    refused(&with(&template, "nonsense"), 8, "TOFUENV_INSTALL_MODE: `nonsense` is no mode");
+    refused(&with(&template, "nonsense"), 8, "TOFUENV_INSTALL_MODE: invalid mode `nonsense`");
     assert!(ok(&with(&template, "mirror")).ends_with("/OpenTofu/1.11.0/tofu"));
 }
 

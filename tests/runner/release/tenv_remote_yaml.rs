@@ -136,7 +136,7 @@ fn unreadable_remote_yaml_is_an_error_only_if_configured() {
     };
     let ended = resolve("TENV_ROOT", &root);
     assert_eq!(ok(&ended), "1.10.0");
-    assert!(ended.stderr.contains("WARN tenv's settings of mirrors are passed over"), "{ended:?}");
+    assert!(ended.stderr.contains("WARN tenv's settings of mirrors are ignored"), "{ended:?}");
     refused(&resolve("TENV_REMOTE_CONF", &root.join("remote.yaml")), &["/remote.yaml"]);
 }
 
@@ -164,11 +164,10 @@ fn downloads_are_verified_regardless_of_tenvs_settings() {
         let validation = [("TENV_VALIDATION", mode)];
         let ended = case.by_file(&file, &validation, &["install", "terraform@1.9.8"]);
         assert_eq!((ended.code, ended.stdout.as_str()), (9, ""), "{ended:?}");
-        let reported =
-            format!("TENV_VALIDATION={mode} is passed over: everything is always verified");
-        assert!(ended.stderr.contains(&reported), "{ended:?}");
+        let warning = format!("TENV_VALIDATION={mode} is ignored: everything is always verified");
+        assert!(ended.stderr.contains(&warning), "{ended:?}");
     }
     let validation = [("TENV_VALIDATION", "signature")];
     let ended = case.by_file(&file, &validation, &["install", "terraform@1.9.8"]);
-    assert!(ended.code == 9 && !ended.stderr.contains("passed over"), "{ended:?}");
+    assert!(ended.code == 9 && !ended.stderr.contains("is ignored: everything"), "{ended:?}");
 }

@@ -18,12 +18,12 @@ pub(super) async fn whole(
         response.chunk().await.map_err(|error| http_error::failed(url, error))?
     {
         body.extend_from_slice(&piece);
-        within(url, body.len() as u64, limit)?;
+        check_size(url, body.len() as u64, limit)?;
     }
     Ok(body)
 }
 
-pub(super) fn within(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {
+pub(super) fn check_size(url: &str, size: u64, limit: u64) -> Result<(), ReleaseError> {
     if size > limit { Err(ReleaseError::TooLarge { url: shown(url), limit }) } else { Ok(()) }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn inflated(url: &str, body: &[u8], limit: u64) -> Result<Vec<u8>, Re
     let mut whole = Vec::new();
     let mut decoder = flate2::read::MultiGzDecoder::new(body).take(limit + 1);
     match decoder.read_to_end(&mut whole) {
-        Ok(_) => within(url, whole.len() as u64, limit).map(|()| whole),
+        Ok(_) => check_size(url, whole.len() as u64, limit).map(|()| whole),
         Err(error) => {
             Err(ReleaseError::NotAList { url: shown(url), reason: format!("broken gzip: {error}") })
         }
@@ -45,8 +45,8 @@ pub(super) fn last_page(link: &str) -> Option<String> {
     rest.split_once('>').map(|(url, _)| url.to_owned())
 }
 
-/// The same error with what was being done: a file without a name cannot tell.
-pub(super) fn told(doing: &str, error: &std::io::Error) -> std::io::Error {
+/// Adds the operation to an error of a file without a name.
+pub(super) fn while_doing(doing: &str, error: &std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{doing}: {error}"))
 }
 

@@ -1,4 +1,4 @@
-//! Why a request failed, as far as the HTTP client's error shows it.
+//! The causes inside an error of the HTTP client.
 
 use std::error::Error as _;
 use std::io::ErrorKind;
@@ -25,8 +25,8 @@ fn io_kind(error: &reqwest::Error) -> Option<ErrorKind> {
     None
 }
 
-/// Whether not even the other side's name or port could be had. A server or proxy that answers in a
-/// way that is not understood does not count.
+/// Whether no connection was made: name resolution, route, port or timeout. A server or proxy with an unexpected response
+/// does not count.
 pub(in crate::release) fn is_no_connection(error: &reqwest::Error) -> bool {
     let unreachable = |kind| {
         matches!(
@@ -42,13 +42,12 @@ pub(in crate::release) fn is_no_connection(error: &reqwest::Error) -> bool {
     error.is_dns() || error.is_timeout() || io_kind(error).is_some_and(unreachable)
 }
 
-/// Whether the other side does not speak TLS at all: `http` on the port that was asked for `https`.
+/// Whether the server does not use TLS: `https://` with the port of `http://`.
 pub(in crate::release) fn is_plain(error: &reqwest::Error) -> bool {
     says(error, "InvalidContentType")
 }
 
-/// Whether both sides never came to an understanding: no TLS at all, for one. The same will happen
-/// again.
+/// Whether the connection failed in its handshake, so that a retry fails the same way.
 pub(in crate::release) fn is_misunderstanding(error: &reqwest::Error) -> bool {
     let broken =
         [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::UnexpectedEof];

@@ -1,5 +1,5 @@
-//! A GitHub App in place of a token: the App proves itself with its key, and is given a token of one of
-//! its installations, for an hour.
+//! A GitHub App instead of a token: the App authenticates with its key and receives a token of one of its installations,
+//! valid for an hour.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -18,8 +18,8 @@ use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 
 pub(super) const MAX_ANSWER: u64 = 1 << 20;
-/// Seconds that a proof holds, and that GitHub's clock may be behind ours; at most 600 together.
-const HOLDS: u64 = 480;
+/// Seconds that a web token is valid, and that GitHub's clock may be behind ours; at most 600 together.
+const LIFETIME: u64 = 480;
 const SKEW: u64 = 60;
 
 #[derive(Deserialize)]
@@ -32,8 +32,8 @@ struct Token {
     token: String,
 }
 
-/// A token of the installation that is named, or else of the App's first one. `api` is GitHub's, there
-/// or in a house of its own.
+/// Requests a token of the configured installation, or else of the App's first one. `api` is the URL of GitHub's API or
+/// of a GitHub Enterprise server; `call` sends a request with a web token and returns the body.
 pub(in crate::release) async fn token(
     api: &str,
     app: &GitHubApp,
@@ -59,7 +59,7 @@ pub(in crate::release) async fn token(
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, ReleaseError> {
-    // Not what the answer holds: that may be the token.
+    // Without the response, which may contain the token.
     let reason = "no answer of GitHub's API for Apps";
     serde_json::from_slice(body)
         .map_err(|_| ReleaseError::NotUnderstood { url: shown(url), reason: reason.to_owned() })
@@ -68,7 +68,8 @@ fn parsed<T: serde::de::DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, R
 /// A JSON web token, signed with the App's key.
 fn proof(app: &GitHubApp, now: u64) -> Result<SecretString, ReleaseError> {
     let key = key(app)?;
-    let claims = serde_json::json!({"iat": now - SKEW.min(now), "exp": now + HOLDS, "iss": app.id});
+    let claims =
+        serde_json::json!({"iat": now - SKEW.min(now), "exp": now + LIFETIME, "iss": app.id});
     let part = |text: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(text);
     let head = part(br#"{"alg":"RS256","typ":"JWT"}"#);
     let signed = format!("{head}.{}", part(claims.to_string().as_bytes()));
@@ -84,7 +85,7 @@ fn key(app: &GitHubApp) -> Result<RsaKeyPair, ReleaseError> {
         (None, Some(file)) => read(file)?,
         (None, None) => return Err(no_key(app)),
     };
-    // In a variable the line ends are sometimes written out.
+    // In a variable, line ends are sometimes written as `\n`.
     let text = pem.expose_secret().replace("\\n", "\n");
     let lines = text.lines().map(str::trim);
     let inner = lines

@@ -1,8 +1,7 @@
-//! Downloads: bounded in time and size, tried again where that may help.
+//! Downloads: limited in time and size, retried where that may help.
 //!
-//! The client is made when the first byte is needed, since reading the system's certificates costs
-//! more than all the rest of a run without downloads. Proxies are taken from the environment. A
-//! `file://` address is read from the disk.
+//! The client is created for the first request, since reading the system's certificates takes longer than the rest of a
+//! run without downloads. Proxies come from the environment. A `file://` URL is read from the disk.
 
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
@@ -23,28 +22,28 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::{Origin, Url};
 
 use crate::cli::GitHubApp;
-use crate::release::download::body::{inflated, last_page, told, whole, within};
+use crate::release::download::body::{check_size, inflated, last_page, while_doing, whole};
 use crate::release::download::limits::{FIRST_ANSWER, Limits, MAX_REDIRECTS, MAX_WAIT, RETRIES};
-use crate::release::download::local::{copied, read_local};
+use crate::release::download::local::{copy_local, read_local};
 use crate::release::download::url::{local, shown};
 use crate::release::download::{github_app, http_error, progress};
 use crate::release::error::ReleaseError;
-use crate::release::versions::unreachable::Sites;
+use crate::release::versions::unreachable::UnreachableSites;
 
-/// What proves who asks, and the only place where it is shown.
-pub(in crate::release) struct Credential {
+/// Credentials, and the only origin that receives them.
+pub(in crate::release) struct SiteCredentials {
     pub(in crate::release) origin: Origin,
-    pub(in crate::release) proof: Proof,
+    pub(in crate::release) credentials: Credentials,
 }
 
 /// A password or a token.
-pub(in crate::release) enum Proof {
+pub(in crate::release) enum Credentials {
     Basic(String, SecretString),
     Bearer(SecretString),
 }
 
-/// A GitHub App, and who may know what proves it.
-pub(in crate::release) struct Provable {
+/// A GitHub App, and the APIs that receive its tokens.
+pub(in crate::release) struct GitHubAppAuth {
     pub(in crate::release) app: GitHubApp,
     pub(in crate::release) apis: Vec<Origin>,
 }
@@ -52,31 +51,30 @@ pub(in crate::release) struct Provable {
 /// Fetches URLs.
 pub(in crate::release) struct Http {
     ca_file: Option<PathBuf>,
-    credentials: Vec<Credential>,
+    credentials: Vec<SiteCredentials>,
     pub(in crate::release) limits: Limits,
     client: OnceLock<Client>,
-    app: Option<Provable>,
-    /// The token of the App, once it was asked for.
-    app_token: OnceLock<Credential>,
-    sites: Sites,
-    /// Whether something at hand will do, so that the first answer is not waited for any longer than
-    /// [`FIRST_ANSWER`].
-    hurry: AtomicBool,
+    app: Option<GitHubAppAuth>,
+    /// The App's token, once requested.
+    app_token: OnceLock<SiteCredentials>,
+    sites: UnreachableSites,
+    /// Whether there is an alternative, so that the first response is awaited for [`FIRST_ANSWER`] only.
+    fail_fast: AtomicBool,
 }
 
-/// A body, and what its headers say of it.
+/// A body and some headers.
 pub(in crate::release) struct Answer {
     pub(in crate::release) body: Vec<u8>,
     pub(in crate::release) etag: Option<String>,
-    /// The address of the last page of a list in pages.
+    /// The URL of the last page of a paged list.
     pub(in crate::release) last_page: Option<String>,
 }
 
 impl Http {
     pub(in crate::release) fn new(
         ca_file: Option<PathBuf>,
-        credentials: Vec<Credential>,
-        app: Option<Provable>,
+        credentials: Vec<SiteCredentials>,
+        app: Option<GitHubAppAuth>,
     ) -> Self {
         Self {
             ca_file,
@@ -85,43 +83,42 @@ impl Http {
             client: OnceLock::new(),
             app,
             app_token: OnceLock::new(),
-            sites: Sites::new(None),
-            hurry: AtomicBool::new(false),
+            sites: UnreachableSites::new(None),
+            fail_fast: AtomicBool::new(false),
         }
     }
 
-    /// The same, remembering which sites could not be reached.
-    pub(in crate::release) fn with_sites(self, sites: Sites) -> Self {
+    /// With a record of unreachable sites.
+    pub(in crate::release) fn with_sites(self, sites: UnreachableSites) -> Self {
         Self { sites, ..self }
     }
 
-    /// Whether something at hand will do. A site that could not be reached a short time ago is then not
-    /// asked, and another one only once, until it answers.
-    pub(in crate::release) fn hurry(&self, hurry: bool) {
-        self.hurry.store(hurry, Ordering::Relaxed);
+    /// Sets whether there is an alternative to downloading. Then a site that was unreachable a short time ago gets no
+    /// request, and any other site gets one try, until it responds.
+    pub(in crate::release) fn set_fail_fast(&self, fail_fast: bool) {
+        self.fail_fast.store(fail_fast, Ordering::Relaxed);
     }
 
-    fn is_in_a_hurry(&self) -> bool {
-        self.hurry.load(Ordering::Relaxed)
+    fn is_failing_fast(&self) -> bool {
+        self.fail_fast.load(Ordering::Relaxed)
     }
 
-    /// Sees that there is a token for the API of GitHub's with this list, if an App may have one and
-    /// none is there.
-    pub(in crate::release) async fn prove(&self, list: &str) -> Result<(), ReleaseError> {
+    /// Requests a token for the GitHub API of this list, if a GitHub App is configured and there is no token yet.
+    pub(in crate::release) async fn authenticate(&self, list: &str) -> Result<(), ReleaseError> {
         let Some((provable, (api, _))) = self.app.as_ref().zip(list.split_once("/repos/")) else {
             return Ok(());
         };
-        let Provable { app, apis } = provable;
+        let GitHubAppAuth { app, apis } = provable;
         let Ok(origin) = Url::parse(list).map(|url| url.origin()) else { return Ok(()) };
         if apis.contains(&origin) && self.credential(&origin).is_none() {
-            let proof = Proof::Bearer({
+            let credentials = Credentials::Bearer({
                 let call = async |method, url: &str, token: &SecretString| {
                     self.call(method, url, github_app::MAX_ANSWER, token).await
                 };
                 github_app::token(api, app, call).await?
             });
-            // Two at once have the same right.
-            drop(self.app_token.set(Credential { origin, proof }));
+            // Of two concurrent requests either token will do.
+            drop(self.app_token.set(SiteCredentials { origin, credentials }));
         }
         Ok(())
     }
@@ -154,7 +151,7 @@ impl Http {
         }
     }
 
-    /// The whole body, or `None` where it still has the `etag`.
+    /// The whole body, or `None` if it still has this `etag`.
     pub(in crate::release) async fn get_changed(
         &self,
         url: &str,
@@ -185,7 +182,7 @@ impl Http {
         self.retried(url, self.limits.small, once).await
     }
 
-    /// The digest of the body, which is then the whole content of `file`.
+    /// Downloads the body into `file`, replacing its content; returns the digest.
     pub(in crate::release) async fn download(
         &self,
         url: &str,
@@ -193,7 +190,7 @@ impl Http {
         file: &File,
     ) -> Result<Sha256, ReleaseError> {
         if let Some(path) = local(url)? {
-            return copied(url, &path, limit, file);
+            return copy_local(url, &path, limit, file);
         }
         let once = async || {
             let mut response = self.ask(url, self.request(url)?, None).await?;
@@ -206,9 +203,10 @@ impl Http {
                 response.chunk().await.map_err(|error| http_error::failed(url, error))?
             {
                 size += piece.len() as u64;
-                within(url, size, limit)?;
+                check_size(url, size, limit)?;
                 hasher.update(&piece);
-                out.write_all(&piece).map_err(|error| told("writing the archive", &error))?;
+                out.write_all(&piece)
+                    .map_err(|error| while_doing("writing the archive", &error))?;
                 bar.0.set_position(size);
             }
             Ok(hasher.finish())
@@ -219,16 +217,16 @@ impl Http {
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
         let request = self.client()?.get(url);
         let Some(origin) = Url::parse(url).ok().map(|url| url.origin()) else { return Ok(request) };
-        Ok(match self.credential(&origin).map(|credential| &credential.proof) {
+        Ok(match self.credential(&origin).map(|credential| &credential.credentials) {
             None => request,
-            Some(Proof::Basic(user, password)) => {
+            Some(Credentials::Basic(user, password)) => {
                 request.basic_auth(user, Some(password.expose_secret()))
             }
-            Some(Proof::Bearer(token)) => request.bearer_auth(token.expose_secret()),
+            Some(Credentials::Bearer(token)) => request.bearer_auth(token.expose_secret()),
         })
     }
 
-    fn credential(&self, origin: &Origin) -> Option<&Credential> {
+    fn credential(&self, origin: &Origin) -> Option<&SiteCredentials> {
         let mut all = self.credentials.iter().chain(self.app_token.get());
         all.find(|credential| credential.origin == *origin)
     }
@@ -245,7 +243,7 @@ impl Http {
         let response = self.send(url, request).await;
         match &response {
             Ok(_) => {
-                self.hurry(false);
+                self.set_fail_fast(false);
                 self.sites.remember(url, false);
             }
             Err(ReleaseError::Unreachable { .. } | ReleaseError::NoAnswer { .. }) => {
@@ -260,23 +258,23 @@ impl Http {
         }
     }
 
-    /// Whether a request for it is not even sent: the site could not be reached a short time ago.
+    /// Whether no request is sent: the site was unreachable a short time ago.
     pub(in crate::release) fn is_skipped(&self, url: &str) -> bool {
-        self.is_in_a_hurry() && self.sites.failed(url).is_some()
+        self.is_failing_fast() && self.sites.recent_failure(url).is_some()
     }
 
     async fn send(&self, url: &str, request: RequestBuilder) -> Result<Response, ReleaseError> {
-        if self.is_in_a_hurry()
-            && let Some((site, seconds)) = self.sites.failed(url)
+        if self.is_failing_fast()
+            && let Some((site, seconds)) = self.sites.recent_failure(url)
         {
             return Err(ReleaseError::NotAsked { site, seconds });
         }
         let mut sent = std::pin::pin!(request.send());
-        if self.is_in_a_hurry() {
+        if self.is_failing_fast() {
             match tokio::time::timeout(FIRST_ANSWER, &mut sent).await {
                 Ok(sent) => return sent.map_err(|error| http_error::failed(url, error)),
-                // Where it has answered another request meanwhile, this one may take its time.
-                Err(_) if self.is_in_a_hurry() => {
+                // If the site has responded to another request in the meantime, this one may take longer.
+                Err(_) if self.is_failing_fast() => {
                     let url = shown(url);
                     return Err(ReleaseError::NoAnswer { url, limit: FIRST_ANSWER });
                 }
@@ -325,14 +323,14 @@ impl Http {
         };
         let mut unreachable = 0;
         let is_transient = |error: &ReleaseError| match error {
-            // Something else may stand in, and five seconds of silence are long enough.
+            // There may be an alternative, and five seconds without a connection are enough.
             ReleaseError::Unreachable { source, .. } => {
                 unreachable += 1;
-                unreachable < 2 && !source.is_timeout() && !self.is_in_a_hurry()
+                unreachable < 2 && !source.is_timeout() && !self.is_failing_fast()
             }
             error => error.is_transient(),
         };
-        let as_asked = |error: &ReleaseError, wait: Option<Duration>| match error {
+        let as_requested = |error: &ReleaseError, wait: Option<Duration>| match error {
             ReleaseError::Busy { after: Some(after), .. } => {
                 wait.map(|wait| wait.max(*after).min(MAX_WAIT))
             }
@@ -341,11 +339,11 @@ impl Http {
         let notify = |error: &ReleaseError, pause: Duration| {
             tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
         };
-        bounded.retry(waits).when(is_transient).adjust(as_asked).notify(notify).await
+        bounded.retry(waits).when(is_transient).adjust(as_requested).notify(notify).await
     }
 }
 
-/// Gone when its download ends, however that ends.
+/// Removes the bar when its download ends, also by an error.
 struct Bar(ProgressBar);
 
 impl Drop for Bar {

@@ -1,4 +1,4 @@
-//! What a failed request means: who did not answer, and how.
+//! What a failed request or an error status means.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::release::download::limits::RETRIES;
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 
-/// No answer, or one that broke off.
+/// The error of a request without a complete response.
 pub(in crate::release) fn failed(url: &str, error: reqwest::Error) -> ReleaseError {
     let proxy = proxy(url);
     let url = shown(url);
-    // It would show the URL again, and perhaps a password in it.
+    // The URL may contain a password.
     let source = error.without_url();
     if source.is_redirect() {
         ReleaseError::Redirect { url, source }
@@ -36,7 +36,7 @@ pub(in crate::release) fn failed(url: &str, error: reqwest::Error) -> ReleaseErr
     }
 }
 
-/// An answer that is not what was asked for.
+/// The error of a response with an error status.
 pub(in crate::release) fn refused(url: &str, response: &Response) -> ReleaseError {
     let status = response.status().as_u16();
     let proxy = proxy(url);
@@ -58,7 +58,7 @@ pub(in crate::release) fn refused(url: &str, response: &Response) -> ReleaseErro
     }
 }
 
-/// The proxy that the environment names for this address, without its password.
+/// The proxy that the environment configures for this URL, without its password.
 fn proxy(url: &str) -> Option<String> {
     let proxy = Matcher::from_env().intercept(&url.parse().ok()?)?;
     Some(shown(&proxy.uri().to_string()))

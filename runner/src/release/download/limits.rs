@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 pub(in crate::release) const MAX_REDIRECTS: usize = 10;
-/// How long the first answer may take where something at hand will do.
+/// How long the first response may take if there is an alternative.
 pub(in crate::release) const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// Tries after the first, with waits of about 0.2, 0.4 and 0.8 s between them.
+/// Retries after the first try, after about 0.2, 0.4 and 0.8 s.
 pub(in crate::release) const RETRIES: usize = 3;
-/// No server's wish to be left alone is heeded longer.
+/// The longest `Retry-After` that is honoured.
 pub(in crate::release) const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// How long anything may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::release) struct Limits {
     pub(in crate::release) connect: Duration,
-    /// The longest silence in the middle of an answer.
+    /// The longest time without a byte in a response.
     pub(in crate::release) silence: Duration,
-    /// A whole small file, in one try.
+    /// For a small file, in one try.
     pub(in crate::release) small: Duration,
-    /// A whole archive, in one try.
+    /// For an archive, in one try.
     pub(in crate::release) archive: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Mirrors that are directories: files by `file://` addresses.
+//! Files of mirrors that are directories (`file://`).
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -8,10 +8,10 @@ use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use fs_err as fs;
 
-use crate::release::download::body::{told, within};
+use crate::release::download::body::{check_size, while_doing};
 use crate::release::error::ReleaseError;
 
-/// A file, or the names in a directory, each on a line and with a slash behind directories.
+/// Reads a file, or lists a directory as an HTML page of links.
 pub(super) fn read_local(url: &str, path: &Path, limit: u64) -> Result<Vec<u8>, ReleaseError> {
     let read = || {
         let mut body = Vec::new();
@@ -26,11 +26,11 @@ pub(super) fn read_local(url: &str, path: &Path, limit: u64) -> Result<Vec<u8>, 
         Ok(body)
     };
     let body = read().map_err(|error| missing(url, error))?;
-    within(url, body.len() as u64, limit)?;
+    check_size(url, body.len() as u64, limit)?;
     Ok(body)
 }
 
-pub(super) fn copied(
+pub(super) fn copy_local(
     url: &str,
     path: &Path,
     limit: u64,
@@ -44,9 +44,10 @@ pub(super) fn copied(
             return Ok(hasher.finish());
         }
         size += count as u64;
-        within(url, size, limit)?;
+        check_size(url, size, limit)?;
         hasher.update(&piece[..count]);
-        out.write_all(&piece[..count]).map_err(|error| told("writing the archive", &error))?;
+        out.write_all(&piece[..count])
+            .map_err(|error| while_doing("writing the archive", &error))?;
     }
 }
 

@@ -1,14 +1,14 @@
-//! A bar on a terminal while something large is fetched, and nothing anywhere else.
+//! A progress bar for large downloads, on a terminal only.
 
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 const TEMPLATE: &str = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-/// Where the server does not say how much is to come.
+/// For a response without a length.
 const TEMPLATE_WITHOUT_END: &str = "{spinner} {bytes}, {bytes_per_sec}";
 
-/// A bar on stderr for so many bytes; a hidden one if stderr is no terminal.
+/// A bar on stderr for this many bytes; hidden if stderr is not a terminal.
 pub(in crate::release) fn bar(length: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

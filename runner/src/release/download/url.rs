@@ -1,4 +1,4 @@
-//! URLs: what may be shown of them, and paths of `file://`.
+//! URLs without their secrets, and the paths of `file://` URLs.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(in crate::release) fn shown(url: &str) -> String {
     shown.into()
 }
 
-/// The path of a `file://` address.
+/// The path of a `file://` URL; `None` for other schemes.
 pub(in crate::release) fn local(url: &str) -> Result<Option<PathBuf>, ReleaseError> {
     if !url.starts_with("file:") {
         return Ok(None);
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_secret_in_a_url_is_not_shown() {
-        for (url, told) in [
+    fn secrets_in_a_url_are_not_shown() {
+        for (url, expected) in [
             ("https://me:hunter2@host/x", "https://***@host/x"),
             ("https://hunter2@host/x", "https://***@host/x"),
             ("https://hunter2:x-oauth-basic@host/x", "https://***@host/x"),
@@ -49,7 +49,7 @@ mod tests {
             ("https://host/x", "https://host/x"),
             ("file:///srv/mirror", "file:///srv/mirror"),
         ] {
-            assert_eq!(shown(url), told);
+            assert_eq!(shown(url), expected);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What is known of binaries from before: their version and digest, as long as the file is the same.
+//! The version and digest of each binary that was used before, valid while its file is unchanged.
 //!
-//! One small file in the user's cache. It saves a run the hashing of 90 MB and a start of the tool,
-//! and it notices when an installed binary is no longer what was installed. That it is missing,
-//! broken or unwritable costs time, never an error.
+//! One small file in the user's cache. With it a run neither hashes 90 MB nor starts the tool to learn its
+//! version, and a binary that was changed after its installation is detected. If the file is missing, broken
+//! or not writable, a run takes longer, but never fails.
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
@@ -19,16 +19,16 @@ use serde::{Deserialize, Serialize};
 use crate::release::cache_file::{private_dir, private_file, replace};
 use crate::version::Version;
 
-/// A file of this size knows thousands of binaries.
+/// Enough for thousands of binaries.
 const MAX_FILE: u64 = 4 << 20;
 
-/// The file, or that there is none.
+/// The cache; without a directory it stores nothing.
 #[derive(Clone, Debug)]
-pub(in crate::release) struct Memory {
+pub(in crate::release) struct DigestCache {
     dir: Option<PathBuf>,
 }
 
-/// What is known of one binary.
+/// The recorded version and digest of one binary.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::release) struct Known {
     #[serde(flatten)]
@@ -37,7 +37,8 @@ pub(in crate::release) struct Known {
     pub(in crate::release) sha256: Sha256,
 }
 
-/// What changes when a file does. The change time cannot be set back, as the modification time can.
+/// What identifies the content of a file without reading it. The change time cannot be set back; the modification
+/// time can.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::release) struct Stamp {
     size: u64,
@@ -64,17 +65,17 @@ impl Stamp {
     }
 }
 
-/// What is remembered of a binary.
-pub(in crate::release) enum Recollection {
-    /// The file is the same as then.
-    Same(Known),
-    /// The file was touched since then.
-    Touched(Known),
-    /// Nothing.
-    Unknown,
+/// What the cache knows of a binary.
+pub(in crate::release) enum CacheEntry {
+    /// The file has not changed since it was recorded.
+    Unchanged(Known),
+    /// The file has been written or replaced since it was recorded.
+    Changed(Known),
+    /// The file has never been recorded.
+    Missing,
 }
 
-impl Memory {
+impl DigestCache {
     /// `dir` is Plancha's directory in the user's cache.
     pub(in crate::release) fn new(dir: Option<PathBuf>) -> Self {
         Self { dir }
@@ -90,18 +91,19 @@ impl Memory {
         read().unwrap_or_default()
     }
 
-    pub(in crate::release) fn recall(&self, path: &Path) -> std::io::Result<Recollection> {
+    /// Looks a binary up by its path.
+    pub(in crate::release) fn get(&self, path: &Path) -> std::io::Result<CacheEntry> {
         let stamp = Stamp::of(path)?;
         let known = path.to_str().and_then(|path| self.contents().binaries.remove(path));
         Ok(match known {
-            Some(known) if known.stamp == stamp => Recollection::Same(known),
-            Some(known) => Recollection::Touched(known),
-            None => Recollection::Unknown,
+            Some(known) if known.stamp == stamp => CacheEntry::Unchanged(known),
+            Some(known) => CacheEntry::Changed(known),
+            None => CacheEntry::Missing,
         })
     }
 
-    /// Remembers a binary as it lies there now, and forgets those that are gone.
-    pub(in crate::release) fn remember(&self, path: &Path, version: &Version, sha256: Sha256) {
+    /// Records a binary as it is now, and drops the entries of binaries that no longer exist.
+    pub(in crate::release) fn insert(&self, path: &Path, version: &Version, sha256: Sha256) {
         let Some(dir) = &self.dir else { return };
         let write = || {
             private_dir(dir)?;
@@ -114,12 +116,13 @@ impl Memory {
             replace(&dir.join("binaries.json"), &serde_json::to_vec_pretty(&contents)?)
         };
         if let Err(error) = write() {
-            tracing::debug!("not remembering {}: {error}", path.display());
+            tracing::debug!("not recording {} in the digest cache: {error}", path.display());
         }
     }
 }
 
-/// Locks a file that others hold for a moment only. Not longer: a runner that waits here hears no signal.
+/// Waits at most a second for a lock that other processes hold only briefly. A runner that waits here does not react to
+/// signals.
 fn lock_soon(file: &std::fs::File) -> std::io::Result<()> {
     for _ in 0..100 {
         match file.try_lock() {

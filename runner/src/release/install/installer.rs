@@ -1,4 +1,4 @@
-//! Installing a version: download, digest, signature, unpack, rename.
+//! Installs a version: download, digest, signature, unpack, rename.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use datastore_api::Sha256;
 use crate::release::cache_file::private_dir;
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
-use crate::release::install::digest_cache::{self, Recollection};
+use crate::release::install::digest_cache::{self, CacheEntry};
 use crate::release::install::store::{Lock, Store};
 use crate::release::install::unpack::{UnpackError, copy, unpack};
 use crate::release::releases::Releases;
-use crate::release::resolved::{Choice, Installed, Source};
+use crate::release::resolved::{Installed, Resolved, Source};
 use crate::release::select::{no_such_version, offline};
 use crate::release::verify::keys::Signed;
 use crate::release::versions::site::{Archive, Files, Form};
@@ -23,123 +23,126 @@ const MAX_SUMS: u64 = 4 << 20;
 const MAX_ARCHIVE: u64 = 1 << 30;
 
 impl Releases {
-    /// Brings the chosen version to hand. Where no connection can be had, a program on `PATH` that
-    /// will do as well is taken.
-    pub(crate) async fn install(&self, choice: &Choice) -> Result<Installed, ReleaseError> {
-        if let Source::Path(path, _) = &choice.source {
-            return self.program(choice, path.clone()).await;
+    /// Installs the resolved version, or verifies it if it is installed. Where no connection is possible, a
+    /// program on `PATH` that satisfies the request is used instead.
+    pub(crate) async fn install(&self, resolved: &Resolved) -> Result<Installed, ReleaseError> {
+        if let Source::Path(path, _) = &resolved.source {
+            return self.program(resolved, path.clone()).await;
         }
-        let store = self.store(choice.wanted.tool);
-        if store.has(&choice.version) {
-            return self.installed_before(choice, &store).await;
+        let store = self.store(resolved.wanted.tool);
+        if store.has(&resolved.version) {
+            return self.installed_before(resolved, &store).await;
         }
-        let outcome = if self.is_offline(choice.wanted.tool)? {
-            Err(offline(&choice.wanted))
+        let outcome = if self.is_offline(resolved.wanted.tool)? {
+            Err(offline(&resolved.wanted))
         } else {
-            let stands_in = !self.args.refresh && self.has_on_path(&choice.wanted).await?;
-            self.http.hurry(stands_in);
-            let outcome = Box::pin(self.install_now(choice, &store)).await;
-            self.http.hurry(false);
-            let what = format!("{} {}", choice.wanted.tool, choice.version);
-            outcome.map_err(|error| error.writing(&what, store.dir()))
+            let stands_in = !self.args.refresh && self.has_on_path(&resolved.wanted).await?;
+            self.http.set_fail_fast(stands_in);
+            let outcome = Box::pin(self.install_now(resolved, &store)).await;
+            self.http.set_fail_fast(false);
+            let what = format!("{} {}", resolved.wanted.tool, resolved.version);
+            outcome.map_err(|error| error.with_target(&what, store.dir()))
         };
         match outcome {
             Err(error) if error.is_unreachable() => {
-                let choice = self.path_or(&choice.wanted, error).await?;
-                match &choice.source {
-                    Source::Path(path, _) => self.program(&choice, path.clone()).await,
-                    _ => Err(offline(&choice.wanted)),
+                let resolved = self.fall_back_to_path(&resolved.wanted, error).await?;
+                match &resolved.source {
+                    Source::Path(path, _) => self.program(&resolved, path.clone()).await,
+                    _ => Err(offline(&resolved.wanted)),
                 }
             }
             outcome => outcome,
         }
     }
 
-    /// Computes the digest of an installed binary of which nothing is remembered, so that
-    /// [`Self::install`] has it at hand. Whatever is wrong with the binary is left to that.
+    /// Computes the digest of an installed binary that is not in the digest cache, so that [`Self::install`]
+    /// finds it there. Errors are left to `install`.
     pub(crate) async fn hash_ahead(&self, tool: ToolName, version: &str) {
         let Ok(Request::Exact(version)) = version.trim().parse::<Request>() else { return };
         let store = self.store(tool);
         let path = store.binary(&version);
-        if let Ok(Recollection::Unknown) = self.memory.recall(&path)
+        if let Ok(CacheEntry::Missing) = self.digest_cache.get(&path)
             && let Ok(recorded) = store.recorded(&version)
             && let Ok(sha256) = digest(path.clone()).await
             && recorded.is_none_or(|recorded| recorded == sha256)
         {
-            self.memory.remember(&path, &version, sha256);
+            self.digest_cache.insert(&path, &version, sha256);
         }
     }
 
-    /// An installed binary: it must still be what was installed, by the digest beside it, and by what
-    /// this user remembers of it. One without a record is accepted, and recorded where that may be
-    /// written.
+    /// Verifies an installed binary against the digest recorded beside it and against this user's digest cache.
+    /// A binary without a record is accepted, and recorded if the directory is writable.
     async fn installed_before(
         &self,
-        choice: &Choice,
+        resolved: &Resolved,
         store: &Store,
     ) -> Result<Installed, ReleaseError> {
-        let protection = store.protect(&choice.version).map(Arc::new);
-        let path = store.binary(&choice.version);
-        let recorded = store.recorded(&choice.version)?;
-        let known = self.memory.recall(&path)?;
+        let protection = store.protect(&resolved.version).map(Arc::new);
+        let path = store.binary(&resolved.version);
+        let recorded = store.recorded(&resolved.version)?;
+        let known = self.digest_cache.get(&path)?;
         let (sha256, remembered) = match &known {
-            Recollection::Same(known) => (known.sha256, None),
-            Recollection::Touched(known) => (digest(path.clone()).await?, Some(known.sha256)),
-            Recollection::Unknown => (digest(path.clone()).await?, None),
+            CacheEntry::Unchanged(known) => (known.sha256, None),
+            CacheEntry::Changed(known) => (digest(path.clone()).await?, Some(known.sha256)),
+            CacheEntry::Missing => (digest(path.clone()).await?, None),
         };
         let mut expected = [recorded, remembered].into_iter().flatten();
         if let Some(recorded) = expected.find(|expected| *expected != sha256) {
             return Err(ReleaseError::Changed { path, recorded, actual: sha256 });
         }
-        if !matches!(known, Recollection::Same(_)) {
-            self.memory.remember(&path, &choice.version, sha256);
+        if !matches!(known, CacheEntry::Unchanged(_)) {
+            self.digest_cache.insert(&path, &resolved.version, sha256);
         }
         if recorded.is_none()
-            && let Err(error) = store.record(&choice.version, sha256)
+            && let Err(error) = store.record(&resolved.version, sha256)
         {
             tracing::debug!("the digest of {} is not recorded: {error}", path.display());
         }
-        store.used(&choice.version);
-        let source = match &choice.source {
+        store.used(&resolved.version);
+        let source = match &resolved.source {
             source @ Source::Installed(..) => source.to_string(),
-            // It was installed meanwhile.
+            // Another process has installed it in the meantime.
             _ => Source::Installed(store.dir().to_owned(), None).to_string(),
         };
-        Ok(Installed { protection, ..Installed::new(choice, path, sha256, source) })
+        Ok(Installed { protection, ..Installed::new(resolved, path, sha256, source) })
     }
 
-    async fn install_now(&self, choice: &Choice, store: &Store) -> Result<Installed, ReleaseError> {
-        let Choice { wanted, version, .. } = choice;
+    async fn install_now(
+        &self,
+        resolved: &Resolved,
+        store: &Store,
+    ) -> Result<Installed, ReleaseError> {
+        let Resolved { wanted, version, .. } = resolved;
         if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
             private_dir(cache)?;
         }
         let lock = store.lock(version).await?;
         if store.has(version) {
-            return self.installed_before(choice, store).await;
+            return self.installed_before(resolved, store).await;
         }
         let files = self.site(wanted.tool)?.files(version);
         let archive = store.archive()?;
         let Fetched { archive: Archive { url, form, .. }, .. } =
-            self.fetch(choice, &files, &archive).await?;
+            self.fetch(resolved, &files, &archive).await?;
         let url = shown(&url);
         let (path, sha256) =
             unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone()).await?;
-        self.memory.remember(&path, version, sha256);
+        self.digest_cache.insert(&path, version, sha256);
         store.used(version);
         let protection = store.protect(version).map(Arc::new);
-        Ok(Installed { protection, ..Installed::new(choice, path, sha256, url) })
+        Ok(Installed { protection, ..Installed::new(resolved, path, sha256, url) })
     }
 
-    /// Downloads what holds the binary into `file`, and sees that it is what the maker has signed.
+    /// Downloads the archive into `file` and verifies it against the vendor's signed digests.
     pub(in crate::release) async fn fetch(
         &self,
-        choice: &Choice,
+        resolved: &Resolved,
         files: &Files,
         file: &File,
     ) -> Result<Fetched, ReleaseError> {
-        let Choice { wanted, version, .. } = choice;
+        let Resolved { wanted, version, .. } = resolved;
         if let Some(mode @ ("sha" | "none")) = self.tenv.validation.as_deref().map(str::trim) {
-            tracing::warn!("TENV_VALIDATION={mode} is passed over: everything is always verified");
+            tracing::warn!("TENV_VALIDATION={mode} is ignored: everything is always verified");
         }
         if !self.site(wanted.tool)?.has_sums(version) {
             return Err(ReleaseError::NoSums { tool: wanted.tool, version: version.clone() });
@@ -148,11 +151,11 @@ impl Releases {
             tokio::try_join!(self.archive(files, file), self.sums(wanted.tool, version, files),)
         };
         let (found, (sums, signed)) = match downloads.await {
-            Err(ReleaseError::NotFound(url)) => return Err(self.explain(choice, url).await),
+            Err(ReleaseError::NotFound(url)) => return Err(self.explain(resolved, url).await),
             other => other?,
         };
         let Some((archive, actual)) = found else {
-            return Err(self.missing(choice, files, &sums)?);
+            return Err(self.missing(resolved, files, &sums)?);
         };
         let expected = digest_in(&sums, &archive.name).ok_or_else(|| ReleaseError::NoDigest {
             url: shown(&files.sums_url),
@@ -164,7 +167,7 @@ impl Releases {
         Ok(Fetched { archive, sums, signed })
     }
 
-    /// The first of the archives that exists, and its digest.
+    /// Downloads the first archive that exists; returns it with its digest.
     async fn archive(
         &self,
         files: &Files,
@@ -183,7 +186,7 @@ impl Releases {
         Ok(None)
     }
 
-    /// The sums of a version, signed as they have to be, and the signature if there is one.
+    /// The digests of a version, with their signature verified, if the version is signed.
     async fn sums(
         &self,
         tool: ToolName,
@@ -199,14 +202,14 @@ impl Releases {
         Ok((sums, signature))
     }
 
-    /// Why there is no archive, as the sums tell, which are there.
+    /// Why there is no archive although there are digests, by what the digests list.
     fn missing(
         &self,
-        choice: &Choice,
+        resolved: &Resolved,
         files: &Files,
         sums: &[u8],
     ) -> Result<ReleaseError, ReleaseError> {
-        let (tool, version) = (choice.wanted.tool, choice.version.clone());
+        let (tool, version) = (resolved.wanted.tool, resolved.version.clone());
         let named = files.archives.iter().find(|archive| digest_in(sums, &archive.name).is_some());
         if let Some(archive) = named {
             return Ok(ReleaseError::NoSuchFile { tool, version, url: shown(&archive.url) });
@@ -222,9 +225,9 @@ impl Releases {
         Ok(ReleaseError::NoBuild { tool, version, platform, built, sums_url })
     }
 
-    /// A file that is not there: the version is not, or only this file of it.
-    async fn explain(&self, choice: &Choice, url: String) -> ReleaseError {
-        let Choice { wanted, version, .. } = choice;
+    /// Whether a missing file means that the version does not exist, or only this file of it.
+    async fn explain(&self, resolved: &Resolved, url: String) -> ReleaseError {
+        let Resolved { wanted, version, .. } = resolved;
         match self.list(wanted.tool, true).await {
             Ok(list) if list.old.is_none() && list.versions.contains(version) => {
                 ReleaseError::NoSuchFile { tool: wanted.tool, version: version.clone(), url }
@@ -235,27 +238,27 @@ impl Releases {
     }
 }
 
-/// A release whose archive lies in a file, and was checked.
+/// A downloaded and verified release.
 pub(in crate::release) struct Fetched {
     pub(in crate::release) archive: Archive,
     pub(in crate::release) sums: Vec<u8>,
     pub(in crate::release) signed: Option<Signed>,
 }
 
-/// The digest that the sums have for a file: in the line of exactly that name.
+/// The digest of a file, from the line with exactly its name.
 fn digest_in(sums: &[u8], file: &str) -> Option<Sha256> {
     let mut lines = str::from_utf8(sums).ok()?.lines();
     lines.find_map(|line| entry(line).filter(|(_, name)| *name == file)?.0.parse().ok())
 }
 
-/// A line of sums: the digest and the name, which `sha256sum --binary` marks with an asterisk.
+/// The digest and file name of a line; `sha256sum --binary` puts an asterisk before the name.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let (digest, name) = line.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
     Some((digest, name.trim_end()))
 }
 
-/// The platforms whose files the sums name: `darwin_amd64, linux_amd64`.
+/// The platforms whose files are listed: `darwin_amd64, linux_amd64`.
 fn platforms(sums: &[u8], tool: ToolName, version: &Version) -> String {
     let prefix = match tool {
         ToolName::Terraform | ToolName::Tofu => format!("{tool}_{version}_"),
@@ -272,8 +275,8 @@ fn platforms(sums: &[u8], tool: ToolName, version: &Version) -> String {
     platforms.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// The binary under its name, and its digest. The archive was checked. The lock goes along: this goes
-/// on even when nobody waits for it any more.
+/// Unpacks the verified archive and installs the binary; returns its path and digest. It holds the lock itself, since it
+/// continues even if the caller is cancelled.
 async fn unpacked(
     lock: Lock,
     store: Store,
@@ -322,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_that_of_the_very_name() {
+    fn a_digest_is_found_by_the_exact_file_name() {
         let name = "tofu_1.6.0_linux_amd64.zip";
         let [a, b] = [Sha256::of(b"a"), Sha256::of(b"b")];
         let sums = format!("{a}  x_tofu_1.6.0_linux_amd64.zip\n{b}  tofu_1.6.0_linux_amd64.zip\n");
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_tell_what_a_version_is_built_for() {
+    fn the_digests_list_the_platforms_of_a_version() {
         let version: Version = "0.11.15".parse().unwrap();
         let sums =
             b"00  terraform_0.11.15_linux_amd64.zip\n00  terraform_0.11.15_darwin_amd64.zip\n\

@@ -1,4 +1,4 @@
-//! A program on `PATH`: the last resort, where no connection can be had.
+//! A program on `PATH`: used only where no connection is possible.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -8,21 +8,21 @@ use fs_err as fs;
 
 use crate::process::{self, Program};
 use crate::release::error::ReleaseError;
-use crate::release::install::digest_cache::Recollection;
+use crate::release::install::digest_cache::CacheEntry;
 use crate::release::install::installer::digest;
 use crate::release::install::store::is_program;
 use crate::release::releases::Releases;
-use crate::release::resolved::{Choice, Installed, Source};
-use crate::version::{Reason, ToolName, Version, Wanted};
+use crate::release::resolved::{Installed, Resolved, Source};
+use crate::version::{Finding, ToolName, Version, Wanted};
 
-/// What `version -json` says; `OpenTofu` uses the same name.
+/// The output of `version -json`; `OpenTofu` uses the same key.
 #[derive(serde::Deserialize)]
 struct Answer {
     terraform_version: Version,
 }
 
 impl Releases {
-    /// Whether a program on `PATH` will do.
+    /// Whether a program on `PATH` satisfies the request.
     pub(in crate::release) async fn has_on_path(
         &self,
         wanted: &Wanted,
@@ -32,15 +32,15 @@ impl Releases {
         Ok(version.is_some_and(|version| wanted.request.allows(&version)))
     }
 
-    /// A program on `PATH` that will do, else the error that made us look for one.
-    pub(in crate::release) async fn path_or(
+    /// Resolves the request to a program on `PATH`, or returns `error`, the reason for trying.
+    pub(in crate::release) async fn fall_back_to_path(
         &self,
         wanted: &Wanted,
         error: ReleaseError,
-    ) -> Result<Choice, ReleaseError> {
+    ) -> Result<Resolved, ReleaseError> {
         let Some(path) = find(&self.path, wanted.tool) else { return Err(error) };
         let Some(version) = self.version_of(&path, wanted).await? else {
-            tracing::warn!("{} does not tell its version", path.display());
+            tracing::warn!("{} does not print its version", path.display());
             return Err(error);
         };
         if !wanted.request.allows(&version) {
@@ -52,12 +52,12 @@ impl Releases {
             ReleaseError::Offline { .. } => "the network is not to be touched".to_owned(),
             error => error.to_string(),
         };
-        let found = Reason::new(path.display(), format!("is {version}"));
-        Ok(Choice::new(wanted, version, Source::Path(path, reason), Some(found)))
+        let found = Finding::new(path.display(), format!("is {version}"));
+        Ok(Resolved::new(wanted, version, Source::Path(path, reason), Some(found)))
     }
 
-    /// The version that a program is, in the directory that asks. What only hands on to a program that
-    /// it chooses itself is asked every time.
+    /// The version of a program. A wrapper that selects another program is started in the directory of the run, every
+    /// time; the answer of any other program is cached.
     async fn version_of(
         &self,
         path: &Path,
@@ -67,27 +67,27 @@ impl Releases {
             let dir = fs::canonicalize(&wanted.dir).unwrap_or_else(|_| PathBuf::from("/"));
             return Ok(probe(path, wanted.tool, dir).await);
         }
-        if let Recollection::Same(known) = self.memory.recall(path)? {
+        if let CacheEntry::Unchanged(known) = self.digest_cache.get(path)? {
             return Ok(Some(known.version));
         }
         let version = probe(path, wanted.tool, PathBuf::from("/")).await;
         if let Some(version) = &version {
-            self.memory.remember(path, version, digest(path.to_owned()).await?);
+            self.digest_cache.insert(path, version, digest(path.to_owned()).await?);
         }
         Ok(version)
     }
 
-    /// The program that was chosen, with its digest as of now.
+    /// The program on `PATH` with its current digest.
     pub(in crate::release) async fn program(
         &self,
-        choice: &Choice,
+        resolved: &Resolved,
         path: PathBuf,
     ) -> Result<Installed, ReleaseError> {
-        let sha256 = match self.memory.recall(&path)? {
-            Recollection::Same(known) => known.sha256,
+        let sha256 = match self.digest_cache.get(&path)? {
+            CacheEntry::Unchanged(known) => known.sha256,
             _ => digest(path.clone()).await?,
         };
-        Ok(Installed::new(choice, path, sha256, choice.source.to_string()))
+        Ok(Installed::new(resolved, path, sha256, resolved.source.to_string()))
     }
 }
 
@@ -97,8 +97,8 @@ fn find(path: &OsStr, tool: ToolName) -> Option<PathBuf> {
     directories.map(|directory| directory.join(tool.program())).find(|path| is_program(path))
 }
 
-/// Whether a program may be one of tenv, tfenv, asdf and their like, whose answer depends on the
-/// directory where it is asked: a script, a link to a program of another name, or a neighbour of tenv.
+/// Whether a program may be a wrapper (tenv, tfenv, asdf), whose version depends on the working directory: a script, a
+/// link to a program of another name, or a file beside tenv.
 fn hands_on(path: &Path, tool: ToolName) -> bool {
     let mut magic = [0; 2];
     let is_script = fs::File::open(path)
@@ -112,7 +112,7 @@ fn hands_on(path: &Path, tool: ToolName) -> bool {
     is_script || other_name || beside_tenv
 }
 
-/// The version that a program says it is, when started in `dir`.
+/// Starts a program in `dir` to read its version.
 async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
     let args: &[&str] = match tool {
         ToolName::Terraform | ToolName::Tofu => &["version", "-json"],

@@ -1,10 +1,9 @@
 //! Where tools are installed: `<bin-dir>/Terraform/<version>/terraform`, as tenv has it.
 //!
-//! A version is installed when its binary is there. It gets there by a rename of a file that is whole
-//! and on the disk, under a lock of the kernel that goes away with its holder; whatever a killed
-//! installer leaves lies beside the versions, counts for nothing, and is swept by the next one.
-//! Beside the binary are its digest (`sha256`) and the day of its last use (`last-use.txt`). A run
-//! holds the same lock shared, so that no version is removed while it is used.
+//! A version is installed if its binary exists. The binary is written and synced under a temporary name and then
+//! renamed, under a kernel lock that ends with its holder. Leftovers of a killed installation are never taken for a
+//! version, and the next installation removes them. Beside the binary are its digest (`sha256`) and the day of its last
+//! use (`last-use.txt`). A run holds the same lock shared, so that no version is removed while it is used.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -19,9 +18,9 @@ use tempfile::NamedTempFile;
 
 use crate::version::{ToolName, Version};
 
-/// How often a lock that another installer holds is tried again.
+/// The interval between attempts to take a lock.
 const LOCK_POLL: Duration = Duration::from_millis(25);
-/// An installer that holds it longer than its own limits allow has stopped, not died.
+/// Longer than any installation may take by its own limits.
 const LOCK_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The installed versions of one tool.
@@ -31,7 +30,7 @@ pub(in crate::release) struct Store {
     dir: PathBuf,
 }
 
-/// The right to install or remove one version, or its protection from being removed, until dropped.
+/// An exclusive lock to install or remove one version, or a shared one that protects it; held until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "held for its drop")] File);
 
@@ -73,8 +72,7 @@ impl Store {
         versions.filter(|version| self.has(version)).collect()
     }
 
-    /// Waits until nobody else installs this version, here or in another process, then removes what
-    /// killed installers of it have left.
+    /// Waits for the exclusive lock of this version, then removes the leftovers of killed installations.
     pub(in crate::release) async fn lock(&self, version: &Version) -> io::Result<Lock> {
         create_dir(&self.dir)?;
         let (file, path) = self.lock_file(version)?;
@@ -84,15 +82,15 @@ impl Store {
         Ok(Lock(file))
     }
 
-    /// Keeps this version from being removed while the process lives. `None` where that cannot be had:
-    /// in a directory that only others may write, and where nobody has locked the version before.
+    /// Protects this version from removal while the lock is held. `None` if that is not possible: in a directory
+    /// that this user may not write, where no lock file exists yet.
     pub(in crate::release) fn protect(&self, version: &Version) -> Option<Lock> {
         let file = self.lock_file(version).map(|(file, _)| file).ok()?;
         file.try_lock_shared().ok()?;
         Some(Lock(file))
     }
 
-    /// The right to remove this version; `None` while a run uses it or another process installs it.
+    /// The exclusive lock, to remove this version; `None` while a run uses it or another process installs it.
     pub(in crate::release) fn try_lock(&self, version: &Version) -> io::Result<Option<Lock>> {
         let (file, _) = self.lock_file(version)?;
         match file.try_lock() {
@@ -107,7 +105,7 @@ impl Store {
         let mut options = fs::OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o644);
         let file = match options.open(&path) {
-            // In a directory that several share it may be another's: to lock it, reading will do.
+            // In a shared directory it may belong to another user: a lock needs read access only.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -119,7 +117,7 @@ impl Store {
             file => file?,
         };
         let file = file.into_file();
-        // Else a umask would keep those out who come after a killed installer. It may be another's.
+        // Otherwise a umask could lock other users out. It fails if the file belongs to another user.
         drop(file.set_permissions(std::fs::Permissions::from_mode(0o644)));
         Ok((file, path))
     }
@@ -145,7 +143,7 @@ impl Store {
         self.write_beside(version, RECORD, &line)
     }
 
-    /// Records that the version is used today, where that may be written.
+    /// Records that the version is used today, if the directory is writable.
     pub(in crate::release) fn used(&self, version: &Version) {
         let today = day(SystemTime::now());
         if line_of(&self.beside(version, LAST_USE)).is_ok_and(|day| day.trim() == today) {
@@ -156,8 +154,7 @@ impl Store {
         }
     }
 
-    /// When the version was used last, as far as that is known: as it was recorded, and as the file
-    /// system knows when its binary was read or written.
+    /// When the version was used last: the latest of the recorded day and the binary's access and modification times.
     pub(in crate::release) fn last_use(&self, version: &Version) -> io::Result<SystemTime> {
         let recorded = line_of(&self.beside(version, LAST_USE)).ok();
         let recorded = recorded.and_then(|day| day.trim().parse::<jiff::civil::Date>().ok());
@@ -178,7 +175,7 @@ impl Store {
         fs::remove_dir_all(self.dir.join(version.to_string()))
     }
 
-    /// The versions of which a killed install has left something.
+    /// The versions with leftovers of a killed installation.
     pub(in crate::release) fn left_over(&self) -> Vec<Version> {
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -195,7 +192,7 @@ impl Store {
         versions
     }
 
-    /// Removes what a killed install of this version has left. Call with its lock.
+    /// Removes the leftovers of a killed installation of this version. Call with its lock.
     pub(in crate::release) fn remove_left_over(&self, version: &Version) -> io::Result<()> {
         self.sweep(version)?;
         if !self.has(version) && self.dir.join(version.to_string()).is_dir() {
@@ -208,7 +205,7 @@ impl Store {
         self.dir.join(version.to_string()).join(name)
     }
 
-    /// Replaces a small file beside a binary, at once and for all to read.
+    /// Replaces a small file beside a binary atomically; every user may read it.
     fn write_beside(&self, version: &Version, name: &str, text: &str) -> io::Result<()> {
         let path = self.beside(version, name);
         let mut file =
@@ -232,14 +229,14 @@ impl Store {
             if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())
                 && let Err(error) = fs::remove_file(entry.path())
             {
-                // It counts for nothing, and may be another's.
+                // Harmless, and it may belong to another user.
                 tracing::debug!("leftovers stay: {error}");
             }
         }
         Ok(())
     }
 
-    /// A file for the archive, which has no name and goes away with its handle.
+    /// An unnamed temporary file for the archive.
     pub(in crate::release) fn archive(&self) -> io::Result<File> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
             io::Error::new(error.kind(), format!("a file in {}: {error}", self.dir.display()))
@@ -251,8 +248,7 @@ impl Store {
         tempfile::Builder::new().prefix(&Self::prefix(version)).tempfile_in(&self.dir)
     }
 
-    /// Makes the file the installed binary: executable, on the disk, its digest recorded, then under
-    /// its name.
+    /// Installs the file as the binary: makes it executable, syncs it, records its digest, then renames it.
     pub(in crate::release) fn finish(
         &self,
         version: &Version,
@@ -286,13 +282,13 @@ pub(in crate::release) fn day(time: SystemTime) -> String {
     time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
 }
 
-/// Waits until nobody else has locked the file, and says so where somebody has.
+/// Waits for the exclusive lock of a file; logs `waiting` if another process holds it.
 pub(in crate::release) async fn wait_for(
     file: &File,
     path: &Path,
     waiting: &str,
 ) -> io::Result<()> {
-    let mut told = false;
+    let mut is_logged = false;
     let started = Instant::now();
     loop {
         match file.try_lock() {
@@ -302,7 +298,7 @@ pub(in crate::release) async fn wait_for(
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             Err(TryLockError::WouldBlock) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut is_logged, true) {
                     tracing::info!("{waiting}");
                 }
                 tokio::time::sleep(LOCK_POLL).await;
@@ -312,8 +308,8 @@ pub(in crate::release) async fn wait_for(
     }
 }
 
-/// Makes a directory and its parents. What is new may be entered by everybody, as the binaries may be
-/// started by everybody: a umask that keeps out others would make a shared directory useless to them.
+/// Makes a directory and its parents. Every user may enter new ones, whatever the umask, since every user may start the
+/// binaries.
 pub(in crate::release) fn create_dir(dir: &Path) -> io::Result<()> {
     const OPEN: u32 = 0o755;
     let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
@@ -322,7 +318,7 @@ pub(in crate::release) fn create_dir(dir: &Path) -> io::Result<()> {
         let mode = fs::metadata(dir)?.permissions().mode();
         if mode & OPEN != OPEN {
             match fs::set_permissions(dir, std::fs::Permissions::from_mode(mode | OPEN)) {
-                // Another user has made it at the same time.
+                // Another user has created it in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 outcome => outcome?,
             }
@@ -331,7 +327,7 @@ pub(in crate::release) fn create_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that is not empty and that somebody may execute.
+/// Whether this is a file that is not empty and executable.
 pub(in crate::release) fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| {
         metadata.is_file() && metadata.len() > 0 && metadata.permissions().mode() & 0o111 != 0

@@ -1,8 +1,7 @@
-//! The one binary out of a release's archive.
+//! Unpacks the binary from a release's archive.
 //!
-//! The archive was checked against the signed sums before, but a mirror's own key may have signed
-//! anything: nothing else is unpacked, nothing goes to a path that the archive names, and no size is
-//! believed.
+//! The archive was verified against the signed digests, but a mirror's own key may have signed anything. So only this one
+//! entry is unpacked, never to a path from the archive, and no declared size is trusted.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -12,9 +11,9 @@ use datastore_api::digest::Hasher;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-/// Larger than any tool, smaller than a disk.
+/// Larger than any tool.
 const MAX_BINARY: u64 = 1 << 30;
-/// Releases hold one to five.
+/// Releases have one to five.
 const MAX_ENTRIES: usize = 1000;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
@@ -55,15 +54,15 @@ pub(in crate::release) fn unpack(
     program: &str,
     out: &mut File,
 ) -> Result<Sha256, UnpackError> {
-    let mut archive = ZipArchive::new(archive).map_err(|error| refused(told(&error)))?;
+    let mut archive = ZipArchive::new(archive).map_err(|error| refused(not_a_zip(&error)))?;
     if archive.len() > MAX_ENTRIES || archive.has_duplicate_names() {
         return Err(refused("it has too many entries, or two of the same name"));
     }
     let index = find(&mut archive, program)?;
-    let mut entry = archive.by_index(index).map_err(|error| refused(told(&error)))?;
+    let mut entry = archive.by_index(index).map_err(|error| refused(not_a_zip(&error)))?;
     let size = entry.size();
     if size > MAX_BINARY {
-        return Err(refused(format!("{program} is said to have {size} bytes")));
+        return Err(refused(format!("{program} declares a size of {size} bytes")));
     }
     let mut hasher = Hasher::default();
     let mut piece = vec![0; 1 << 18];
@@ -77,7 +76,7 @@ pub(in crate::release) fn unpack(
         written += count as u64;
         if written > size {
             return Err(refused(format!(
-                "{program} is larger than the {size} bytes it is said to have"
+                "{program} is larger than the {size} bytes that it declares"
             )));
         }
         hasher.update(&piece[..count]);
@@ -95,7 +94,7 @@ pub(in crate::release) fn unpack(
 fn find(archive: &mut ZipArchive<&File>, program: &str) -> Result<usize, UnpackError> {
     let mut found = None;
     for index in 0..archive.len() {
-        let entry = archive.by_index_raw(index).map_err(|error| refused(told(&error)))?;
+        let entry = archive.by_index_raw(index).map_err(|error| refused(not_a_zip(&error)))?;
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
         if name.rsplit(['/', '\\']).next() != Some(program) {
             continue;
@@ -112,6 +111,6 @@ fn find(archive: &mut ZipArchive<&File>, program: &str) -> Result<usize, UnpackE
     found.ok_or_else(|| refused(format!("it holds no {program}")))
 }
 
-fn told(error: &ZipError) -> String {
-    format!("it is no zip archive that is understood: {error}")
+fn not_a_zip(error: &ZipError) -> String {
+    format!("it cannot be read as a zip archive: {error}")
 }

@@ -1,8 +1,7 @@
-//! Filling a directory that then is a mirror: archive, sums, signature, the maker's key, and the entry in
-//! the list of versions.
+//! Fills a directory as a mirror: archive, digests, signature, the vendor's key, and an entry in the list of versions.
 //!
-//! The layout is that which the flags for mirrors take, so a mirror may be read by `file://` or be
-//! served as it is. Every file appears whole under its name, and the entry in the list last.
+//! The layout is the one that the mirror flags expect, so the directory can be read by `file://` or served as it is. Every
+//! file appears complete under its name, and the entry in the list last.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,24 +16,28 @@ use crate::release::error::ReleaseError;
 use crate::release::install::installer::Fetched;
 use crate::release::install::store::{create_dir, wait_for};
 use crate::release::releases::Releases;
-use crate::release::resolved::Choice;
+use crate::release::resolved::Resolved;
 use crate::release::verify::keys::{Signed, pin};
 use crate::release::versions::layout::tag;
 use crate::release::versions::site::Files;
 use crate::version::{ToolName, Version};
 
-/// What an unfinished file's name begins with.
+/// The prefix of unfinished files.
 const PART: &str = ".part=";
 
 impl Releases {
-    /// Puts the chosen version into the mirror `dir`, and returns the flag that makes use of it.
-    pub(crate) async fn mirror(&self, choice: &Choice, dir: &Path) -> Result<String, ReleaseError> {
-        let what = format!("{} {}", choice.wanted.tool, choice.version);
-        self.fill(choice, dir).await.map_err(|error| error.writing(&what, dir))
+    /// Adds the resolved version to the mirror `dir`, and returns the flag that uses it.
+    pub(crate) async fn mirror(
+        &self,
+        resolved: &Resolved,
+        dir: &Path,
+    ) -> Result<String, ReleaseError> {
+        let what = format!("{} {}", resolved.wanted.tool, resolved.version);
+        self.fill(resolved, dir).await.map_err(|error| error.with_target(&what, dir))
     }
 
-    async fn fill(&self, choice: &Choice, dir: &Path) -> Result<String, ReleaseError> {
-        let Choice { wanted, version, .. } = choice;
+    async fn fill(&self, resolved: &Resolved, dir: &Path) -> Result<String, ReleaseError> {
+        let Resolved { wanted, version, .. } = resolved;
         let tool = wanted.tool;
         let site = self.site(tool)?;
         let files = site.files(version);
@@ -51,7 +54,7 @@ impl Releases {
         sweep(&release)?;
 
         let archive = unfinished(&release)?;
-        let fetched = self.fetch(choice, &files, archive.as_file()).await?;
+        let fetched = self.fetch(resolved, &files, archive.as_file()).await?;
         self.finish(tool, &root, &release, &files, &fetched, archive).await?;
         let entry = Entry { tool, version, platform: &site.platform, fetched: &fetched };
         list(&root, &entry)?;
@@ -71,7 +74,7 @@ impl Releases {
         write(&release.join(last_part(&files.sums_url)), &fetched.sums)?;
         let Some(Signed { url, signature, by }) = &fetched.signed else { return Ok(()) };
         write(&release.join(last_part(url)), signature)?;
-        // With the maker's key beside it, the mirror needs no other place to be believed.
+        // With the vendor's key beside it, the mirror can be verified without another site.
         if let Some(pin) = pin(tool).filter(|pin| pin.fingerprint == by) {
             let key = self.key_bytes(tool, pin, url).await?;
             write(&root.join(format!("{by}.asc")), &key)?;
@@ -80,12 +83,12 @@ impl Releases {
     }
 }
 
-/// A file in the making.
+/// A temporary file in the directory.
 fn unfinished(dir: &Path) -> std::io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(PART).tempfile_in(dir)
 }
 
-/// The file under its name, for everybody to read. It is on the disk by then.
+/// Renames the file to its final name, readable by every user, after it is synced.
 fn finished(file: NamedTempFile, path: &Path) -> std::io::Result<()> {
     file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.as_file().sync_all()?;
@@ -99,7 +102,7 @@ fn write(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     finished(file, path)
 }
 
-/// Removes what killed ones have left. Call with the lock.
+/// Removes leftovers of killed processes. Call with the lock.
 fn sweep(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -115,7 +118,7 @@ fn last_part(url: &str) -> PathBuf {
     PathBuf::from(path.rsplit('/').next().unwrap_or_default())
 }
 
-/// What the list of versions says of one of them.
+/// One version in the list of versions.
 struct Entry<'a> {
     tool: ToolName,
     version: &'a Version,
@@ -200,7 +203,7 @@ fn add_to_api(list: &mut Value, entry: &Entry<'_>) -> Option<()> {
     Some(())
 }
 
-/// The flag that makes use of a mirror.
+/// The flag that uses a mirror.
 fn flag(tool: ToolName, root: &Path) -> String {
     let (name, dir) = match tool {
         ToolName::Terraform => ("releases", root.parent().unwrap_or(root)),

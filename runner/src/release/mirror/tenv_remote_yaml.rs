@@ -1,6 +1,6 @@
-//! tenv's `remote.yaml`: settings of mirrors, for those who have no variables for them.
+//! tenv's `remote.yaml`: settings of mirrors in a file.
 //!
-//! What is set by a variable goes before what the file says, setting by setting.
+//! For each setting, a variable overrides the file.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,10 +16,10 @@ use crate::version::ToolName;
 /// Addresses of a few mirrors.
 const MAX_FILE: u64 = 64 << 10;
 
-/// The settings of every tool, those of others too.
+/// The settings by tool; tools that Plancha does not know are ignored.
 type Settings = BTreeMap<String, Option<BTreeMap<String, Option<String>>>>;
 
-/// Adds what the file says to what the variables say. No file, no settings.
+/// Adds the settings of the file to those of the variables. A missing file is no error.
 pub(in crate::release) fn add(
     tenv: &mut Tenv,
     tenv_root: Option<&Path>,
@@ -39,8 +39,8 @@ pub(in crate::release) fn add(
             return Ok(());
         }
         Err(error) if tenv.remote_conf.is_none() => {
-            // Nobody has asked for it: it may be another user's.
-            tracing::warn!("tenv's settings of mirrors are passed over: {error}");
+            // The default file: it may belong to another user.
+            tracing::warn!("tenv's settings of mirrors are ignored: {error}");
             return Ok(());
         }
         Err(error) => return Err(ReleaseError::Unreadable(error)),
@@ -48,7 +48,7 @@ pub(in crate::release) fn add(
     let settings = match parse(&text) {
         Ok(settings) => settings,
         Err((line, column)) => {
-            // Not what stands there: that may be a password.
+            // Without the text, which may contain a password.
             return Err(ReleaseError::RemoteConfSyntax { path, line, column });
         }
     };
@@ -60,7 +60,7 @@ pub(in crate::release) fn add(
     Ok(())
 }
 
-/// The settings, or the line and column where they are not understood.
+/// Parses the settings; the error is the line and column.
 fn parse(text: &str) -> Result<Settings, (u64, u64)> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::new());
@@ -99,15 +99,15 @@ fn add_section(
         mirror.install_mode = text("install_mode");
     }
     mirror.part = text("part");
-    // Without the beginning that is to go, it is that of the makers' own addresses.
+    // The default of `old_base_url` is the vendor's own site.
     mirror.rewrite = secret("new_base_url").map(|new| {
-        let old = text("old_base_url").unwrap_or_else(|| makers(mirror.prefix).to_owned());
+        let old = text("old_base_url").unwrap_or_else(|| vendor_site(mirror.prefix).to_owned());
         (old, new)
     });
     mirror.file = Some((PathBuf::from(path), from_file));
 }
 
-/// Where the files of a tool are, which is named by the prefix of its variables.
-fn makers(prefix: &str) -> &'static str {
+/// The vendor's site of the tool with this prefix of variables.
+fn vendor_site(prefix: &str) -> &'static str {
     if prefix == "TFENV_" { "https://releases.hashicorp.com" } else { "https://github.com" }
 }

@@ -7,7 +7,7 @@ use fs_err as fs;
 use crate::release::error::ReleaseError;
 use crate::release::verify::signature::Keys;
 
-/// Reads the user's keyrings: one that is missing or holds no key is an error before it is needed.
+/// Reads the user's keyrings: one that is missing or has no key is an error, even if it is not needed.
 pub(in crate::release) fn check(paths: &[PathBuf]) -> Result<(), ReleaseError> {
     paths.iter().try_for_each(|path| read(path).map(drop))
 }

@@ -1,8 +1,7 @@
-//! Whose signature counts for which tool, and where the keys come from.
+//! Which keys are trusted for which tool, and where they come from.
 //!
-//! `HashiCorp`'s key is part of the program. `OpenTofu`'s and Gruntwork's are known by their
-//! fingerprints, fetched once and kept: from the mirror if it has them, else from their makers.
-//! Keyrings of the user count for every tool.
+//! `HashiCorp`'s key is part of the program. `OpenTofu`'s and Gruntwork's are pinned by fingerprint, fetched once from the
+//! mirror or else from the vendor, and cached. The user's keyrings are trusted for every tool.
 
 use std::path::PathBuf;
 
@@ -20,25 +19,25 @@ use crate::release::verify::signature::{
 use crate::release::versions::site::{Files, is_signed};
 use crate::version::{ToolName, Version};
 
-/// A key that is known by its fingerprint only.
+/// A vendor's key, pinned by its fingerprint.
 #[derive(Clone, Copy)]
 pub(in crate::release) struct Pin {
     pub(in crate::release) fingerprint: &'static str,
-    /// The maker's own address of it.
+    /// The vendor's own URL of the key.
     url: &'static str,
 }
 
 const MAX_SIGNATURE: u64 = 1 << 20;
 
-/// A signature that is good.
+/// A verified signature.
 pub(in crate::release) struct Signed {
     pub(in crate::release) url: String,
     pub(in crate::release) signature: Vec<u8>,
-    /// The fingerprint of the key that has made it.
+    /// The fingerprint of the key that made it.
     pub(in crate::release) by: String,
 }
 
-/// The pinned key of a tool's maker; `None` where it is part of the program.
+/// The pinned key of a tool's vendor; `None` where the key is part of the program.
 pub(in crate::release) fn pin(tool: ToolName) -> Option<Pin> {
     match tool {
         ToolName::Terraform => None,
@@ -54,9 +53,9 @@ pub(in crate::release) fn pin(tool: ToolName) -> Option<Pin> {
 }
 
 impl Releases {
-    /// The signature of the sums, if there is one and it is good; an error if there must be one. The
-    /// first was asked for already; the first that is good will do, else what is wrong with the first
-    /// is told.
+    /// Verifies the signature of the digests; `None` if a version that was never signed has none. `first` is the response
+    /// for the first URL, which is requested together with the digests. The first valid signature is used; if there is
+    /// none, the error is that of the first.
     pub(in crate::release) async fn check(
         &self,
         tool: ToolName,
@@ -109,7 +108,7 @@ impl Releases {
         let mut fetchable = None;
         match pin(tool) {
             None => keys.add(Keys::parse(HASHICORP).map_err(refused)?.only(HASHICORP_FINGERPRINT)),
-            Some(pin) => match self.kept_key(pin) {
+            Some(pin) => match self.cached_key(pin) {
                 Some((kept, _)) => keys.add(kept),
                 None => fetchable = Some(pin).filter(|pin| !keys.has(pin.fingerprint)),
             },
@@ -126,7 +125,7 @@ impl Releases {
         Ok(fingerprint)
     }
 
-    /// The user's own keys.
+    /// The keys that the user trusts.
     async fn keyring(&self, tool: ToolName) -> Result<Keys, ReleaseError> {
         let mut keys = Keys::default();
         let named = self.tenv.mirror(tool).key.as_deref();
@@ -148,8 +147,8 @@ impl Releases {
         Some(self.cache.as_ref()?.join("keys").join(format!("{}.asc", pin.fingerprint)))
     }
 
-    /// Checked as if it had just been fetched.
-    fn kept_key(&self, pin: Pin) -> Option<(Keys, Vec<u8>)> {
+    /// The cached key, verified as if it had just been fetched.
+    fn cached_key(&self, pin: Pin) -> Option<(Keys, Vec<u8>)> {
         let bytes = fs::read(self.key_file(pin)?).ok()?;
         Some((pinned(&bytes, pin)?, bytes))
     }
@@ -161,14 +160,13 @@ impl Releases {
         pin: Pin,
         signature: &str,
     ) -> Result<Vec<u8>, ReleaseError> {
-        match self.kept_key(pin) {
+        match self.cached_key(pin) {
             Some((_, bytes)) => Ok(bytes),
             None => Ok(self.fetch_key(tool, pin, signature).await?.1),
         }
     }
 
-    /// A pinned key, and the bytes that it was read from. They may come from anywhere: nobody else can
-    /// make a key of that fingerprint.
+    /// Fetches a pinned key; returns it with its bytes. Any source will do, since the fingerprint identifies the key.
     async fn fetch_key(
         &self,
         tool: ToolName,
@@ -181,7 +179,7 @@ impl Releases {
         };
         let (keys, bytes) = match pinned(&mirrored, pin) {
             Some(keys) => (keys, mirrored),
-            None => self.makers_key(pin).await.map_err(|error| match error {
+            None => self.vendor_key(pin).await.map_err(|error| match error {
                 error @ ReleaseError::WrongKey { .. } => error,
                 source => ReleaseError::NoKey {
                     signature: shown(signature),
@@ -194,12 +192,12 @@ impl Releases {
             && let Some(dir) = file.parent()
             && let Err(error) = private_dir(dir).and_then(|()| replace(&file, &bytes))
         {
-            tracing::debug!("not keeping {}: {error}", file.display());
+            tracing::debug!("cannot cache {}: {error}", file.display());
         }
         Ok((keys, bytes))
     }
 
-    async fn makers_key(&self, pin: Pin) -> Result<(Keys, Vec<u8>), ReleaseError> {
+    async fn vendor_key(&self, pin: Pin) -> Result<(Keys, Vec<u8>), ReleaseError> {
         let Pin { fingerprint, url } = pin;
         if self.args.offline {
             return Err(ReleaseError::NotFound(url.to_owned()));
@@ -210,7 +208,7 @@ impl Releases {
     }
 }
 
-/// The pinned key among these bytes, whatever else is there.
+/// The pinned key in a file, which may contain others.
 fn pinned(bytes: &[u8], pin: Pin) -> Option<Keys> {
     let keys = Keys::parse(bytes).ok()?.only(pin.fingerprint);
     keys.has(pin.fingerprint).then_some(keys)

@@ -1,8 +1,7 @@
-//! `OpenPGP` signatures over the sums of a release.
+//! `OpenPGP` signatures of a release's digests.
 //!
-//! The `pgp` crate does the arithmetic; whether a key may be believed is decided here. A key is judged
-//! as of the moment of the signature, so that one that expires later does not take its releases with
-//! it. Where keys and signatures come from is not known here.
+//! The `pgp` crate does the cryptography; this module decides whether a key is trusted. A key must be valid at the time of
+//! the signature: releases stay valid when their key expires later. Where keys and signatures come from is not known here.
 
 use std::time::SystemTime;
 
@@ -19,43 +18,43 @@ pub(in crate::release) const OPENTOFU_FINGERPRINT: &str =
     "e3e6e43d84cb852eadb0051d0c0af313e5fd9f80";
 pub(in crate::release) const GRUNTWORK_FINGERPRINT: &str =
     "68c80f86df98e710c0f22e2e577774aca847cc49";
-/// `HashiCorp`'s key of before, which leaked in 2021 (HCSEC-2021-12).
+/// `HashiCorp`'s former key, which leaked in 2021 (HCSEC-2021-12).
 const LEAKED: &str = "91a6e7f85d05c65630bef18951852d87348ffc4c";
 
 /// How far a signer's clock may run ahead of ours.
 const SKEW: u32 = 24 * 3600;
-/// More keys or signatures in one file are an attack on our patience.
+/// A limit against files that are made to take long.
 const MAX_ITEMS: usize = 64;
 
-/// Why a signature is not believed, or a key not read.
+/// Why a signature is not accepted, or a key cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignatureError {
     /// It does not parse.
     #[error("not an OpenPGP {0}")]
     Malformed(&'static str),
-    /// Nobody we know has made it.
+    /// It was made by an unknown key.
     #[error("it was made by the unknown key {0}")]
     UnknownKey(String),
-    /// A key has made it that must not be believed any more.
+    /// It was made by a revoked key.
     #[error("it was made by the key {0}, which is revoked")]
     Revoked(String),
-    /// The key is ours, and the signature is not over these bytes.
+    /// It was made by a trusted key, but over other bytes.
     #[error("the signed bytes are others than were signed by the key {0}")]
     Forged(String),
     /// The key may not sign, or not at that time.
     #[error("the key {0} {1}")]
     NotValid(String, &'static str),
-    /// It is of a kind that proves too little.
+    /// Its kind or hash is too weak.
     #[error("it is {0}")]
     Weak(&'static str),
 }
 
-/// Keys that are believed.
+/// Trusted keys.
 #[derive(Clone, Debug, Default)]
 pub(in crate::release) struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
-    /// Every key in a file: binary, or any number of armored blocks with anything between them.
+    /// Parses every key in a file: binary, or any number of armored blocks with any text between them.
     pub(in crate::release) fn parse(bytes: &[u8]) -> Result<Self, SignatureError> {
         const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
         let text = str::from_utf8(bytes).unwrap_or_default();
@@ -79,12 +78,12 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// Whether a key with this fingerprint is among them.
+    /// Whether it contains a key with this fingerprint.
     pub(in crate::release) fn has(&self, fingerprint: &str) -> bool {
         self.0.iter().any(|key| key.fingerprint().to_string() == fingerprint)
     }
 
-    /// Leaves only the key with this fingerprint, which may stand there several times.
+    /// Keeps only the key with this fingerprint; it may occur several times.
     pub(in crate::release) fn only(mut self, fingerprint: &str) -> Self {
         self.0.retain(|key| key.fingerprint().to_string() == fingerprint);
         self
@@ -94,7 +93,7 @@ impl Keys {
         self.0.extend(others.0);
     }
 
-    /// The fingerprint of the key that has signed `data`, if one of these has.
+    /// Verifies a signature of `data`; returns the fingerprint of the key that made it.
     pub(in crate::release) fn verify(
         &self,
         data: &[u8],
@@ -189,7 +188,7 @@ fn check(
     })
 }
 
-/// Whether the primary key was valid `at` that moment, and may itself sign files where it has to.
+/// Whether the primary key was valid at that time and, with `signs`, may itself sign files.
 fn primary_at(key: &SignedPublicKey, at: Timestamp, signs: bool) -> Result<(), &'static str> {
     let primary = &key.primary_key;
     let revoked = key
@@ -220,7 +219,7 @@ fn primary_at(key: &SignedPublicKey, at: Timestamp, signs: bool) -> Result<(), &
     Ok(())
 }
 
-/// Whether the subkey belonged to the key, and was for signing, `at` that moment.
+/// Whether the subkey belonged to the key and could sign files at that time.
 fn subkey_at(
     primary: &PublicKey,
     subkey: &SignedPublicSubKey,
@@ -247,13 +246,13 @@ fn subkey_at(
     }
 }
 
-/// The newest of verified signatures: it says what holds, even about the past.
+/// The newest of the verified self-signatures: it decides, also for the past.
 fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Signature> {
     signatures.filter(|signature| is_strong(signature)).max_by_key(|signature| signature.created())
 }
 
-/// A key that was replaced or retired may be believed for what it signed before; one that was revoked
-/// for another reason, or for none, may not.
+/// Whether one of the revocations rejects a signature of that time. A key that was superseded or retired stays valid for
+/// earlier signatures; one that was revoked for another reason, or without one, does not.
 fn revokes<'a>(mut revocations: impl Iterator<Item = &'a Signature>, at: Timestamp) -> bool {
     let gentle = [Some(&RevocationCode::KeySuperseded), Some(&RevocationCode::KeyRetired)];
     revocations.any(|revocation| {

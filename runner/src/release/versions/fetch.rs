@@ -1,7 +1,7 @@
-//! Which versions are published.
+//! The published versions.
 //!
-//! A list is kept as plain versions, believed for an hour, then asked for again with its `ETag`. An old
-//! one stands in while the site cannot be reached.
+//! A list is cached as plain versions for an hour, then revalidated with its `ETag`. The old list is used while the site
+//! cannot be reached.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::release::cache_file::{private_dir, replace};
 use crate::release::download::http::Http;
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
-use crate::release::versions::formats::{self, Asked};
+use crate::release::versions::formats::{self, FetchedList};
 use crate::release::versions::layout::ListAt;
 use crate::release::versions::site::Site;
 use crate::version::{Request, Version};
@@ -25,14 +25,14 @@ const FRESH_SECONDS: u64 = 3600;
 #[derive(Debug)]
 pub(in crate::release) struct List {
     pub(in crate::release) versions: Vec<Version>,
-    /// Where it comes from, for people.
+    /// Where it comes from, for messages.
     pub(in crate::release) source: String,
-    /// Why it stands in for a newer one, if it does.
+    /// Why an old list is used instead of a newer one, if so.
     pub(in crate::release) old: Option<String>,
 }
 
 impl List {
-    /// What there is instead of something that is not in the list, for people.
+    /// The versions nearest to a request that no version satisfies, for messages.
     pub(in crate::release) fn nearest(&self, request: &Request) -> String {
         let largest =
             |versions: Vec<&Version>| versions.into_iter().max_by(|a, b| a.compare(b)).cloned();
@@ -57,12 +57,12 @@ impl List {
     }
 }
 
-/// A list as it is kept.
+/// A list in the cache.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    /// The address that was to be asked, without a password.
+struct CachedList {
+    /// The first URL of the list, without a password.
     url: String,
-    /// The one that answered, if it was another.
+    /// The URL that had the list, if it was another.
     #[serde(default)]
     answered: Option<String>,
     etag: Option<String>,
@@ -73,7 +73,7 @@ struct Kept {
 
 /// The list of a site; `cache` is Plancha's directory in the user's cache.
 ///
-/// The next of several addresses is asked only when one does not exist or is no list.
+/// The next of several URLs is requested only if one does not exist or is not a list.
 pub(in crate::release) async fn fetch(
     http: &Http,
     site: &Site,
@@ -82,25 +82,26 @@ pub(in crate::release) async fn fetch(
 ) -> Result<List, ReleaseError> {
     let Some(first) = site.lists.first() else { return Err(ReleaseError::Nowhere) };
     let file = file(site, cache);
-    let kept = file.as_deref().and_then(|file| read(file, &shown(&first.url)));
+    let cached = file.as_deref().and_then(|file| read(file, &shown(&first.url)));
     let now = now();
-    if let Some(kept) = &kept
+    if let Some(cached) = &cached
         && !refresh
-        && kept.is_fresh(now)
+        && cached.is_fresh(now)
     {
-        return Ok(list(kept, "kept for an hour", None));
+        return Ok(list(cached, "cached for an hour", None));
     }
-    let (kept, how) = match (ask_all(http, site, kept.as_ref()).await, kept) {
+    let (cached, how) = match (fetch_first(http, site, cached.as_ref()).await, cached) {
         (Ok(Some((list, at))), _) => {
             let answered = (at.url != first.url).then(|| shown(&at.url));
-            let Asked { versions, etag } = list;
-            let kept = Kept { url: shown(&first.url), answered, etag, fetched: now, versions };
-            (kept, "asked now")
+            let FetchedList { versions, etag } = list;
+            let cached =
+                CachedList { url: shown(&first.url), answered, etag, fetched: now, versions };
+            (cached, "asked now")
         }
-        (Ok(None), Some(kept)) => (Kept { fetched: now, ..kept }, "asked now, unchanged"),
-        (Err(error), Some(kept)) if error.is_outage() => {
-            tracing::warn!("using the list of versions kept from before: {error}");
-            return Ok(list(&kept, "kept from before", Some(error.to_string())));
+        (Ok(None), Some(cached)) => (CachedList { fetched: now, ..cached }, "asked now, unchanged"),
+        (Err(error), Some(cached)) if error.is_outage() => {
+            tracing::warn!("using the list of versions cached from before: {error}");
+            return Ok(list(&cached, "cached from before", Some(error.to_string())));
         }
         (Err(error), _) => return Err(error),
         (Ok(None), None) => {
@@ -108,18 +109,18 @@ pub(in crate::release) async fn fetch(
         }
     };
     if let Some(file) = file {
-        keep(&file, &kept);
+        write(&file, &cached);
     }
-    Ok(list(&kept, how, None))
+    Ok(list(&cached, how, None))
 }
 
-/// Whether the list can be had without asking anybody.
+/// Whether the cached list is fresh, so that no request is needed.
 pub(in crate::release) fn is_fresh(site: &Site, cache: Option<&Path>) -> bool {
-    let kept = || read(&file(site, cache)?, &shown(&site.lists.first()?.url));
-    kept().is_some_and(|kept| kept.is_fresh(now()))
+    let cached = || read(&file(site, cache)?, &shown(&site.lists.first()?.url));
+    cached().is_some_and(|cached| cached.is_fresh(now()))
 }
 
-/// Where the list is kept. What lies on a disk is read again: that costs less than to be wrong.
+/// The file of the cached list; `None` for lists on a disk, which are always read again.
 fn file(site: &Site, cache: Option<&Path>) -> Option<PathBuf> {
     site.lists.first().filter(|first| !first.url.starts_with("file:"))?;
     Some(cache?.join("lists").join(format!("{}.json", site.tool)))
@@ -129,23 +130,25 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-impl Kept {
+impl CachedList {
     fn is_fresh(&self, now: u64) -> bool {
         now.checked_sub(self.fetched).is_some_and(|age| age < FRESH_SECONDS)
     }
 }
 
-/// The first list that is one, or `None` if it is the kept one.
-async fn ask_all<'s>(
+/// Fetches the first URL that has a list; `None` if the cached list is still current.
+async fn fetch_first<'s>(
     http: &Http,
     site: &'s Site,
-    kept: Option<&Kept>,
-) -> Result<Option<(Asked, &'s ListAt)>, ReleaseError> {
+    cached: Option<&CachedList>,
+) -> Result<Option<(FetchedList, &'s ListAt)>, ReleaseError> {
     let mut refusal = None;
     for at in &site.lists {
-        let same = |kept: &&Kept| *kept.answered.as_ref().unwrap_or(&kept.url) == shown(&at.url);
-        let etag = kept.filter(same).and_then(|kept| kept.etag.as_deref());
-        match formats::ask(http, at, etag).await {
+        let same = |cached: &&CachedList| {
+            *cached.answered.as_ref().unwrap_or(&cached.url) == shown(&at.url)
+        };
+        let etag = cached.filter(same).and_then(|cached| cached.etag.as_deref());
+        match formats::fetch(http, at, etag).await {
             Ok(asked) => return Ok(asked.map(|asked| (asked, at))),
             Err(error @ (ReleaseError::NotFound(_) | ReleaseError::NotAList { .. })) => {
                 refusal.get_or_insert(error);
@@ -156,28 +159,28 @@ async fn ask_all<'s>(
     Err(refusal.unwrap_or(ReleaseError::Nowhere))
 }
 
-fn list(kept: &Kept, how: &str, old: Option<String>) -> List {
-    let url = kept.answered.as_ref().unwrap_or(&kept.url);
+fn list(cached: &CachedList, how: &str, old: Option<String>) -> List {
+    let url = cached.answered.as_ref().unwrap_or(&cached.url);
     List {
-        versions: kept.versions.iter().filter_map(|version| version.parse().ok()).collect(),
+        versions: cached.versions.iter().filter_map(|version| version.parse().ok()).collect(),
         source: format!("{url} ({how})"),
         old,
     }
 }
 
-/// A kept list of another address, or one that does not parse, is none.
-fn read(file: &Path, url: &str) -> Option<Kept> {
-    let kept: Kept = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-    (kept.url == url).then_some(kept)
+/// Reads the cached list; one of another URL, or one that does not parse, counts as missing.
+fn read(file: &Path, url: &str) -> Option<CachedList> {
+    let cached: CachedList = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    (cached.url == url).then_some(cached)
 }
 
-/// That it cannot be kept costs the next run a download, no more.
-fn keep(file: &Path, kept: &Kept) {
+/// Writes the cached list. After an error the next run downloads the list again.
+fn write(file: &Path, cached: &CachedList) {
     let write = || {
         private_dir(file.parent().unwrap_or(Path::new(".")))?;
-        replace(file, &serde_json::to_vec(kept)?)
+        replace(file, &serde_json::to_vec(cached)?)
     };
     if let Err(error) = write() {
-        tracing::debug!("not keeping {}: {error}", file.display());
+        tracing::debug!("cannot cache {}: {error}", file.display());
     }
 }

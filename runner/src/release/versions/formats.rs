@@ -1,5 +1,4 @@
-//! Lists of versions as the makers and their mirrors publish them: what is asked, and how the answer
-//! reads.
+//! The formats of lists of versions that vendors and mirrors publish.
 
 use std::collections::HashMap;
 
@@ -13,16 +12,16 @@ use crate::release::error::ReleaseError;
 use crate::release::versions::layout::{ListAt, ListFormat};
 use crate::version::Version;
 
-/// A page of a hundred releases of `OpenTofu` is half of it.
+/// A page of a hundred releases of `OpenTofu` has half of it.
 const MAX_LIST: u64 = 32 << 20;
-/// Of a list in pages: the most that a page holds, pages at all, and pages at once.
+/// Of a paged list: entries per page, the most pages, and concurrent requests.
 const PER_PAGE: usize = 100;
 const MAX_PAGES: usize = 50;
 const PAGES_AT_ONCE: usize = 4;
 
-/// What was answered.
-pub(in crate::release) struct Asked {
-    /// Texts: not all of them need be versions.
+/// A fetched list.
+pub(in crate::release) struct FetchedList {
+    /// Not all of these texts need be versions.
     pub(in crate::release) versions: Vec<String>,
     pub(in crate::release) etag: Option<String>,
 }
@@ -51,17 +50,17 @@ struct Release {
     tag_name: String,
     #[serde(default)]
     draft: bool,
-    /// A release is sometimes there hours before its files.
+    /// A release may be listed hours before its files exist.
     #[serde(default)]
     assets: Option<Vec<IgnoredAny>>,
 }
 
-/// Asks for a list; `None` if it still has the `etag`.
-pub(in crate::release) async fn ask(
+/// Fetches a list; `None` if it still has this `etag`.
+pub(in crate::release) async fn fetch(
     http: &Http,
     at: &ListAt,
     etag: Option<&str>,
-) -> Result<Option<Asked>, ReleaseError> {
+) -> Result<Option<FetchedList>, ReleaseError> {
     let url = match at.format {
         ListFormat::GitHub => page_url(&at.url, 1),
         ListFormat::Index | ListFormat::Api | ListFormat::Html | ListFormat::HtmlText => {
@@ -69,7 +68,7 @@ pub(in crate::release) async fn ask(
         }
     };
     if at.format == ListFormat::GitHub {
-        http.prove(&at.url).await?;
+        http.authenticate(&at.url).await?;
     }
     let Some(first) = http.get_changed(&url, MAX_LIST, etag).await? else { return Ok(None) };
     let parsed = |body: &[u8]| {
@@ -82,7 +81,7 @@ pub(in crate::release) async fn ask(
         let page = async |number| -> Result<Page, ReleaseError> {
             parsed(&http.get(&page_url(&at.url, number), MAX_LIST).await?)
         };
-        // Without knowing the end, one after another, until one is not full.
+        // If the last page is unknown: one after another, until one is not full.
         let at_once = if first.last_page.is_some() { PAGES_AT_ONCE } else { 1 };
         let pages = futures::stream::iter(2..=last.min(MAX_PAGES)).map(page).buffered(at_once);
         let mut pages = std::pin::pin!(pages);
@@ -93,7 +92,7 @@ pub(in crate::release) async fn ask(
             }
         }
     }
-    Ok(Some(Asked { versions, etag: first.etag }))
+    Ok(Some(FetchedList { versions, etag: first.etag }))
 }
 
 fn page_url(url: &str, page: usize) -> String {
@@ -101,34 +100,34 @@ fn page_url(url: &str, page: usize) -> String {
     format!("{url}{mark}per_page={PER_PAGE}&page={page}")
 }
 
-/// The number of the page in an address.
+/// The number of the page in a URL.
 fn page_number(url: &str) -> Option<usize> {
     let url = url::Url::parse(url).ok()?;
     url.query_pairs().find(|(name, _)| name == "page")?.1.parse().ok()
 }
 
-/// The versions on one page, and how many entries the page has at all.
+/// The versions on one page, and the number of its entries.
 #[derive(Debug)]
 pub(in crate::release) struct Page {
     pub(in crate::release) versions: Vec<String>,
     entries: usize,
 }
 
-/// Reads a list; the error says what is wrong with it.
+/// Parses a list; the error is a reason for messages.
 pub(in crate::release) fn parse(format: ListFormat, body: &[u8]) -> Result<Page, String> {
-    let told = |error: serde_json::Error| error.to_string();
+    let text_of = |error: serde_json::Error| error.to_string();
     let page = |versions: Vec<String>| Page { entries: versions.len(), versions };
     Ok(match format {
         ListFormat::Index => {
-            let index: Index = serde_json::from_slice(body).map_err(told)?;
+            let index: Index = serde_json::from_slice(body).map_err(text_of)?;
             page(index.versions.into_keys().collect())
         }
         ListFormat::Api => {
-            let api: Api = serde_json::from_slice(body).map_err(told)?;
+            let api: Api = serde_json::from_slice(body).map_err(text_of)?;
             page(api.versions.into_iter().map(|version| version.id).collect())
         }
         ListFormat::GitHub => {
-            let releases: Vec<Release> = serde_json::from_slice(body).map_err(told)?;
+            let releases: Vec<Release> = serde_json::from_slice(body).map_err(text_of)?;
             let entries = releases.len();
             let is_complete = |release: &Release| {
                 !release.draft && release.assets.as_ref().is_none_or(|assets| !assets.is_empty())
@@ -150,7 +149,7 @@ fn without_v(tag: &str) -> &str {
     tag.strip_prefix('v').unwrap_or(tag)
 }
 
-/// The versions among the last parts of the addresses that a page links to.
+/// The versions among the last path segments of a page's links.
 fn links(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
     let mut found = Vec::new();
@@ -166,13 +165,13 @@ fn links(body: &[u8]) -> Vec<String> {
     found
 }
 
-/// The versions that links bear as their text.
+/// The versions among the texts of a page's links.
 fn texts(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
     let mut found = Vec::new();
     for link in text.split("</a>") {
-        let Some((_, bears)) = link.rsplit_once('>') else { continue };
-        let name = without_v(bears.trim().trim_end_matches('/'));
+        let Some((_, label)) = link.rsplit_once('>') else { continue };
+        let name = without_v(label.trim().trim_end_matches('/'));
         if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
             found.push(name.to_owned());
         }

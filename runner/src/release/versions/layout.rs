@@ -4,7 +4,7 @@
 
 use crate::version::ToolName;
 
-/// How the address of a file is built. No base has a slash at its end.
+/// How the URL of a file is built. No base ends with a slash.
 #[derive(Clone, Debug)]
 pub(super) enum Layout {
     /// `<base>/terraform/<version>/<file>`
@@ -22,7 +22,7 @@ pub(in crate::release) struct ListAt {
     pub(in crate::release) format: ListFormat,
 }
 
-/// What a list looks like.
+/// The format of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::release) enum ListFormat {
     /// releases.hashicorp.com's index.json
@@ -31,13 +31,13 @@ pub(in crate::release) enum ListFormat {
     Api,
     /// GitHub's API of releases, in pages
     GitHub,
-    /// Links to directories that are called as the versions are
+    /// An HTML page with links to directories named like versions
     Html,
-    /// A page whose links bear the versions as their text
+    /// An HTML page whose links have versions as their text
     HtmlText,
 }
 
-/// A field of tenv's template, with or without spaces in its braces.
+/// Replaces a field of tenv's template, with or without spaces in its braces.
 pub(super) fn filled(template: &str, field: &str, value: &str) -> String {
     template
         .replace(&format!("{{{{ .{field} }}}}"), value)
@@ -60,12 +60,12 @@ pub(super) fn github_api(repository: &str) -> String {
     format!("{GITHUB_API}/repos/{repository}/releases")
 }
 
-/// Whether an address is that of an API of GitHub's, there or in a house of its own.
+/// Whether this is the URL of releases in the API of GitHub or of a GitHub Enterprise server.
 pub(super) fn is_github_api(url: &str, repository: &str) -> bool {
     url.ends_with(&format!("/repos/{repository}/releases"))
 }
 
-/// Where the files are, of a remote in the layout of github.com or of its API.
+/// The base URL of the files, for a mirror with the layout of github.com or of its API.
 pub(super) fn downloads(remote: &str, repository: &str) -> String {
     let host = match remote.strip_suffix(&format!("/repos/{repository}/releases")) {
         Some(GITHUB_API) => "https://github.com",

@@ -14,13 +14,13 @@ use crate::version::ToolName;
 const HASHICORP: &str = "https://releases.hashicorp.com";
 const OPENTOFU_LIST: &str = "https://get.opentofu.org/tofu/api.json";
 
-/// The settings of one tool's mirror, as far as any are set.
+/// The settings of one tool's mirror, if any are set.
 pub(super) struct Mirror<'a> {
     variables: &'a MirrorVariables,
     flag: Option<String>,
     remote: Option<String>,
     list_url: Option<String>,
-    /// The beginning of addresses, and what stands there instead.
+    /// The prefix of URLs to replace, and its replacement.
     rewrite: Option<(String, String)>,
 }
 
@@ -109,8 +109,8 @@ impl<'a> Mirror<'a> {
         Ok((layout, lists))
     }
 
-    /// A listing, of which tenv's file may say where the versions stand. What is kept of the two ways of
-    /// reading it is told apart by a fragment, which is never sent.
+    /// An HTML listing. `part` in tenv's file selects links or their texts. The fragment, which is never sent, separates the
+    /// cached lists of the two.
     fn html(&self, url: &str) -> Result<ListAt, ReleaseError> {
         match self.variables.part.as_deref() {
             None | Some("href") => Ok(ListAt { url: url.to_owned(), format: ListFormat::Html }),
@@ -124,17 +124,16 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Where the files are after tenv's rule of rewriting: that is made for the makers' addresses, or
-    /// else for the mirror's own.
-    fn rewritten(&self, makers: &str, own: String) -> Result<String, ReleaseError> {
+    /// Applies tenv's rule of rewriting: to the vendor's URL, or else to the mirror's own.
+    fn rewritten(&self, vendor: &str, own: String) -> Result<String, ReleaseError> {
         let Some((old, new)) = &self.rewrite else { return Ok(own) };
         let mode = self.mode("INSTALL_MODE", self.variables.install_mode.as_deref())?;
-        let makers = Some(makers).filter(|_| self.remote.is_none() || mode != Some("direct"));
-        let rest = makers.into_iter().chain([own.as_str()]).find_map(|url| url.strip_prefix(old));
+        let vendor = Some(vendor).filter(|_| self.remote.is_none() || mode != Some("direct"));
+        let rest = vendor.into_iter().chain([own.as_str()]).find_map(|url| url.strip_prefix(old));
         Ok(rest.map_or_else(|| own.clone(), |rest| format!("{new}{rest}")))
     }
 
-    /// The template of the addresses, if it is set and no other mode is.
+    /// The URL template, if it is set and the mode allows it.
     fn template(&self) -> Result<Option<String>, ReleaseError> {
         let mode = self.mode("INSTALL_MODE", self.variables.install_mode.as_deref())?;
         let Some(template) = self.variables.url_template.as_ref() else { return Ok(None) };
@@ -158,7 +157,7 @@ impl<'a> Mirror<'a> {
             | ("INSTALL_MODE", Some(mode @ ("api" | "direct" | "mirror"))) => Ok(Some(mode)),
             (_, Some(mode)) => {
                 let modes = if name == "LIST_MODE" { "api, html" } else { "api, direct" };
-                let reason = format!("`{mode}` is no mode of it: {modes} and mirror are");
+                let reason = format!("invalid mode `{mode}`: expected {modes} or mirror");
                 Err(self.variable(name, &reason))
             }
         }
@@ -169,7 +168,7 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// The variable of this name, or the file that says the same.
+/// The name of a setting for messages: its variable, or its key in tenv's file.
 fn place(variables: &MirrorVariables, name: &str) -> String {
     let (section, key) = match (variables.prefix, name) {
         ("TFENV_", name) => ("terraform", name),
@@ -185,14 +184,14 @@ fn place(variables: &MirrorVariables, name: &str) -> String {
     }
 }
 
-/// tenv's rule of rewriting, both ends without a slash.
+/// tenv's rule of rewriting, both URLs without a slash at the end.
 fn rewrite(variables: &MirrorVariables) -> Result<Option<(String, String)>, ReleaseError> {
     let Some((old, new)) = &variables.rewrite else { return Ok(None) };
     let new = address(variables, "new_base_url", Some(new))?.unwrap_or_default();
     Ok(Some((old.trim_end_matches('/').to_owned(), new)))
 }
 
-/// The address in a variable, without a slash at its end.
+/// The URL in a variable, without a slash at its end.
 fn address(
     variables: &MirrorVariables,
     name: &str,
@@ -202,7 +201,7 @@ fn address(
     let address = Url::parse(value.expose_secret().trim()).ok().and_then(|url| base(&url).ok());
     address.map(Some).ok_or_else(|| ReleaseError::Variable {
         name: place(variables, name),
-        // Not what it holds: that may be a password.
+        // Without the value, which may contain a password.
         reason: "no http, https or file URL".to_owned(),
     })
 }
@@ -214,7 +213,7 @@ fn base(url: &Url) -> Result<String, ReleaseError> {
     }
 }
 
-/// Whether an address is that of a list itself.
+/// Whether this is the URL of a JSON file.
 fn is_json(url: &str) -> bool {
     std::path::Path::new(url).extension().is_some_and(|extension| extension == "json")
 }

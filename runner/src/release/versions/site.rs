@@ -1,7 +1,6 @@
-//! Where the makers and their mirrors keep the files of a release, and the list of releases.
+//! The URLs of a release's files and of the lists of versions, on the vendor's site or on a mirror.
 //!
-//! The layouts are those of releases.hashicorp.com and of releases on GitHub; every address is built
-//! from the version, without asking for it. Mirrors are named by flags or by tenv's variables.
+//! Every URL is built from the version, without a request.
 
 use crate::cli::{Tenv, ToolArgs};
 use crate::release::error::ReleaseError;
@@ -9,7 +8,7 @@ use crate::release::versions::layout::{Layout, ListAt, filled, tag};
 use crate::release::versions::mirror_settings::Mirror;
 use crate::version::{ToolName, Version};
 
-/// The first versions of Terragrunt with sums, with archives, and with signatures.
+/// The first versions of Terragrunt with digests, with archives, and with signatures.
 const TERRAGRUNT_SUMS: [i64; 3] = [0, 18, 1];
 const TERRAGRUNT_ARCHIVES: [i64; 3] = [0, 93, 6];
 const TERRAGRUNT_SIGNED: [i64; 3] = [0, 98, 0];
@@ -21,30 +20,30 @@ pub(in crate::release) struct Site {
     layout: Layout,
     /// `linux_amd64`
     pub(in crate::release) platform: String,
-    /// Where the list of versions is: the next is asked only when one does not exist or is no list.
+    /// Where the list of versions is: the next is requested only if one does not exist or is not a list.
     pub(in crate::release) lists: Vec<ListAt>,
 }
 
 /// The files of one version for this platform.
 #[derive(Debug)]
 pub(in crate::release) struct Files {
-    /// What holds the binary: the first that exists.
+    /// The files that contain the binary: the first that exists is used.
     pub(in crate::release) archives: Vec<Archive>,
     pub(in crate::release) sums_url: String,
-    /// The first that is good will do.
+    /// The first valid signature is used.
     pub(in crate::release) signature_urls: Vec<String>,
 }
 
-/// A file that holds the binary.
+/// A file that contains the binary.
 #[derive(Clone, Debug)]
 pub(in crate::release) struct Archive {
-    /// Its own name, as it stands in the sums.
+    /// Its file name, as in the published digests.
     pub(in crate::release) name: String,
     pub(in crate::release) url: String,
     pub(in crate::release) form: Form,
 }
 
-/// What kind of file holds the binary.
+/// The kind of a file that contains the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::release) enum Form {
     /// A zip archive with this entry.
@@ -70,13 +69,13 @@ impl Site {
         Ok(Self { tool, layout, platform, lists })
     }
 
-    /// Whether it is reached without a network.
+    /// Whether it is on the local disk.
     pub(in crate::release) fn is_local(&self) -> bool {
         self.directory("0").starts_with("file:")
             && self.lists.iter().all(|list| list.url.starts_with("file:"))
     }
 
-    /// What the sites of makers have at their end and mirrors of ours as well: a key by its name.
+    /// Where a mirror has the vendor's key, by its fingerprint; `None` for sites that do not have it.
     pub(in crate::release) fn key_url(&self, fingerprint: &str) -> Option<String> {
         match &self.layout {
             Layout::Tags(base) if !base.starts_with("https://github.com/") => {
@@ -106,7 +105,7 @@ impl Site {
         }
     }
 
-    /// Whether the maker has published digests of this version.
+    /// Whether the vendor has published digests of this version.
     pub(in crate::release) fn has_sums(&self, version: &Version) -> bool {
         match self.tool {
             ToolName::Terraform | ToolName::Tofu => true,
@@ -140,7 +139,7 @@ impl Site {
             ToolName::Terragrunt => "SHA256SUMS".to_owned(),
         };
         let endings: &[&str] = match self.tool {
-            // Old releases were signed again when the key of then had leaked.
+            // Old releases were signed again after the former key had leaked.
             ToolName::Terraform => &[".sig", ".72D7468F.sig"],
             ToolName::Tofu | ToolName::Terragrunt => &[".gpgsig"],
         };
@@ -157,8 +156,8 @@ impl Site {
     }
 }
 
-/// Whether the maker signs this version with OpenPGP: all of Terraform; of OpenTofu all but the
-/// prereleases of 1.6.0; of Terragrunt what came after January 2026.
+/// Whether the vendor signs this version with OpenPGP: all of Terraform; of OpenTofu all but the prereleases of 1.6.0; of
+/// Terragrunt since January 2026 (0.98.0).
 pub(in crate::release) fn is_signed(tool: ToolName, version: &Version) -> bool {
     match tool {
         ToolName::Terraform => true,
@@ -167,7 +166,7 @@ pub(in crate::release) fn is_signed(tool: ToolName, version: &Version) -> bool {
     }
 }
 
-/// As Go names it.
+/// The operating system by Go's name.
 fn os() -> &'static str {
     match std::env::consts::OS {
         "macos" => "darwin",
@@ -175,7 +174,7 @@ fn os() -> &'static str {
     }
 }
 
-/// As Go names it.
+/// The architecture by Go's name.
 fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,7 +1,7 @@
-//! Which release sites could not be reached a short time ago.
+//! Release sites that were unreachable a short time ago.
 //!
-//! One small file in the user's cache. Where something at hand will do, a site that is in it is not
-//! asked again. That it is missing, broken or unwritable costs time, never an error.
+//! One small file in the user's cache. If there is an alternative to downloading, these sites get no request. If the file
+//! is missing, broken or not writable, a run takes longer, but never fails.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,34 +12,33 @@ use url::Url;
 
 use crate::release::cache_file::{private_dir, replace};
 
-/// How long a failure counts.
+/// How long a failure is remembered.
 const REMEMBERED_SECONDS: u64 = 600;
 
-/// The file, or that there is none.
+/// The record; without a directory it stores nothing.
 #[derive(Clone, Debug)]
-pub(in crate::release) struct Sites {
+pub(in crate::release) struct UnreachableSites {
     dir: Option<PathBuf>,
 }
 
 /// When each site could not be reached, in seconds since 1970.
 type Failures = BTreeMap<String, u64>;
 
-impl Sites {
+impl UnreachableSites {
     /// `dir` is Plancha's directory in the user's cache.
     pub(in crate::release) fn new(dir: Option<PathBuf>) -> Self {
         Self { dir }
     }
 
-    /// The site of an address, and for how many seconds it has not been asked, if it could not be
-    /// reached then.
-    pub(in crate::release) fn failed(&self, url: &str) -> Option<(String, u64)> {
+    /// The site of a URL and the seconds since it was unreachable, if that was a short time ago.
+    pub(in crate::release) fn recent_failure(&self, url: &str) -> Option<(String, u64)> {
         let site = site(url)?;
         let at = self.failures().get(&site).copied()?;
         let seconds = now().checked_sub(at).filter(|seconds| *seconds < REMEMBERED_SECONDS)?;
         Some((site, seconds))
     }
 
-    /// Remembers that a site could not be reached, or forgets it.
+    /// Records that a site was unreachable, or removes it from the record.
     pub(in crate::release) fn remember(&self, url: &str, failed: bool) {
         let (Some(dir), Some(site)) = (&self.dir, site(url)) else { return };
         let mut failures = self.failures();
@@ -55,7 +54,7 @@ impl Sites {
             replace(&dir.join("sites.json"), &serde_json::to_vec_pretty(&failures)?)
         };
         if let Err(error) = write() {
-            tracing::debug!("not remembering which sites can be reached: {error}");
+            tracing::debug!("cannot record which sites are unreachable: {error}");
         }
     }
 
@@ -83,27 +82,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_counts_for_its_site_and_for_ten_minutes() {
+    fn a_failure_is_remembered_for_its_site_and_for_ten_minutes() {
         let dir = tempfile::tempdir().unwrap();
-        let sites = Sites::new(Some(dir.path().join("cache")));
-        assert_eq!(sites.failed("https://a/x"), None);
+        let sites = UnreachableSites::new(Some(dir.path().join("cache")));
+        assert_eq!(sites.recent_failure("https://a/x"), None);
         sites.remember("https://user:secret@a/x?token=1", true);
-        let (site, seconds) = sites.failed("https://a/y").unwrap();
+        let (site, seconds) = sites.recent_failure("https://a/y").unwrap();
         assert!(site == "https://a" && seconds < 60, "{site} {seconds}");
-        assert_eq!(sites.failed("https://a:444/y"), None);
+        assert_eq!(sites.recent_failure("https://a:444/y"), None);
         let file = dir.path().join("cache/sites.json");
         assert!(!std::fs::read_to_string(&file).unwrap().contains("secret"));
         sites.remember("https://a/z", false);
-        assert_eq!(sites.failed("https://a/y"), None);
+        assert_eq!(sites.recent_failure("https://a/y"), None);
 
         for (age, counts) in [(599, true), (601, false)] {
             std::fs::write(&file, format!("{{\"https://a\": {}}}", now() - age)).unwrap();
-            assert_eq!(sites.failed("https://a/x").is_some(), counts, "{age}");
+            assert_eq!(sites.recent_failure("https://a/x").is_some(), counts, "{age}");
         }
         for text in ["{\"https://a\": 99999999999}", "{", "[]"] {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(sites.failed("https://a/x"), None);
+            assert_eq!(sites.recent_failure("https://a/x"), None);
         }
-        Sites::new(None).remember("https://a", true);
+        UnreachableSites::new(None).remember("https://a", true);
     }
 }

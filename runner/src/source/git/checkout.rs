@@ -18,7 +18,7 @@ use crate::source::git::source::GitSource;
 use crate::source::states;
 use crate::source::work_dir::MARK;
 
-/// From the signal to the kill: git only has its locks to take away.
+/// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl GitSource {
@@ -35,7 +35,7 @@ impl GitSource {
         let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
         let fetched = match git.run(&one).await {
             Ok(()) => "FETCH_HEAD",
-            // An abbreviated commit, or one that the server does not hand out by itself.
+            // An abbreviated commit, or one that the server does not serve by itself.
             Err(CheckoutError::NoSuchRevision { .. }) => {
                 let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
                 let shallow = fs::exists(dir.join(".git/shallow"))?;
@@ -67,17 +67,17 @@ impl GitSource {
         let mut env = [
             ("LC_ALL", "C"),
             ("GIT_TERMINAL_PROMPT", "0"),
-            // Nobody is there to answer ssh either.
+            // Runs are unattended: ssh must not prompt either.
             ("SSH_ASKPASS", "false"),
             ("SSH_ASKPASS_REQUIRE", "force"),
-            // A server that sends nothing for a minute is given up.
+            // A server that sends nothing for a minute times out.
             ("GIT_HTTP_LOW_SPEED_LIMIT", "1"),
             ("GIT_HTTP_LOW_SPEED_TIME", "60"),
         ]
         .map(|(name, value)| (name.to_owned(), OsString::from(value)))
         .to_vec();
         if let Some((origin, authorization)) = &self.authorization {
-            // By the environment, which only we and root can read, and never by argv or a file.
+            // In the environment, which only this user and root can read; never in argv or a file.
             let header = format!("Authorization: {}", authorization.expose_secret());
             env.extend(
                 context.environment.git_config(format!("http.{origin}.extraHeader"), header),
@@ -87,7 +87,7 @@ impl GitSource {
     }
 }
 
-/// Makes the repository that takes a bundle, which may be on its way still.
+/// Creates the repository for a bundle, while the bundle may still be downloading.
 pub(in crate::source) async fn prepare(
     dir: &Path,
     context: CheckoutContext<'_>,
@@ -97,9 +97,8 @@ pub(in crate::source) async fn prepare(
     Git { source: &source, dir, context, log }.init().await
 }
 
-/// Takes the first of the revisions that a bundle holds into `dir`, which was prepared and may hold an earlier
-/// checkout, and returns that revision. Where `git_ref` is a branch, it is checked out under its name, as by a
-/// clone: modules and terragrunt ask for it.
+/// Checks out the first of the revisions that a bundle contains, and returns it. `dir` was prepared and may have an earlier
+/// checkout. If `git_ref` is a branch, it is checked out under its name, as a clone does: modules and terragrunt read it.
 pub(in crate::source) async fn unbundle<'a>(
     bundle: &Path,
     git_ref: &str,
@@ -136,12 +135,12 @@ pub(in crate::source) struct Git<'a> {
     source: &'a GitSource,
     dir: &'a Path,
     context: CheckoutContext<'a>,
-    /// What git said; a message of ours tells what matters of it.
+    /// Git's output, from which the reason of an error is read.
     log: Log,
 }
 
 impl Git<'_> {
-    /// A repository for a checkout, in which our own mark is nobody's change.
+    /// Creates the repository of a checkout, which ignores the runner's mark.
     async fn init(&self) -> Result<(), CheckoutError> {
         self.run(&["init", "--quiet"]).await?;
         let info = self.dir.join(".git/info");
@@ -235,7 +234,7 @@ impl Git<'_> {
         }
     }
 
-    /// The commit that a name which was fetched means.
+    /// The commit of a fetched name.
     async fn commit(&self, name: &str) -> Result<String, CheckoutError> {
         let name = format!("{name}^{{commit}}");
         let program = program(self.dir, &["rev-parse", "--verify", "--quiet", &name], Vec::new());

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{self, Program};
 use crate::source::git::reason::reason;
 
-/// What git sets for the hooks that it runs, one of which may have started us: it would mean another
-/// repository than the one that we mean.
+/// Variables that git sets for its hooks. If a hook starts the runner, they would select the hook's repository.
 const WITHOUT: &[&str] = &[
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -30,7 +29,7 @@ pub(super) fn program(
     Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
 }
 
-/// What git answers; an error is its reason. Asking must not wait for, or take, the index's lock.
+/// Runs git and returns its output; the error is its reason. It neither waits for nor takes the lock of the index.
 pub(in crate::source) async fn question(
     dir: &Path,
     args: &[impl AsRef<OsStr>],

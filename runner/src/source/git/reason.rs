@@ -1,9 +1,9 @@
-//! What git's own messages mean; they are stable in the C locale.
+//! What git's messages mean; they are stable in the C locale.
 
 use crate::source::error::CheckoutError;
 use crate::source::git::source::GitSource;
 
-/// Why git failed, by what it printed on standard error.
+/// Why git failed, from its standard error.
 pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
     let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
     let url = source.url.clone();
@@ -49,7 +49,7 @@ pub(super) fn no_such_revision(source: &GitSource) -> CheckoutError {
     CheckoutError::NoSuchRevision { url: source.url.clone(), revision }
 }
 
-/// The line that names the cause: of git itself, or of the ssh that git has run.
+/// The line with the cause: from git itself, or from ssh.
 pub(super) fn reason(stderr: &str) -> String {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = |prefix: &str| lines().find(|line| line.starts_with(prefix));
@@ -57,7 +57,7 @@ pub(super) fn reason(stderr: &str) -> String {
     let line = match line {
         Some(line) if line.starts_with("fatal: Could not read from remote repository") => {
             let before = lines().take_while(|before| *before != line);
-            // Advice of ssh about keys comes before the line that says what it did.
+            // Ssh prints its advice before the line with the cause.
             before.last().unwrap_or(line)
         }
         line => line.unwrap_or("it printed nothing"),

@@ -6,10 +6,10 @@ use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::Url;
 
-/// A repository elsewhere, and what of it is wanted.
+/// A repository elsewhere, and the requested revision.
 #[derive(Clone, Debug)]
 pub(crate) struct GitSource {
-    /// As git takes it, without credentials.
+    /// The URL for git, without credentials.
     pub(super) url: String,
     /// The credentials that the URL held, as the value of `Authorization`, for this origin only.
     pub(super) authorization: Option<(String, SecretString)>,
@@ -39,12 +39,12 @@ impl GitSource {
         Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
     }
 
-    /// As git takes it, without credentials.
+    /// The URL for git, without credentials.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The branch, tag or commit that is asked for.
+    /// The requested branch, tag or commit.
     pub(crate) fn revision(&self) -> Option<&str> {
         self.revision.as_deref()
     }

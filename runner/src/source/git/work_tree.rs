@@ -1,4 +1,4 @@
-//! What git says of a work tree that is used in place: its top, its commit, and whether code differs from that.
+//! A work tree that is used in place: its top, its commit, and whether code differs from it.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use crate::source::git::command::question;
 pub(crate) struct WorkTree {
     /// Its top, without links.
     pub(crate) top: PathBuf,
-    /// The URL of `origin`, as configured: what `insteadOf` makes of it is this machine's business.
+    /// The URL of `origin` as configured, without `insteadOf`, which differs between machines.
     pub(crate) origin: Option<String>,
 }
 
@@ -30,14 +30,13 @@ pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
     );
     let top = top.ok()?;
     let top = OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top));
-    // Without a URL git ends with 1 and says nothing.
+    // Without a URL git exits with 1 and prints nothing.
     let origin = origin.ok().map(|urls| String::from_utf8_lossy(&urls).into_owned());
     let origin = origin.and_then(|urls| urls.lines().next().map(str::to_owned));
     Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
 }
 
-/// Whether a work tree may hold the directory: `.git` is in it or in one above, as git looks for it. Only then git
-/// is worth a process.
+/// Whether the directory may be in a work tree: it or a parent has `.git`. Without one, git is not started.
 fn may_have_git(dir: &Path) -> bool {
     let Ok(dir) = fs::canonicalize(dir) else { return true };
     dir.ancestors().any(|dir| match std::fs::symlink_metadata(dir.join(".git")) {
@@ -47,8 +46,8 @@ fn may_have_git(dir: &Path) -> bool {
 }
 
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
-/// tool writes there, and for `ours`. `None` where there is no git, or no commit; the log says why.
-pub(in crate::source) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<String> {
+/// tool writes there, and for `ignored`. `None` where there is no git, or no commit; the log says why.
+pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Option<String> {
     if !may_have_git(dir) {
         return None;
     }
@@ -69,10 +68,10 @@ pub(in crate::source) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<
     match status {
         Ok(status) => {
             let top = Path::new(top);
-            let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ours));
+            let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
             Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
         }
-        // The commit is known all the same; a large work tree on a slow disk takes its time.
+        // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
             tracing::warn!("whether the code differs from commit {head} is not known: {why}");
             Some(head.to_owned())
@@ -83,11 +82,13 @@ pub(in crate::source) async fn revision(dir: &Path, ours: &[PathBuf]) -> Option<
 const STATUS: &[&str] =
     &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
 
-/// Whether code differs from the commit; so it does where git does not answer.
-pub(crate) async fn is_code_changed(dir: &Path, ours: &[PathBuf]) -> bool {
+/// Whether code differs from the commit; true if git fails. The tool's lock file, to which init adds, and untracked files
+/// that no tool reads by itself do not count.
+pub(crate) async fn is_code_changed(dir: &Path, ignored: &[PathBuf]) -> bool {
     let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
     let (Some(WorkTree { top, .. }), Ok(status)) = (tree, status) else { return true };
-    let mut changes = status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ours));
+    let mut changes =
+        status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ignored));
     changes.any(is_code)
 }
 
@@ -109,14 +110,14 @@ fn is_code(entry: &[u8]) -> bool {
         && (!entry.starts_with(b"?? ") || READ.iter().any(|ending| ends_with(ending)))
 }
 
-/// Whether an entry of git's status, `XY path`, is a change of the user's.
-fn is_change(entry: &[u8], top: &Path, ours: &[PathBuf]) -> bool {
+/// Whether an entry of git's status, `XY path`, is a change by the user.
+fn is_change(entry: &[u8], top: &Path, ignored: &[PathBuf]) -> bool {
     let Some((status, path)) = entry.split_at_checked(3) else { return false };
     let (path, untracked) = (Path::new(OsStr::from_bytes(path)), status == b"?? ");
     let file = top.join(path);
-    let ours = ours.iter().any(|own| file.starts_with(own));
+    let ignored = ignored.iter().any(|own| file.starts_with(own));
     let of_tool = is_own(path, untracked) || (untracked && is_generated(&file));
-    !ours && !of_tool
+    !ignored && !of_tool
 }
 
 /// Whether the tool writes this file itself. A lock file that is tracked is code.
@@ -133,7 +134,7 @@ fn is_own(path: &Path, untracked: bool) -> bool {
         || (untracked && path.components().any(is_data))
 }
 
-/// Whether terragrunt's `generate` wrote this file: it signs the first line.
+/// Whether terragrunt's `generate` wrote this file: it marks the first line.
 fn is_generated(file: &Path) -> bool {
     const SIGNATURE: &[u8] = b"Generated by Terragrunt. Sig: nIlQXj57tbuaRZEa";
     let mut head = Vec::new();

@@ -26,7 +26,7 @@ pub(super) struct Call {
 pub(super) struct Named {
     pub(super) base: Base,
     pub(super) path: String,
-    /// Whether that is all of it, and not only the beginning.
+    /// Whether this is the whole path, not only its beginning.
     pub(super) whole: bool,
 }
 
@@ -36,11 +36,11 @@ pub(super) enum Base {
     Module,
     /// The root module (`path.root`, `path.cwd`).
     Root,
-    /// The directory in which the tool works, which is the root module's: nothing is said.
-    Unsaid,
+    /// No base: relative to the tool's working directory, which is the root module's.
+    Relative,
 }
 
-/// The functions that read a file, a directory, or look for one: whatever is missing changes the plan.
+/// The functions that read or test a file or directory: a missing one changes the plan.
 const FUNCTIONS: [&str; 11] = [
     "file",
     "filebase64",
@@ -64,7 +64,7 @@ pub(super) fn contents(file: &Path, text: &str) -> (Vec<Call>, Sources) {
     }
     match hcl_edit::parser::parse_body(text) {
         Ok(body) => parse(text, &body),
-        // The parser refuses some files that the tools accept.
+        // The parser rejects some files that the tools accept.
         Err(_) => scan(&without_comments(text)),
     }
 }
@@ -113,11 +113,11 @@ fn line_of(text: &str, offset: usize) -> usize {
 fn named(expression: &Expression) -> Option<Named> {
     match expression {
         Expression::String(text) => {
-            Some(Named { base: Base::Unsaid, path: text.value().clone(), whole: true })
+            Some(Named { base: Base::Relative, path: text.value().clone(), whole: true })
         }
         Expression::Parenthesis(inner) => named(inner.inner()),
         Expression::StringTemplate(template) => {
-            let mut found = Named { base: Base::Unsaid, path: String::new(), whole: true };
+            let mut found = Named { base: Base::Relative, path: String::new(), whole: true };
             for (index, element) in template.iter().enumerate() {
                 match element {
                     Element::Literal(text) => found.path.push_str(text.value()),
@@ -170,14 +170,14 @@ pub(super) fn scan(text: &str) -> (Vec<Call>, Sources) {
         let group = |index| found.get(index).map(|found| found.as_str());
         let start = found.get(0)?.start();
         if text[..start].ends_with(':') {
-            // A provider's function of this name.
+            // A provider's function with this name.
             return None;
         }
         let alone = group(5);
         let base = match group(2).or(alone) {
             Some("module") => Base::Module,
             Some(_) => Base::Root,
-            None => Base::Unsaid,
+            None => Base::Relative,
         };
         let whole = alone.is_some() || group(4).is_some();
         let path = group(3).unwrap_or_default().to_owned();

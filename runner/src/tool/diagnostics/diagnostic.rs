@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Diagnostic {
     /// Its headline, on one line.
     pub(crate) summary: String,
-    /// What follows, one line for each paragraph; may be empty.
+    /// The text after it, one line for each paragraph; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) detail: String,
     /// The configuration file, as the tool names it.
@@ -30,7 +30,7 @@ pub(crate) struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// Whether it only says that something failed, and another one says what.
+    /// Whether it only says that something failed, while another error says what.
     pub(super) fn is_generic(&self) -> bool {
         const GENERIC: [&str; 12] = [
             "encountered problems during initiali",
@@ -47,7 +47,7 @@ impl Diagnostic {
             "Unable to determine underlying exit code",
         ];
         GENERIC.iter().any(|text| self.summary.contains(text))
-            // Terragrunt says so of every dependency whose outputs it could not get.
+            // Terragrunt prints this for every dependency whose outputs it could not read.
             || self.detail.contains("There is no variable named \"dependency\"")
     }
 

@@ -14,14 +14,14 @@ pub(super) struct Line<'a> {
     pub(super) text: &'a str,
 }
 
-/// Who says it.
+/// The source of a line, by its log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// The tool that terragrunt runs.
     Tool,
-    /// Terragrunt, of an error.
+    /// An error of terragrunt's own.
     Error,
-    /// Terragrunt, of something else.
+    /// Any other message of terragrunt.
     Other,
 }
 

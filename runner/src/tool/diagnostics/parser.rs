@@ -1,4 +1,4 @@
-//! The lines of a tool's output, one after the other, and the errors in them.
+//! Parses a tool's output line by line into errors.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -7,7 +7,7 @@ use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::line::{Level, Line};
 use crate::tool::diagnostics::text::{self, Location};
 
-/// More than this are not kept: a plan can fail with an error for every resource.
+/// The most errors that are kept: a plan can fail with an error for every resource.
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Bytes of one error's text that are kept.
@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 8 << 10;
 /// Units whose lines can be interleaved, of `terragrunt run --all`.
 const MAX_UNITS: usize = 256;
 
-/// What a log line of terragrunt begins with that only says that something failed.
+/// The beginnings of terragrunt's log lines that only say that something failed.
 const FAILED: [&str; 4] = [
     "tofu invocation failed",
     "terraform invocation failed",
@@ -31,16 +31,16 @@ pub(super) struct Parser {
     found: Vec<(Rank, Diagnostic)>,
 }
 
-/// Where lines come from that can belong together.
+/// The source of lines that belong together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
     /// The terragrunt unit; empty for the only one.
     unit: String,
-    /// Whether terragrunt says it, and not the tool that it runs.
+    /// Whether they are terragrunt's own, not the tool's.
     terragrunt: bool,
 }
 
-/// How much an error says: the less, the later it comes.
+/// How specific an error is: the more specific come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Block,
@@ -148,7 +148,7 @@ impl Parser {
         self.collect(source);
     }
 
-    /// Takes over what a source has completed, each error once.
+    /// Collects the completed errors of a source, each once.
     fn collect(&mut self, source: &Source) {
         let Some(stream) = self.streams.get_mut(source) else { return };
         for (rank, mut diagnostic) in mem::take(&mut stream.done) {

@@ -9,7 +9,7 @@ fn lines(output: &str) -> String {
 }
 
 #[test]
-fn a_headline_that_says_nothing_comes_last_and_an_error_counts_once() {
+fn a_generic_headline_comes_last_and_an_error_counts_once() {
     insta::assert_snapshot!(lines("Initializing the backend...
 
 Error: Terraform encountered problems during initialisation, including problems
@@ -159,7 +159,7 @@ Failed to load root config module: Error parsing main.tf: At 1:2: x
 }
 
 #[test]
-fn terragrunt_repeats_what_the_tool_has_said() {
+fn an_error_that_terragrunt_repeats_counts_once() {
     for before in
         ["12:30:45.123 ERROR  tofu invocation failed in .\n", "12:30:45.123 INFO   TIP (x): y\n"]
     {
@@ -266,7 +266,7 @@ fn memory_is_bounded_whatever_comes() {
 }
 
 #[test]
-fn what_is_not_text_is_no_panic() {
+fn output_that_is_not_text_does_not_panic() {
     let bytes = b"\xff\xfe\nError: \xe2\x94\n\n  on \x00 line 99999999999999, in \xff:\n\n\xff";
     assert_eq!(Diagnostics::read(&bytes[..]).unwrap().iter().count(), 0);
 }

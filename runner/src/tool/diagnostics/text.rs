@@ -37,7 +37,7 @@ static SOURCE: LazyLock<Regex> =
 static OLD_ITEM: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\* (?:([a-z][\w.\[\]-]*\.[\w.\[\]-]+): )?(.+)$"));
 
-/// How terraform 0.11 begins an error that is no block.
+/// How terraform 0.11 begins an error that is not a block.
 static OLD_ERROR: LazyLock<Regex> = LazyLock::new(|| {
     regex(
         r"^(?:Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|getting|asking)|Failed to (?:load|read|get)) ",
@@ -119,7 +119,7 @@ pub(super) fn unwrapped(lines: &[String]) -> String {
     text
 }
 
-/// At most so many bytes of the text.
+/// At most this many bytes of the text.
 pub(super) fn clipped(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }

@@ -2,15 +2,15 @@
 
 use crate::version::tests::*;
 
-/// What stands around, with these variables.
-fn around(variables: &[(&'static str, &str)]) -> Surroundings {
+/// A search context with these variables.
+fn with_variables(variables: &[(&'static str, &str)]) -> SearchContext {
     let variables = variables.iter().map(|(name, text)| (*name, (*text).to_owned()));
-    Surroundings { variables: variables.collect(), ..Surroundings::default() }
+    SearchContext { variables: variables.collect(), ..SearchContext::default() }
 }
 
 fn asked_of(tool: ToolName, files: &[(&str, &str)]) -> String {
     let dir = tree(files);
-    wanted(Some(tool), None, dir.path(), &Surroundings::default()).unwrap().request.to_string()
+    wanted(Some(tool), None, dir.path(), &SearchContext::default()).unwrap().request.to_string()
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_terragrunt_would_have_to_evaluate_is_passed_over_and_a_broken_file_is_no
     let broken = "a = 1\nterraform_version_constraint = \"1\n";
     assert_eq!(asked(&[("terragrunt.hcl", broken)]), "terraform any stable version");
     let dir = tree(&[(".tgswitch.toml", "bin = 1\nversion = 0.50\" \n")]);
-    let error = wanted(Some(ToolName::Terragrunt), None, dir.path(), &Surroundings::default());
+    let error = wanted(Some(ToolName::Terragrunt), None, dir.path(), &SearchContext::default());
     let error = error.unwrap_err().to_string();
     assert!(error.contains(".tgswitch.toml:2:"), "{error}");
     let dir = tree(&[(".tgswitch.toml", "[a]\nversion = \"0.50\"\n")]);
@@ -114,7 +114,7 @@ fn what_terragrunt_would_have_to_evaluate_is_passed_over_and_a_broken_file_is_no
 }
 
 #[test]
-fn variables_and_tenvs_own_files_stand_around_the_directory() {
+fn variables_and_tenvs_own_files_are_searched_too() {
     let root = tree(&[
         ("Terraform/version", "1.1.1\n"),
         ("OpenTofu/version", "1.6.1\n"),
@@ -124,8 +124,9 @@ fn variables_and_tenvs_own_files_stand_around_the_directory() {
     let empty = tree(&[]);
     let file = tree(&[(".terraform-version", "1.2.2")]);
     let ask = |dir: &Path, tool, variables: &[(&'static str, &str)]| {
-        let around = Surroundings { tenv_root: Some(root.path().to_owned()), ..around(variables) };
-        let wanted = wanted(Some(tool), None, dir, &around).unwrap();
+        let context =
+            SearchContext { tenv_root: Some(root.path().to_owned()), ..with_variables(variables) };
+        let wanted = wanted(Some(tool), None, dir, &context).unwrap();
         (wanted.request.to_string(), wanted.origin)
     };
     let set = [("TFENV_TERRAFORM_VERSION", "1.3.3"), ("TFENV_TERRAFORM_DEFAULT_VERSION", "1.4.4")];
@@ -161,15 +162,15 @@ fn a_default_constraint_holds_for_constraints_and_nothing_else() {
         ("min:^1", "min:^1"),
     ] {
         let dir = tree(&[(".terraform-version", text)]);
-        let wanted = wanted(None, None, dir.path(), &around(&constraint)).unwrap();
+        let wanted = wanted(None, None, dir.path(), &with_variables(&constraint)).unwrap();
         assert_eq!(wanted.request.to_string(), expected, "{text}");
     }
     let dir = tree(&[("main.tf", &terraform("\"~> 1.5\""))]);
     assert_eq!(
-        wanted(None, None, dir.path(), &around(&constraint)).unwrap().request.to_string(),
+        wanted(None, None, dir.path(), &with_variables(&constraint)).unwrap().request.to_string(),
         "~> 1.5, < 1.6"
     );
-    let nonsense = around(&[("TFENV_TERRAFORM_DEFAULT_CONSTRAINT", "newest")]);
+    let nonsense = with_variables(&[("TFENV_TERRAFORM_DEFAULT_CONSTRAINT", "newest")]);
     let error = wanted(None, None, dir.path(), &nonsense).unwrap_err().to_string();
     assert_eq!(error, "TFENV_TERRAFORM_DEFAULT_CONSTRAINT: not a version request");
 }
@@ -178,8 +179,8 @@ fn a_default_constraint_holds_for_constraints_and_nothing_else() {
 fn a_default_constraint_holds_for_opentofu_of_every_age() {
     let dir =
         tree(&[(".opentofu-version", "latest-allowed"), ("main.tf", &terraform("\"1.6.0\""))]);
-    let around = around(&[("TOFUENV_TOFU_DEFAULT_CONSTRAINT", "< 1.12.6")]);
-    let request = wanted(None, None, dir.path(), &around).unwrap().request;
+    let context = with_variables(&[("TOFUENV_TOFU_DEFAULT_CONSTRAINT", "< 1.12.6")]);
+    let request = wanted(None, None, dir.path(), &context).unwrap().request;
     let allowed = |text: &str| request.allows(&text.parse().unwrap());
     assert!(allowed("1.6.0") && allowed("1.12.0") && !allowed("1.12.6") && !allowed("1.11.0"));
 }

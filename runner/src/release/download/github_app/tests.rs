@@ -4,7 +4,7 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPub
 use support::{MirrorFault, ReleaseMirror};
 
 use crate::release::download::github_app::*;
-use crate::release::download::http::{Http, Provable};
+use crate::release::download::http::{GitHubAppAuth, Http};
 use crate::release::versions::layout::{ListAt, ListFormat};
 
 fn pem(key: &RsaKeyPair) -> String {
@@ -20,7 +20,7 @@ fn app(pem: &str) -> GitHubApp {
 }
 
 #[test]
-fn a_proof_is_signed_by_the_apps_key_and_holds_for_minutes() {
+fn a_web_token_is_signed_by_the_apps_key_and_valid_for_minutes() {
     let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let pem = pem(&key);
     for pem in
@@ -42,7 +42,7 @@ fn a_proof_is_signed_by_the_apps_key_and_holds_for_minutes() {
 }
 
 #[tokio::test]
-async fn a_list_of_githubs_is_asked_with_the_token_of_an_installation() {
+async fn a_github_list_is_requested_with_the_token_of_an_installation() {
     let mirror = ReleaseMirror::start();
     let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let list = "/api/v3/repos/gruntwork-io/terragrunt/releases";
@@ -54,17 +54,17 @@ async fn a_list_of_githubs_is_asked_with_the_token_of_an_installation() {
     }
     let at = ListAt { url: format!("{}{list}", mirror.address()), format: ListFormat::GitHub };
     let apis = vec![url::Url::parse(mirror.address()).unwrap().origin()];
-    // A place that nobody has called an API of GitHub's is told nothing.
-    let stranger = Provable { app: app(&pem(&key)), apis: Vec::new() };
+    // A site that is not configured as a GitHub API receives no token.
+    let stranger = GitHubAppAuth { app: app(&pem(&key)), apis: Vec::new() };
     let http = Http::new(None, Vec::new(), Some(stranger));
-    crate::release::versions::formats::ask(&http, &at, None).await.unwrap();
+    crate::release::versions::formats::fetch(&http, &at, None).await.unwrap();
     assert_eq!((mirror.credentials(list), mirror.all_requests()), (None, 1));
     for (installation, token) in [(None, "of 7"), (Some("9".to_owned()), "of 9")] {
         let app = GitHubApp { installation, ..app(&pem(&key)) };
-        let http = Http::new(None, Vec::new(), Some(Provable { app, apis: apis.clone() }));
+        let http = Http::new(None, Vec::new(), Some(GitHubAppAuth { app, apis: apis.clone() }));
         for _ in 0..2 {
             let asked =
-                crate::release::versions::formats::ask(&http, &at, None).await.unwrap().unwrap();
+                crate::release::versions::formats::fetch(&http, &at, None).await.unwrap().unwrap();
             assert_eq!(asked.versions, ["1.0.0"]);
             assert_eq!(mirror.credentials(list).unwrap(), format!("Bearer {token}"));
         }
@@ -72,9 +72,9 @@ async fn a_list_of_githubs_is_asked_with_the_token_of_an_installation() {
     assert_eq!(mirror.requests("/api/v3/app/installations"), 1);
     assert_eq!(mirror.requests("/api/v3/app/installations/9/access_tokens"), 1, "once a run");
     mirror.fault("/api/v3/app/installations", MirrorFault::Status(401, 9));
-    let provable = Provable { app: app(&pem(&key)), apis };
+    let provable = GitHubAppAuth { app: app(&pem(&key)), apis };
     let http = Http::new(None, Vec::new(), Some(provable));
-    let error = crate::release::versions::formats::ask(&http, &at, None).await.err().unwrap();
+    let error = crate::release::versions::formats::fetch(&http, &at, None).await.err().unwrap();
     assert!(error.to_string().ends_with("/app/installations answered 401"), "{error}");
     assert!(error.next().contains("TENV_GITHUB_APP_ID"), "{}", error.next());
 }

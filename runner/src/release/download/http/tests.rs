@@ -7,7 +7,7 @@ use crate::release::download::http::*;
 
 const PATH: &str = "/file";
 
-/// A mirror with one file, and a client that has no patience.
+/// A mirror with one file, and a client with short timeouts.
 fn impatient(fault: MirrorFault) -> (ReleaseMirror, Http, String) {
     let mirror = ReleaseMirror::start();
     mirror.put(PATH, vec![b'x'; 300 << 10]);
@@ -24,7 +24,7 @@ fn impatient(fault: MirrorFault) -> (ReleaseMirror, Http, String) {
 }
 
 #[tokio::test]
-async fn silence_ends_after_a_while_and_is_asked_again() {
+async fn a_silent_server_times_out_and_is_retried() {
     let (mirror, http, url) = impatient(MirrorFault::Silent);
     let started = Instant::now();
     let error = http.get(&url, 1 << 20).await.unwrap_err();
@@ -35,7 +35,7 @@ async fn silence_ends_after_a_while_and_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_comes_too_slowly_to_ever_end_is_given_up() {
+async fn a_transfer_that_is_too_slow_is_aborted() {
     let (mirror, http, url) = impatient(MirrorFault::Slow(Duration::from_millis(150)));
     let file = tempfile::tempfile().unwrap();
     let error = http.download(&url, 1 << 20, &file).await.unwrap_err();
@@ -45,7 +45,7 @@ async fn what_comes_too_slowly_to_ever_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_ends_at_its_limit() {
+async fn an_endless_response_ends_at_the_size_limit() {
     let (_mirror, http, url) = impatient(MirrorFault::Endless);
     let error = http.get(&url, 1 << 20).await.unwrap_err();
     assert!(matches!(error, ReleaseError::TooLarge { .. }), "{error}");
@@ -56,7 +56,7 @@ async fn an_endless_answer_ends_at_its_limit() {
 }
 
 #[tokio::test]
-async fn a_server_may_say_when_to_come_again() {
+async fn retry_after_is_honoured() {
     const LATER: [(&str, &str); 1] = [("retry-after", "1")];
     let (mirror, http, url) = impatient(MirrorFault::Answer(503, &LATER));
     let started = Instant::now();
@@ -67,7 +67,7 @@ async fn a_server_may_say_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn nobody_who_listens_is_no_connection() {
+async fn a_refused_connection_is_unreachable() {
     let http = Http::new(None, Vec::new(), None);
     let error = http.get("http://127.0.0.1:1/x", 1).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");

@@ -24,7 +24,7 @@ fn key(primary_signs: bool) -> SignedSecretKey {
         .key_type(KeyType::Ed25519Legacy)
         .can_certify(true)
         .can_sign(primary_signs)
-        .primary_user_id("nobody".into())
+        .primary_user_id("a test".into())
         .subkey(subkey)
         .build()
         .unwrap();
@@ -76,7 +76,7 @@ fn the_embedded_key_is_the_one_that_is_pinned() {
 }
 
 #[test]
-fn a_good_signature_is_believed_armored_or_not() {
+fn a_valid_signature_is_accepted_armored_or_not() {
     let key = key(true);
     let keys = keys(public(&key));
     for signature in [by_primary(&key, DATA), by_subkey(&key, DATA)] {
@@ -88,7 +88,7 @@ fn a_good_signature_is_believed_armored_or_not() {
 }
 
 #[test]
-fn every_flipped_bit_is_noticed() {
+fn every_flipped_bit_is_detected() {
     let key = key(true);
     let keys = keys(public(&key));
     let signature = by_primary(&key, DATA);
@@ -118,7 +118,7 @@ fn every_flipped_bit_is_noticed() {
 }
 
 #[test]
-fn a_foreign_key_is_told_from_a_forgery() {
+fn an_unknown_key_and_a_forgery_are_different_errors() {
     let (mine, other) = (key(true), key(true));
     let error = keys(public(&mine)).verify(DATA, &by_primary(&other, DATA)).unwrap_err();
     assert!(matches!(error, SignatureError::UnknownKey(_)), "{error}");
@@ -127,7 +127,7 @@ fn a_foreign_key_is_told_from_a_forgery() {
 }
 
 #[test]
-fn a_key_that_is_not_for_signing_is_not_believed() {
+fn a_key_that_is_not_for_signing_is_rejected() {
     let key = key(false);
     let keys = keys(public(&key));
     keys.verify(DATA, &by_subkey(&key, DATA)).unwrap();
@@ -137,7 +137,7 @@ fn a_key_that_is_not_for_signing_is_not_believed() {
 }
 
 #[test]
-fn a_subkey_that_the_key_does_not_own_is_not_believed() {
+fn a_subkey_that_the_key_does_not_own_is_rejected() {
     let (mine, thief) = (key(true), key(true));
     let mut stolen = public(&mine);
     stolen.public_subkeys = public(&thief).public_subkeys;
@@ -146,7 +146,7 @@ fn a_subkey_that_the_key_does_not_own_is_not_believed() {
 }
 
 #[test]
-fn a_subkey_that_does_not_acknowledge_the_key_is_not_believed() {
+fn a_subkey_that_does_not_acknowledge_the_key_is_rejected() {
     let (mine, victim) = (key(true), key(true));
     // The victim's subkey, bound by me without its consent.
     let subkey = public(&victim).public_subkeys[0].key.clone();
@@ -189,7 +189,7 @@ fn revoked(key: &SignedSecretKey, code: RevocationCode) -> SignedPublicKey {
 }
 
 #[test]
-fn a_revoked_key_is_not_believed() {
+fn a_revoked_key_is_rejected() {
     let key = key(true);
     for code in [RevocationCode::KeyCompromised, RevocationCode::NoReason] {
         for signature in [by_primary(&key, DATA), by_subkey(&key, DATA)] {
@@ -200,7 +200,7 @@ fn a_revoked_key_is_not_believed() {
 }
 
 #[test]
-fn a_key_is_judged_as_of_the_signature() {
+fn a_key_must_be_valid_at_the_time_of_the_signature() {
     let signature = |created: u32, life: u32| {
         let algorithm = pgp::crypto::public_key::PublicKeyAlgorithm::RSA;
         let mut config =
@@ -231,7 +231,7 @@ fn a_key_is_judged_as_of_the_signature() {
 }
 
 #[test]
-fn a_gentle_revocation_spares_what_was_signed_before() {
+fn a_retired_key_stays_valid_for_earlier_signatures() {
     let revocation = |code, created| {
         let algorithm = pgp::crypto::public_key::PublicKeyAlgorithm::RSA;
         let mut config =
@@ -253,7 +253,7 @@ fn a_gentle_revocation_spares_what_was_signed_before() {
 }
 
 #[test]
-fn a_signature_from_the_future_or_of_another_kind_proves_nothing() {
+fn a_signature_from_the_future_or_of_another_kind_is_rejected() {
     let key = key(true);
     let sign = |kind, hash, created: u32| {
         let mut config = SignatureConfig::v4(kind, key.primary_key.algorithm(), hash);
@@ -283,7 +283,7 @@ fn a_signature_from_the_future_or_of_another_kind_proves_nothing() {
 }
 
 #[test]
-fn a_hash_that_is_no_longer_safe_proves_nothing() {
+fn a_signature_with_a_weak_hash_is_rejected() {
     let algorithm = pgp::crypto::public_key::PublicKeyAlgorithm::RSA;
     let with = |hash| {
         let config = SignatureConfig::v4(SignatureType::Binary, algorithm, hash);

@@ -93,7 +93,7 @@ fn links_of_every_kind_of_listing_are_read() {
 }
 
 #[test]
-fn what_is_no_list_is_told() {
+fn what_is_not_a_list_is_an_error() {
     for (format, body) in [
         (ListFormat::Index, "{}"),
         (ListFormat::Index, "[]"),

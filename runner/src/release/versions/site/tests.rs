@@ -46,7 +46,7 @@ fn official(tool: ToolName, version: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_address_is_built_from_the_version() {
+fn every_url_is_built_from_the_version() {
     let hashicorp = "https://releases.hashicorp.com/terraform";
     assert_eq!(
         official(ToolName::Terraform, "1.9.8"),
@@ -118,7 +118,7 @@ fn urls_are_those_of_published_files() {
 }
 
 #[test]
-fn who_signs_what_is_known() {
+fn signed_versions_are_known() {
     for (tool, version, signed) in [
         (ToolName::Terraform, "0.1.0", true),
         (ToolName::Tofu, "1.6.0-rc1", false),
@@ -137,7 +137,7 @@ fn who_signs_what_is_known() {
 }
 
 #[test]
-fn lists_are_where_flags_and_variables_say() {
+fn flags_and_variables_decide_where_lists_are() {
     use ListFormat::{Api, GitHub, Html, Index};
     use ToolName::{Terraform, Terragrunt, Tofu};
     let api = "https://api.github.com/repos/gruntwork-io/terragrunt/releases";
