@@ -52,8 +52,8 @@ impl Store {
 
     /// The files of every attempt of a run, in no order.
     ///
-    /// A listing of directories would be shorter, but on `file://` an upload that broke off leaves
-    /// an empty one behind, and no object store would show that.
+    /// Listing directories would be cheaper, but on `file://` an interrupted upload leaves an empty directory, which
+    /// no object store would show.
     async fn files(&self, run: &RunKey) -> Result<Vec<(Attempt, String, ObjectMeta)>, StoreError> {
         let prefix = parse(&run_prefix(run))?;
         let mut found = self.objects.list(Some(&prefix));

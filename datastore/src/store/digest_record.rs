@@ -20,29 +20,29 @@ use crate::store::error::{StoreError, backend_error};
 pub(in crate::store) const DIGEST_ATTRIBUTE: Attribute =
     Attribute::Metadata(std::borrow::Cow::Borrowed("sha256"));
 
-/// The name of the metadata that holds the form at rest, if that is not plain.
+/// The name of the metadata that holds the stored format, if it is not plain.
 pub(in crate::store) const FORMAT_ATTRIBUTE: Attribute =
     Attribute::Metadata(std::borrow::Cow::Borrowed("form"));
 
-/// What is known of an object's digest.
+/// The result of a lookup of an object's digest.
 #[derive(Debug)]
 pub(in crate::store) enum DigestLookup {
-    /// Its digest and its form at rest.
+    /// The digest and the stored format.
     Found(Sha256, StoredFormat),
     /// There is a record, but of another version of the object.
     Stale(StaleRecord),
-    /// No digest; perhaps the form at rest.
+    /// No digest; perhaps the stored format.
     Missing(Option<StoredFormat>),
 }
 
 /// A record that does not describe the object beside it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct StaleRecord {
-    /// The digest that it records.
+    /// The recorded digest.
     pub(in crate::store) sha256: Option<Sha256>,
-    /// The form at rest of the recorded version, if this one may be a copy of it.
+    /// The recorded format, if the object may be a copy of the recorded version.
     pub(in crate::store) format: Option<StoredFormat>,
-    /// That form, whether or not this one may be a copy.
+    /// The recorded format in any case.
     pub(in crate::store) recorded_format: Option<StoredFormat>,
     /// Whether the object has the recorded size.
     pub(in crate::store) same_size: bool,
@@ -56,12 +56,12 @@ pub(in crate::store) struct Version {
     /// Absent for a version that another program stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::store) sha256: Option<Sha256>,
-    /// The form at rest, if not plain.
+    /// The stored format, if not plain.
     #[serde(rename = "form", default, skip_serializing_if = "Option::is_none")]
     pub(in crate::store) format: Option<String>,
 }
 
-/// What a record file holds.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::store) struct Record {
     #[serde(flatten)]
@@ -82,7 +82,7 @@ impl Version {
         Self { etag, size, sha256, format }
     }
 
-    /// Whether it is the one with this tag and size.
+    /// Whether it has this ETag and size.
     pub(in crate::store) fn is(&self, etag: &str, size: u64) -> bool {
         self.size == size && bare(&self.etag) == bare(etag)
     }
@@ -94,12 +94,12 @@ impl Version {
 }
 
 impl Record {
-    /// A record that was cut off by a power failure does not parse: it counts as none.
+    /// A record that a power failure has truncated does not parse and counts as missing.
     pub(in crate::store) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
 
-    /// The version of this tag and size, if the record describes it.
+    /// The version with this ETag and size, if the record describes it.
     pub(in crate::store) fn version(&self, etag: &str, size: u64) -> Option<&Version> {
         [Some(&self.version), self.before.as_ref()]
             .into_iter()
@@ -107,7 +107,7 @@ impl Record {
             .find(|version| version.is(etag, size))
     }
 
-    /// What it says of the version of this tag and size.
+    /// What the record contains about the version with this ETag and size.
     pub(in crate::store) fn known(
         &self,
         etag: &str,
@@ -131,8 +131,8 @@ impl Record {
     }
 }
 
-/// A range of the version of an object that this tag names, if it is not empty. Any other version is an error, also
-/// where the server ignores the condition.
+/// Reads a range of the version with this ETag, or of any version if `etag` is empty. Another version is an error,
+/// also where the server ignores the condition.
 pub(in crate::store) async fn get_version(
     objects: &dyn ObjectStore,
     path: &Path,
@@ -154,7 +154,7 @@ pub(in crate::store) fn replaced(path: &Path) -> object_store::Error {
     object_store::Error::Precondition { path, source: "it was replaced".into() }
 }
 
-/// A tag as some answers write it: without quotes, and without the sign of a weak one.
+/// An ETag without quotes and without the prefix of a weak one, as some servers write it.
 pub(in crate::store) fn bare(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }

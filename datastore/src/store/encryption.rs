@@ -12,32 +12,32 @@ use std::str::FromStr;
 use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretBox, SecretString};
 
-/// How bytes lie at rest, as it was configured.
+/// The configured encryption at rest.
 #[derive(Clone, Debug, Default)]
 pub struct AtRest {
-    /// What reads whatever upstream has encrypted.
+    /// The key; it also decrypts what Burrito has encrypted.
     pub key: Option<SecretString>,
-    /// Whether what is put is encrypted, as upstream does it.
+    /// Whether new objects are encrypted.
     pub encrypts: bool,
 }
 
-/// The settings of a store, with the key as the cipher takes it.
+/// The settings of a store, with the derived key.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store) struct EncryptionSettings {
     pub(in crate::store) key: Option<EncryptionKey>,
     pub(in crate::store) encrypts: bool,
 }
 
-/// The key, as the cipher takes it.
+/// The derived key.
 #[derive(Clone)]
 pub(crate) struct EncryptionKey(std::sync::Arc<SecretBox<[u8; 32]>>);
 
-/// How one object lies at rest.
+/// The format in which an object is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredFormat {
-    /// As it was put.
+    /// Plain bytes.
     Plain,
-    /// Encrypted: so many bytes were put, under the key of this id, as far as that is known.
+    /// Encrypted: the plain size and the id of the key, as far as they are known.
     Cbc(Option<u64>, Option<u32>),
 }
 
@@ -51,7 +51,7 @@ impl AtRest {
 }
 
 impl EncryptionKey {
-    /// Tells it from another key, and nothing else of it.
+    /// An id that distinguishes keys and reveals nothing else.
     pub(crate) fn id(&self) -> u32 {
         let Sha256([a, b, c, d, ..]) = Sha256::of(self.0.expose_secret());
         u32::from_be_bytes([a, b, c, d])
@@ -59,7 +59,7 @@ impl EncryptionKey {
 }
 
 impl StoredFormat {
-    /// The same, once it is known how many bytes were put.
+    /// The same format with the plain size.
     pub(crate) fn with_size(self, plain: u64) -> Self {
         match self {
             Self::Plain => Self::Plain,

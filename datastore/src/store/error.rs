@@ -8,16 +8,16 @@ use object_store::path::Path;
 
 use crate::store::backend::directory::jobs::Hung;
 
-/// What went wrong in something that was handed to us, or that we use.
+/// Any error of a caller's body or of a library.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The artifact could not be had or kept.
+/// Why an artifact could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No such artifact.
     #[error("no such artifact")]
     NotFound,
-    /// The names are fine one by one, but too much together.
+    /// Each name is valid, but the key is too long.
     #[error("the key `{}...` is longer than {max} bytes", .key.chars().take(80).collect::<String>())]
     KeyTooLong {
         /// The key.
@@ -25,33 +25,33 @@ pub enum StoreError {
         /// The longest one that every backend can store.
         max: usize,
     },
-    /// It was to be created, and is there with other content.
+    /// It was to be created, and exists with other content.
     #[error(
         "it is already stored with other content, which is kept: store it as another attempt, or without \
          `If-None-Match` to replace it"
     )]
     Exists,
-    /// It was replaced between two looks at it.
+    /// It was replaced during the operation.
     #[error("it was replaced meanwhile")]
     Replaced,
-    /// Another upload of it is about to be made visible.
+    /// Another upload of the same artifact is being completed.
     #[error("another upload of the same artifact is being completed; try again")]
     Undecided,
-    /// The attempt's number belongs to another run of the runner.
+    /// Another run has claimed the attempt.
     #[error("another run has claimed this attempt")]
     Claimed,
-    /// The caller's upload broke off.
+    /// The caller's upload was interrupted.
     #[error("the upload broke off")]
     Upload(#[source] BoxError),
-    /// The caller's upload is not what it was announced to be.
+    /// The body does not have the announced digest.
     #[error("the body has the sha256 {received}, announced was {announced}")]
     Digest {
-        /// What the caller said.
+        /// The announced digest.
         announced: Sha256,
-        /// What arrived.
+        /// The digest of the body.
         received: Sha256,
     },
-    /// The stored bytes are not those that were put.
+    /// The stored bytes do not have the recorded digest.
     #[error("`{0}` no longer has the sha256 it was stored with")]
     Corrupt(Path),
     /// A directory cannot hold a file and a directory of the same name.
@@ -59,39 +59,39 @@ pub enum StoreError {
         "it cannot be stored in a directory: its key and that of another object need a file and a directory of the same name"
     )]
     Clash(#[source] BoxError),
-    /// It cannot be decrypted.
+    /// It is encrypted with another key.
     #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
     WrongKey(Path),
-    /// It may be encrypted or not.
+    /// It may be encrypted or plain.
     #[error(
         "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
          recognisable. To decide, store it again: then the datastore records how it is stored"
     )]
     Ambiguous(Path),
-    /// It may be encrypted with a key that is not set.
+    /// It may be encrypted with another key.
     #[error(
         "`{0}` can be read in two ways: encrypted with another key than the one that is set, if one is, or stored in \
          plain by another program with content that is not of its kind. Set the key that it was encrypted with, or \
          store it again"
     )]
     Unreadable(Path),
-    /// It is to be encrypted, and may be already.
+    /// It is to be encrypted, and may be encrypted already.
     #[error(
         "`{0}` may be encrypted with another key: its content is not recognisable, so it is not encrypted again"
     )]
     Unrecognised(Path),
-    /// A cursor that no page of these runs has named.
+    /// The cursor is not from a page of these runs.
     #[error(
         "query parameter `cursor`: it is not from a page of this layer's runs; begin without one"
     )]
     Cursor,
-    /// The backend has no room left.
+    /// The storage is full.
     #[error("no space is left in the storage")]
     Full(#[source] BoxError),
-    /// The backend's file system hangs, so it was not even asked.
+    /// The file system hangs, so no job was started.
     #[error("the storage hangs")]
     Hung(#[source] BoxError),
-    /// The backend is at fault.
+    /// The backend failed.
     #[error("the storage backend failed")]
     Backend(#[source] BoxError),
 }
@@ -106,7 +106,8 @@ impl From<object_store::Error> for StoreError {
     }
 }
 
-/// The backend failed; a full one is told apart wherever the reason stands in the chain.
+/// Wraps an error of the backend. A full storage, a conflict of paths and a hung file system are recognised anywhere
+/// in its chain of causes.
 pub(in crate::store) fn backend_error(error: impl Into<BoxError>) -> StoreError {
     let error = error.into();
     let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());

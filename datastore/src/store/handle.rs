@@ -28,7 +28,7 @@ use crate::store::run_index::known::Indexed;
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
 
-/// A place to keep artifacts. Clones share it: each request makes some.
+/// A storage of artifacts. Clones are cheap and share everything.
 #[derive(Clone)]
 pub struct Store(pub(in crate::store) Arc<Inner>);
 
@@ -38,7 +38,7 @@ pub struct Inner {
     pub(in crate::store) objects: Arc<dyn ObjectStore>,
     /// The files of a directory, where that is the backend.
     pub(in crate::store) disk: Option<Disk>,
-    /// Listings page by page, where the backend has them; without our prefix.
+    /// Listings page by page, where the backend has them. Their paths include the prefix.
     pub(in crate::store) pages: Option<Arc<dyn PaginatedListStore>>,
     pub(in crate::store) credentials: Option<Credentials>,
     pub(in crate::store) abandoned: Option<Abandoned>,
@@ -54,11 +54,11 @@ pub struct Inner {
     pub(in crate::store) memory: Memory,
 }
 
-/// Keys that share a turn only wait for each other's commits, so a fixed number of turns will do.
+/// The number of locks. Keys that share one only wait for each other's commits.
 const LOCK_STRIPES: usize = 256;
 
 impl Store {
-    /// Opens a backend, without a look at it: [`Store::start`] makes a missing directory.
+    /// Opens a storage without accessing it; [`Store::start`] creates a missing directory.
     pub fn open(storage: &Storage) -> Result<Self, BoxError> {
         match storage {
             Storage::File(root) => {
@@ -88,28 +88,27 @@ impl Store {
         self.disk.as_ref().map_or(0, |disk| disk.jobs().abandoned())
     }
 
-    /// What our keys lie below in the bucket, for those who go there without our prefix.
+    /// The prefix of all keys in the bucket, with its `/`.
     pub(in crate::store) fn prefix(&self) -> &str {
         &self.backend.prefix
     }
 
-    /// What the backend was asked so far.
+    /// Counters of calls to the backend.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// One that fetches ahead only as much as there is memory for.
+    /// The same store, which fetches ahead only into this memory.
     pub(crate) fn with_memory(&self, memory: &Memory) -> Self {
         Self(Arc::new(Inner { memory: memory.clone(), ..(*self.0).clone() }))
     }
 
-    /// Bytes that one upload may hold in memory at most, without parts that are on their way while another is
-    /// gathered.
+    /// The most memory that one upload holds, without parts in flight.
     pub fn upload_memory(&self) -> usize {
         self.backend.single_put_max.max(self.backend.part_size)
     }
 
-    /// Bytes that one read may hold in memory at most, without what it fetches ahead.
+    /// The most memory that one read holds, without what it fetches ahead.
     pub fn answer_memory(&self) -> usize {
         if self.backend.root.is_some() {
             crate::store::read::ranged::FILE_MEMORY
@@ -118,13 +117,13 @@ impl Store {
         }
     }
 
-    /// Waits until no upload is under way.
+    /// Waits until all uploads have ended.
     pub async fn wait_for_uploads(&self) {
         self.uploads.close();
         self.uploads.wait().await;
     }
 
-    /// The turn of one key: what must not mix with another commit to it waits here.
+    /// Locks a key: commits to it exclude each other.
     pub(in crate::store) async fn key_lock(&self, path: &Path) -> MutexGuard<'_, ()> {
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
         let slot = usize::try_from(hash % LOCK_STRIPES as u64).unwrap_or_default();

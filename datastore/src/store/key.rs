@@ -22,23 +22,23 @@ pub enum Key {
     Applied(AppliedKey),
 }
 
-/// Longer keys leave no room for what is put before them, `<prefix>/.plancha/sha256/`: backends end at 1024.
+/// The longest key. Backends allow 1024 bytes, of which `<prefix>/.plancha/sha256/` needs the rest.
 pub(in crate::store) const MAX_KEY: usize = 1024 - (MAX_PREFIX + 1) - 16;
 
-/// Bytes of a prefix in a bucket.
+/// The longest prefix in a bucket.
 pub(in crate::store) const MAX_PREFIX: usize = 60;
 
 /// Prefix of the records of applied plans. It is outside of `layers/`, so that no record counts as an attempt.
 pub const APPLIED: &str = ".plancha/applied/";
 
-/// Where the index of runs lies.
+/// Prefix of the index of runs.
 pub const INDEX: &str = ".plancha/runs/";
 
-/// Where the records of digests are.
+/// Prefix of digest records.
 pub(in crate::store) const RECORDS: &str = ".plancha/sha256/";
 
 impl Key {
-    /// What kind of artifact it is.
+    /// The kind of the artifact.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::File(_, _, file) => file.into(),
@@ -47,7 +47,7 @@ impl Key {
         }
     }
 
-    /// The artifact at this path; `None` if none of ours could lie there.
+    /// Parses a path; `None` if it is not the path of an artifact.
     pub fn from_path(path: &str) -> Option<Self> {
         let (kind, rest) = path.split_once('/')?;
         let (namespace, rest) = rest.split_once('/')?;
@@ -78,16 +78,16 @@ impl Key {
             }
             _ => return None,
         };
-        // What is written in another way is something else.
+        // Only the canonical form is a key.
         (key.to_path()? == path).then_some(key)
     }
 
-    /// Where it lies; `None` if its names are too long together.
+    /// Its path; `None` if its names are too long together.
     pub fn to_path(&self) -> Option<String> {
         self.object_path().ok().map(Into::into)
     }
 
-    /// Where it lies, as upstream writes it.
+    /// Its path, byte for byte as Burrito writes it.
     ///
     /// [`Path::parse`] keeps a name as written; `Path::from` would percent-encode it.
     pub(in crate::store) fn object_path(&self) -> Result<Path, StoreError> {
@@ -119,17 +119,17 @@ pub(in crate::store) fn run_prefix(run: &RunKey) -> String {
     format!("layers/{run}")
 }
 
-/// Whether the datastore keeps what is at this key for itself, or for a claim or a record.
+/// Whether the path belongs to the datastore itself, including claims and records of applied plans.
 pub fn is_own(key: &str) -> bool {
     key.starts_with(".plancha/")
 }
 
-/// Where the digest of the object at `path` lies, if the object itself cannot carry it.
+/// The path of the digest record of an object.
 pub(in crate::store) fn record_path(path: &Path) -> Result<Path, StoreError> {
     parse(&format!("{RECORDS}{path}"))
 }
 
-/// Where the runs of a layer are listed, newest first.
+/// The directory of the index of a layer's runs.
 pub(in crate::store) fn index_prefix(namespace: &str, layer: &str) -> String {
     format!(".plancha/runs/{namespace}/{layer}")
 }
@@ -138,9 +138,9 @@ pub(in crate::store) fn parse(text: &str) -> Result<Path, StoreError> {
     Path::parse(text).map_err(|error| StoreError::Backend(error.into()))
 }
 
-/// A number that nobody else has thought of.
+/// A random number for names that must be unique.
 pub(in crate::store) fn random() -> u64 {
-    // Every `RandomState` has keys of its own, made of the system's random numbers.
+    // Every `RandomState` has its own keys, made from random numbers of the system.
     RandomState::new().hash_one(Instant::now())
 }
 

@@ -11,15 +11,15 @@ use crate::store::error::StoreError;
 /// An object as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Where it lies, from the root of the storage.
+    /// Its path below the root of the storage.
     pub key: String,
     /// Its length in bytes.
     pub size: u64,
-    /// When it was put, by the backend's clock.
+    /// When it was stored, by the backend's clock.
     pub modified: jiff::Timestamp,
 }
 
-/// What is known of a stored object before it is read.
+/// The metadata of a stored object.
 #[derive(Clone, Debug)]
 pub struct Meta {
     /// Its length in bytes.
@@ -27,20 +27,20 @@ pub struct Meta {
     /// The stored length, which differs from `size` if it is encrypted.
     pub(in crate::store) stored: u64,
     pub(in crate::store) format: StoredFormat,
-    /// What the backend calls this version of it.
+    /// The backend's ETag of this version.
     pub etag: String,
-    /// Its digest, unless another program stored it.
+    /// Its digest; `None` if another program stored it.
     pub sha256: Option<Sha256>,
-    /// The digest of its record, where that does not describe this version: the bytes must have it, and until they
-    /// were compared the digest is not known.
+    /// The digest of a record that does not describe this version. The bytes must match it, and until they are
+    /// compared the digest is unknown.
     pub(in crate::store) recorded: Option<Sha256>,
 }
 
-/// The bytes of an artifact. An error means that what came so far must not be used.
+/// The bytes of an artifact. After an error, the bytes before it must not be used.
 pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
 impl Meta {
-    /// Whether the bytes were compared with a digest once they are read to their end.
+    /// Whether the bytes are compared with a digest when they are read to the end.
     pub fn is_verified(&self) -> bool {
         self.sha256.or(self.recorded).is_some()
     }

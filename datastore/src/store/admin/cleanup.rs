@@ -12,12 +12,12 @@ use crate::store::error::BoxError;
 use crate::store::handle::Store;
 
 const EVERY: Duration = Duration::from_hours(1);
-/// So long one look through a directory may take.
+/// Timeout of one sweep of a directory.
 const SWEEP: Duration = Duration::from_hours(1);
 
 impl Store {
-    /// Removes what uploads have left behind, now and every hour, until `shutdown`: staged files of a directory,
-    /// multipart uploads and leases of a bucket.
+    /// Removes leftovers of uploads, now and every hour, until `shutdown`: staged files of a directory, multipart
+    /// uploads and leases of a bucket.
     pub async fn tidy(self, shutdown: CancellationToken) {
         if self.backend.root.is_none() && self.backend.provider.is_none() {
             return;
@@ -37,7 +37,7 @@ impl Store {
         }
     }
 
-    /// Removes what uploads have left behind a day before `now`, and returns how many.
+    /// Removes leftovers that are older than a day at `now`, and returns how many.
     pub async fn sweep(&self, now: Timestamp) -> Result<usize, BoxError> {
         if self.backend.provider.is_some() {
             let leases = self.sweep_leases(now).await?;

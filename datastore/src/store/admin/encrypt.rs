@@ -17,15 +17,15 @@ use crate::store::write::deadline::WholeBody;
 use crate::store::write::upload::{IncomingBody, Received};
 
 impl Store {
-    /// Encrypts an object that is stored in plain, as new uploads are; whether it was. Its plain bytes are
-    /// verified on the way, and readers see one version or the other.
+    /// Encrypts an object that is stored in plain; returns whether it was. Its plain bytes are verified, and readers
+    /// see one version or the other.
     ///
-    /// [`StoreError::Unrecognised`] if nothing records that it is plain and its content does not show it: it may be
-    /// encrypted with another key, and no single key could read it again. [`StoreError::Replaced`] if another
-    /// version was stored meanwhile, which then stays.
+    /// Fails with [`StoreError::Unrecognised`] if neither a record nor its content shows that it is plain: it may be
+    /// encrypted with another key, and no single key could decrypt it again. Fails with [`StoreError::Replaced`] if
+    /// another version was stored meanwhile, which is kept.
     pub async fn encrypt(&self, key: &Key) -> Result<bool, StoreError> {
         let path = key.object_path()?;
-        // The end of the service waits for an object that is being replaced.
+        // Shutdown waits for an object that is being replaced.
         let _in_progress = self.uploads.token();
         let (meta, bytes) = self.open_path(&path).await?;
         if meta.format != StoredFormat::Plain {
@@ -42,7 +42,7 @@ impl Store {
         let replaces = Some(Sha256::of(meta.etag.as_bytes()));
         let conditions = PutConditions { sha256: meta.sha256, create: false, replaces };
         let mut body = bytes.map_err(Into::into);
-        // It is in the index since it was stored.
+        // Its run is in the index already.
         self.upload(
             &path,
             conditions,
@@ -54,8 +54,8 @@ impl Store {
         Ok(true)
     }
 
-    /// The version that is about to be replaced, if a put names the one it may replace.
-    /// [`StoreError::Replaced`] if it is another by now.
+    /// The version to be replaced, if the conditions name one. Fails with [`StoreError::Replaced`] if the object has
+    /// another version now.
     pub(in crate::store) async fn replaced_version(
         &self,
         path: &Path,
@@ -70,7 +70,7 @@ impl Store {
         Ok(Some(UpdateVersion { e_tag: Some(meta.etag), version }))
     }
 
-    /// Puts a small object over this version of it, and no other.
+    /// Replaces this version of a small object, and no other.
     pub(in crate::store) async fn update_whole(
         &self,
         path: &Path,

@@ -72,19 +72,20 @@ impl Store {
         Ok(objects)
     }
 
-    /// Opens the object that lies at `key`, as [`Store::open_whole`] does.
+    /// Opens the object at `key`, as [`Store::open_whole`] does.
     pub async fn open_key(&self, key: &str) -> Result<(Meta, ByteStream), StoreError> {
         self.open_path(&parse(key)?).await
     }
 
-    /// Removes the object at `key`, and the record of its digest. One that is not there is no error.
+    /// Deletes the object at `key` and its digest record. A missing object is not an error.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = parse(key)?;
         let _key_lock = self.key_lock(&path).await;
         self.delete_now(&path).await
     }
 
-    /// Does so if it is still the object that a listing showed; whether it was. One that is not there is.
+    /// Deletes an object if it still is what a listing showed; returns whether it was. A missing object counts as
+    /// deleted.
     pub async fn delete_unchanged(&self, object: &Object) -> Result<bool, StoreError> {
         let path = parse(&object.key)?;
         let _key_lock = self.key_lock(&path).await;
@@ -92,7 +93,7 @@ impl Store {
             return Ok(disk.delete(&path, Some(object)).await?);
         }
         match self.objects.head(&path).await.map_err(StoreError::from) {
-            // The answer to a HEAD has no fractions of a second.
+            // The response to a HEAD has no fractions of a second.
             Ok(now)
                 if now.size != object.size
                     || timestamp(&now).as_second() != object.modified.as_second() =>
@@ -106,10 +107,10 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes these objects and the records of their digests, and says of each, in this order, whether it was
-    /// removed: `false` if it has changed since it was listed. `owner` is the directory that all are below.
+    /// Deletes these objects and their digest records. Returns for each, in order, whether it was deleted: `false` if
+    /// it has changed since it was listed. All are below the directory `owner`.
     ///
-    /// A bucket deletes many objects by one request, without looking at each again: list them right before.
+    /// A bucket deletes many objects by one request without checking each: list them right before.
     pub async fn delete_listed(
         &self,
         owner: &str,
@@ -122,7 +123,7 @@ impl Store {
         let mut deleted = self.delete_many(objects.iter().map(|object| &*object.key)).await;
         let gone = objects.iter().zip(&deleted).filter(|(_, deleted)| deleted.is_ok());
         let gone = gone.map(|(object, _)| &*object.key).collect::<HashSet<_>>();
-        // The objects are gone; whose record is left is named by an error all the same.
+        // An error reports a digest record that could not be removed.
         let mut left = self.remove_records(owner, &gone).await;
         for (object, deleted) in objects.iter().zip(&mut deleted) {
             if let Some(error) = left.remove(&object.key) {
@@ -132,7 +133,7 @@ impl Store {
         deleted.into_iter().map(|deleted| deleted.map(|()| true)).collect()
     }
 
-    /// Removes objects by as few requests as the backend takes. One that is not there is no error.
+    /// Deletes objects with as few requests as the backend allows. A missing object is not an error.
     pub async fn delete_many<'a>(
         &self,
         keys: impl Iterator<Item = &'a str>,
@@ -142,7 +143,7 @@ impl Store {
         let mut gone = HashSet::new();
         let mut deletions = self.objects.delete_stream(stream::iter(known).boxed());
         while let Some(deleted) = deletions.next().await {
-            // An error does not always name its object: whatever is left is tried again below.
+            // An error does not always name its object: the rest is retried one by one.
             gone.extend(deleted);
         }
         let deletions = stream::iter(paths).map(async |path| match path {
@@ -153,8 +154,8 @@ impl Store {
         deletions.buffered(DELETIONS).collect().await
     }
 
-    /// Removes the digest records of objects that were deleted, unless another process has stored an object
-    /// anew, and returns the objects whose record may be left. Few objects of a bucket have one.
+    /// Removes the digest records of deleted objects, unless another process has stored the object again. Returns the
+    /// objects whose record may remain. Few objects of a bucket have one.
     async fn remove_records(
         &self,
         owner: &str,
@@ -195,7 +196,7 @@ impl Store {
 
     /// Removes the digest record of an object, if the object is gone.
     async fn remove_record(&self, path: &Path) -> Result<(), StoreError> {
-        // Another process may have put it anew, and its record.
+        // Another process may have stored the object again.
         match self.objects.head(path).await {
             Err(object_store::Error::NotFound { .. }) => self.remove(&record_path(path)?).await,
             Ok(_) => Ok(()),
@@ -204,7 +205,7 @@ impl Store {
     }
 
     async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
-        // Of all that the datastore keeps for itself, only records of applied plans have a digest.
+        // Among the datastore's own objects, only records of applied plans have a digest.
         if path.as_ref().starts_with(".plancha/") && !path.as_ref().starts_with(APPLIED) {
             return self.remove(path).await;
         }
@@ -216,7 +217,7 @@ impl Store {
         self.remove_record(path).await
     }
 
-    /// Whether it is a bucket, and no directory or memory.
+    /// Whether the storage is a bucket.
     pub fn is_bucket(&self) -> bool {
         self.backend.provider.is_some()
     }

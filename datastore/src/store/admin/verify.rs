@@ -13,14 +13,14 @@ use crate::store::handle::Store;
 use crate::store::key::parse;
 use crate::store::object::Meta;
 
-/// What became of comparing an object with its digest.
+/// The result of a comparison of an object with its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its bytes have the digest that it was stored with.
     Intact,
-    /// They have, and the copy of the digest beside the file did not say so: it was written again.
+    /// The bytes match. The copy of the digest beside the file did not, and was written again.
     Copied,
-    /// They have, and its record describes it again: it was a copy, or its time had changed.
+    /// The bytes match the record of another version, for example of a restored copy. The record was renewed.
     Healed,
     /// No digest is recorded.
     Unverified,
@@ -67,13 +67,13 @@ impl Store {
         if recorded != sha256 {
             return Ok(Verdict::Changed);
         }
-        // Reading has renewed the record, if that is possible; if not, here is the reason.
+        // Reading renews the record if it can; this returns the error if it cannot.
         let Meta { etag, stored, format, .. } = meta;
         self.record(path, Some(etag), stored, sha256, format).await?;
         Ok(Verdict::Healed)
     }
 
-    /// Records the digest of the bytes that are stored at `key` now, whatever it was before.
+    /// Records the digest of the current bytes at `key`, whatever was recorded before.
     pub async fn accept(&self, key: &str) -> Result<Sha256, StoreError> {
         let path = parse(key)?;
         let _key_lock = self.key_lock(&path).await;
@@ -83,7 +83,7 @@ impl Store {
             DigestLookup::Missing(format) => format,
             DigestLookup::Stale(another) => another.recorded_format,
         };
-        // How many plain bytes an encrypted object has now, its end says.
+        // The plain size of an encrypted object follows from its last bytes.
         let format = format.map(|format| match format {
             StoredFormat::Plain => StoredFormat::Plain,
             StoredFormat::Cbc(_, key) => StoredFormat::Cbc(None, key),
@@ -103,7 +103,7 @@ impl Store {
         }
         match self.stat_once(&path, true).await?.0?.sha256 {
             Some(now) if now == sha256 => Ok(sha256),
-            // Its own metadata has the digest that it was stored with, and a record is not asked.
+            // The object's metadata has another digest and takes precedence over a record.
             _ => Err(StoreError::Corrupt(path)),
         }
     }

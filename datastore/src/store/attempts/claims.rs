@@ -20,17 +20,17 @@ use crate::store::object::Object;
 /// Prefix of all claims.
 pub const CLAIMS: &str = ".plancha/claims/";
 
-/// Who holds an attempt.
+/// A claimed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The run, as its files' keys have it: `<namespace>/<layer>/<run>`.
+    /// The run as in the paths of its files: `<namespace>/<layer>/<run>`.
     pub run: String,
     /// Its attempt.
     pub attempt: Attempt,
 }
 
 impl Claim {
-    /// The claim that an object is; `None` if it is none.
+    /// Parses the path of a claim; `None` if the object is not a claim.
     pub fn of(object: &Object) -> Option<Self> {
         let (run, attempt) = object.key.strip_prefix(CLAIMS)?.rsplit_once('/')?;
         Some(Self { run: run.to_owned(), attempt: attempt.parse().ok()? })
@@ -38,10 +38,9 @@ impl Claim {
 }
 
 impl Store {
-    /// Takes an attempt for `claim`; [`StoreError::Claimed`] if it is another's.
+    /// Claims an attempt; [`StoreError::Claimed`] if another claim has it.
     ///
-    /// Where the backend cannot create conditionally, only claims through this process exclude each
-    /// other.
+    /// Where the backend cannot create conditionally, only claims of this process exclude each other.
     pub async fn claim(
         &self,
         run: &RunKey,
@@ -55,8 +54,8 @@ impl Store {
         {
             return check_holder(&holder, claim);
         }
-        // Asked for also where it was not seen yet that the backend does it: nothing may be overwritten that another
-        // process has claimed.
+        // Conditional even before a probe has seen that the backend honours it: a claim of another process must not be
+        // overwritten.
         let mode = PutMode::Create;
         let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
         let options = PutOptions { mode, ..PutOptions::default() };
@@ -66,7 +65,7 @@ impl Store {
             Ok(Err(error)) => backend_error(error),
             Err(late) => backend_error(late),
         };
-        // A put that failed may have been done all the same: what is there decides.
+        // A failed put may have succeeded on the server: the stored claim decides.
         match self.holder(&path).await? {
             Some(holder) => check_holder(&holder, claim),
             None => Err(error),

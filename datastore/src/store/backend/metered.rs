@@ -20,44 +20,45 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-/// A backend that says nothing for so long is given up. What reads is to end within 20 s.
+/// Timeout of a call without a response. A read is to end within 20 s.
 pub(in crate::store) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same in the middle of an object: the rest is asked for again.
+/// The same in the middle of an object; the rest is then requested again.
 const READ_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The parts of a large object are put together in so long.
+/// Timeout of the completion of a multipart upload.
 pub(in crate::store) const COMPLETION_TIMEOUT: Duration = Duration::from_mins(10);
-/// What is put has so long, and as long as it takes at this speed: while it is on its way, silence is none.
+/// Timeout of a put, besides the time that its bytes need at [`MIN_PUT_RATE`]. The client reports no progress of a
+/// put.
 const PUT_TIMEOUT: Duration = Duration::from_secs(14);
 const MIN_PUT_RATE: usize = 64 << 10;
 
-/// So long it may take, after what a put may take, to see what became of it.
+/// Time to check, after the timeout of a put, whether it succeeded.
 pub(in crate::store) const STAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So long a put of so many bytes may take.
+/// The timeout of a put of this many bytes.
 pub(in crate::store) fn put_timeout(bytes: usize) -> Duration {
     PUT_TIMEOUT + Duration::from_secs((bytes / MIN_PUT_RATE) as u64)
 }
 
-/// What a backend was asked so far. Clones share it.
+/// Counters of calls to a backend. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Calls(Arc<Mutex<BTreeMap<(Call, Outcome), CallTotals>>>);
 
-/// What a backend is asked, as a label.
+/// The call, as a label.
 type Call = &'static str;
-/// How that ended, as a label.
+/// Its outcome, as a label.
 type Outcome = &'static str;
 
-/// Calls that ended alike.
+/// The totals of calls with one outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallTotals {
-    /// How many.
+    /// Their number.
     pub calls: u64,
-    /// How long they took together.
+    /// Their total duration.
     pub took: Duration,
 }
 
 impl Calls {
-    /// All of them, by what was asked and how it ended.
+    /// All totals, by call and outcome.
     pub fn all(&self) -> Vec<(Call, Outcome, CallTotals)> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.iter().map(|((call, outcome), totals)| (*call, *outcome, *totals)).collect()
@@ -71,7 +72,7 @@ impl Calls {
         self.timed_with(IDLE_TIMEOUT, call, work).await
     }
 
-    /// Counts a call, and gives up on it after `limit`.
+    /// Counts a call, and cancels it after `limit`.
     pub(in crate::store) async fn timed_with<T>(
         &self,
         limit: Duration,
@@ -87,7 +88,7 @@ impl Calls {
         result
     }
 
-    /// Counts a stream once, when it ends or nobody wants more of it.
+    /// Counts a stream once, when it ends or is dropped.
     fn stream<T: 'static>(
         &self,
         call: Call,
@@ -104,7 +105,7 @@ impl Calls {
     }
 }
 
-/// A backend that does not answer.
+/// A backend that has not responded in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub(in crate::store) struct NoAnswer(pub(in crate::store) Duration);
@@ -113,7 +114,7 @@ fn no_answer(limit: Duration) -> Error {
     Error::Generic { store: "storage", source: NoAnswer(limit).into() }
 }
 
-/// A call under way; its end is noted.
+/// A call in flight. It is counted when this is dropped.
 struct InFlight {
     calls: Calls,
     call: Call,
@@ -136,7 +137,7 @@ impl Drop for InFlight {
     }
 }
 
-/// An error by its kind; some are answers as good as any.
+/// The outcome that an error means; some are regular answers.
 fn outcome(error: &Error) -> Outcome {
     match error {
         Error::NotFound { .. } => "not_found",
@@ -264,7 +265,7 @@ impl PaginatedListStore for Metered<Arc<dyn PaginatedListStore>> {
 mod tests {
     use super::*;
 
-    /// Its parts are put together in so long.
+    /// An upload whose completion takes this long.
     #[derive(Debug)]
     struct Slow(Duration);
 

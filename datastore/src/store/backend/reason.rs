@@ -8,7 +8,7 @@ use std::io;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 
-/// The reason without any name of the server's: where it is unknown, where to look.
+/// The reason, without any name of the server. Where it is unknown, it points to the log.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(now) = cause {
@@ -67,7 +67,7 @@ fn kind_reason(error: &object_store::Error) -> Option<&'static str> {
     }
 }
 
-/// The status that a backend answered with, which `object_store` keeps to itself but for its text.
+/// The HTTP status of a backend, parsed from the error's text: `object_store` does not expose it.
 pub(in crate::store) fn status(text: &str) -> Option<u16> {
     if text.contains("redirect without LOCATION") {
         return Some(301);

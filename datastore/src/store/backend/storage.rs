@@ -6,33 +6,33 @@ use std::path::PathBuf;
 use crate::store::backend::cloud::bucket::Cloud;
 use crate::store::backend::cloud::provider::Provider;
 
-/// Which backend, and what it needs to be found.
+/// The kind of storage, and how it is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// A directory, made if it is missing.
+    /// A directory, created if it is missing.
     File(PathBuf),
-    /// This process, until it ends.
+    /// The memory of this process.
     Memory,
     /// A bucket.
     Cloud(Cloud),
 }
 
-/// In what the backends differ.
+/// How the kinds of storage differ.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Backend {
     /// The directory, if it is one.
     pub(in crate::store) root: Option<PathBuf>,
-    /// Whose cloud it is, if it is one.
+    /// The cloud, if it is one.
     pub(in crate::store) provider: Option<Provider>,
-    /// What our keys lie below in its bucket: nothing, or a path with its `/`.
+    /// The prefix of all keys in a bucket: empty, or a path with its `/`.
     pub(in crate::store) prefix: String,
     /// Whether an object can carry its digest as metadata.
     pub(in crate::store) metadata: bool,
-    /// Up to here a body is put in one piece.
+    /// The largest body that is stored with a single put.
     pub(in crate::store) single_put_max: usize,
-    /// Bytes of each part above that.
+    /// The size of a part of a larger body.
     pub(in crate::store) part_size: usize,
-    /// Parts that may be on their way while another is gathered.
+    /// Parts in flight while the next one is filled.
     pub(in crate::store) parallel_parts: usize,
 }
 
@@ -40,10 +40,10 @@ pub(in crate::store) const KIB: usize = 1 << 10;
 
 pub(in crate::store) const MIB: usize = 1 << 20;
 
-/// Bytes of a part of a large object in a bucket.
+/// The size of a part in a bucket.
 const PART: usize = 5 * MIB;
 
-/// Parts that S3 and Google Cloud Storage take for one object.
+/// The most parts of one object on S3 and Google Cloud Storage.
 const MAX_PARTS: usize = 10_000;
 
 impl Backend {
@@ -73,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// Parts of the smallest size that is taken everywhere: more of them in the same memory.
+    /// Parts have the smallest size that every cloud accepts, so that more of them fit in the same memory.
     pub(in crate::store) fn cloud(cloud: &Cloud) -> Self {
         let prefix = &cloud.prefix;
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
@@ -83,10 +83,10 @@ impl Backend {
 }
 
 impl Storage {
-    /// The bytes of the largest object that can be stored there: a bucket takes a limited number of parts.
+    /// The largest object that can be stored: a bucket accepts a limited number of parts.
     pub fn max_object(&self) -> u64 {
         match self {
-            // Azure takes five times as many: that alone is no reason for another limit.
+            // Azure accepts five times as many, which does not justify another limit.
             Self::Cloud(_) => (PART * MAX_PARTS - MIB) as u64,
             Self::File(_) | Self::Memory => u64::MAX,
         }

@@ -13,8 +13,8 @@ use crate::store::handle::Store;
 use crate::store::key::record_path;
 
 impl Store {
-    /// Records the digest of the version of an object that this tag names. In a directory only if it still is that
-    /// version; whether it was.
+    /// Records the digest of the version with this ETag. In a directory it does so only if the file still has that
+    /// version, and returns whether it had.
     pub(in crate::store) async fn record(
         &self,
         path: &Path,
@@ -32,7 +32,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The digest an object was stored with, where the object or a record has it.
+    /// Finds the digest of an object, in its metadata or its record.
     pub(in crate::store) async fn digest(
         &self,
         meta: &ObjectMeta,

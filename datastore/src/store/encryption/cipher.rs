@@ -11,16 +11,16 @@ use secrecy::ExposeSecret as _;
 
 use crate::store::encryption::EncryptionKey;
 
-/// Bytes of a block, and of the initial vector before the first.
+/// The size of a block and of the initial vector.
 pub(crate) const BLOCK: usize = 16;
 
-/// Bytes at the end of an object that show its padding: a block, and the one before it.
+/// The bytes at the end that show the padding: the last block, and the one before it.
 pub(crate) const TAIL: usize = 2 * BLOCK;
 
-/// Encrypts what comes piece by piece.
+/// Encrypts a stream piece by piece.
 pub(crate) struct Encryptor {
     cipher: cbc::Encryptor<Aes256>,
-    /// What goes out next: at first the initial vector, then what is no whole block yet.
+    /// Output before the first block: the initial vector.
     iv: Vec<u8>,
     rest: Vec<u8>,
 }
@@ -48,21 +48,21 @@ impl Encryptor {
         encrypted.into()
     }
 
-    /// The last bytes: there is always some padding.
+    /// Returns the last block, which always has padding.
     pub(crate) fn finish(mut self) -> Bytes {
         let padding = BLOCK - self.rest.len();
         self.encrypt(&vec![u8::try_from(padding).unwrap_or_default(); padding])
     }
 }
 
-/// Decrypts what comes piece by piece: first the block before, then whole blocks.
+/// Decrypts a stream piece by piece. It starts with the block before the first.
 pub(crate) struct Decryptor {
     key: EncryptionKey,
     cipher: Option<cbc::Decryptor<Aes256>>,
     rest: Vec<u8>,
-    /// Bytes at the beginning that nobody has asked for.
+    /// Decrypted bytes to skip.
     skip: usize,
-    /// Bytes that are still to come out.
+    /// Plain bytes that are still to be returned.
     left: u64,
 }
 
@@ -97,12 +97,12 @@ impl Decryptor {
     }
 }
 
-/// Whether an object can be encrypted at all: it is the initial vector and whole blocks.
+/// Whether an object can be encrypted, judged by its length.
 pub(crate) fn may_be_encrypted(stored: u64) -> bool {
     stored >= TAIL as u64 && stored.is_multiple_of(BLOCK as u64)
 }
 
-/// Bytes that were put, if `tail` is the end of an object that was encrypted under this key.
+/// The plain size, if `tail` is the end of an object that was encrypted with this key.
 pub(crate) fn plain_size(key: &EncryptionKey, stored: u64, tail: &[u8]) -> Option<u64> {
     let last = Decryptor::new(key.clone(), 0, u64::MAX).decrypt(tail);
     let padding = usize::from(*last.last()?);

@@ -3,24 +3,24 @@
 use crate::store::encryption::EncryptionKey;
 use crate::store::encryption::cipher::{BLOCK, Decryptor};
 
-/// Bytes at the beginning of an object by which it is known.
+/// The bytes at the beginning of an object that are inspected.
 pub(crate) const HEAD: usize = 512;
 
-/// Padding of so many bytes is none by chance: 1 of 2³² plain objects ends like that.
+/// Padding of this length is not a coincidence: 1 of 2³² plain objects ends like that.
 const CERTAIN_PADDING: usize = 4;
 
-/// How the stored bytes of an unmarked object with valid padding are to be read.
+/// How an unmarked object with valid padding is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interpretation {
-    /// As they are.
+    /// As it is stored.
     Plain,
     /// Decrypted.
     Encrypted,
-    /// Either way: neither is recognisable.
+    /// Both are possible: neither is recognisable.
     Ambiguous,
 }
 
-/// The first bytes that every artifact of a kind has.
+/// The first bytes of every artifact of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signature {
     /// A plan of terraform is a zip; one that `OpenTofu` has encrypted is JSON.
@@ -46,17 +46,16 @@ impl Signature {
     }
 }
 
-/// Whether the first bytes of an object show that it is plain: those of its kind, or any content that a run makes.
+/// Whether an object is recognised as plain: by the signature of its kind, or as any content that a run produces.
 pub(crate) fn is_known_content(signature: Option<Signature>, head: &[u8]) -> bool {
     signature.map_or_else(|| is_content(head), |signature| signature.matches(head))
 }
 
-/// How an unmarked object is to be read, by its first bytes, its length, and the bytes that were stored if its
-/// end is that of an encrypted object.
+/// Decides how an unmarked object is read, by its first bytes, its stored length and its plain size if it is
+/// encrypted.
 ///
-/// 1 of 248 plain objects of whole blocks ends like an encrypted one by chance, so the content decides: first
-/// the signature of its kind, if it has one, then whether it is content that a run makes. A padding that cannot
-/// be chance decides where nothing else does.
+/// 1 of 248 plain objects of whole blocks ends like an encrypted one by chance. So the signature of its kind decides
+/// first, if there is one, then whether it is content that a run produces, and last a padding that cannot be chance.
 pub(crate) fn interpret(
     key: &EncryptionKey,
     signature: Option<Signature>,
@@ -83,8 +82,8 @@ pub(crate) fn interpret(
     }
 }
 
-/// Whether bytes could be the beginning of an encrypted object: no byte is frequent, and many are no ASCII text. Of
-/// encrypted objects one in millions does not look so; other files do if they are compressed or encrypted.
+/// Whether bytes look encrypted: no byte is frequent, and many are not ASCII text. One encrypted object in millions
+/// does not; other compressed or encrypted files do.
 pub(crate) fn looks_encrypted(head: &[u8]) -> bool {
     let mut counts = [0_usize; 256];
     for byte in head {
@@ -95,7 +94,7 @@ pub(crate) fn looks_encrypted(head: &[u8]) -> bool {
     counts.iter().all(|count| *count <= 8 + head.len() / 32) && binary >= head.len() / 8
 }
 
-/// Whether bytes are the beginning of what runs make: text, or a file of a known kind.
+/// Whether bytes are the beginning of what runs produce: text, or a known kind of file.
 fn is_content(head: &[u8]) -> bool {
     const MAGIC: [&[u8]; 11] = [
         ZIP,
@@ -111,13 +110,13 @@ fn is_content(head: &[u8]) -> bool {
         b"\xff\xd8\xff",
     ];
     let is_text = |text: &str| {
-        // A carriage return, tabs, colours; but no other control.
+        // Line breaks, tabs and colours are text; other control characters are not.
         text.chars()
             .all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\x0c' | '\x08' | '\x1b'))
     };
     let text = match std::str::from_utf8(head) {
         Ok(text) => Some(text),
-        // A character that is cut off by the end of what we look at.
+        // The last character may be cut off.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&head[..error.valid_up_to()]).ok()
         }
@@ -146,7 +145,7 @@ mod tests {
         [encryptor.encrypt(plain), encryptor.finish()].concat()
     }
 
-    /// What a reader makes of stored bytes; nothing where it refuses.
+    /// The bytes that a reader returns; `None` if it refuses.
     fn read_as(signature: Option<Signature>, stored: &[u8]) -> Option<Vec<u8>> {
         let key = key("test-encryption-key");
         let size = stored.len() as u64;

@@ -25,14 +25,14 @@ use crate::store::key::Key;
 use crate::store::object::ByteStream;
 
 impl Store {
-    /// The same store, which keeps and reads objects as `at_rest` says.
+    /// The same store with these settings of encryption.
     #[must_use]
     pub fn at_rest(self, at_rest: &AtRest) -> Self {
         let encryption = EncryptionSettings { key: at_rest.key(), encrypts: at_rest.encrypts };
         Self(Arc::new(Inner { encryption, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// How an object that is put is to lie there, and what encrypts it; nothing if it stays as it comes.
+    /// The format of new objects, and what encrypts them; `None` if they are stored in plain.
     pub(in crate::store) fn encryptor(
         &self,
     ) -> Result<(StoredFormat, Option<Encryptor>), StoreError> {
@@ -48,7 +48,9 @@ impl Store {
         }
     }
 
-    /// How an object lies there, and the bytes that were put.
+    /// The stored format of an object without a record. An object is never taken for plain if another key may have
+    /// encrypted it: a kind with a signature needs that signature, any other kind must not look random if a key is
+    /// set.
     pub(in crate::store) async fn stored_format(
         &self,
         meta: &ObjectMeta,
@@ -57,7 +59,7 @@ impl Store {
         let marked = match known {
             DigestLookup::Found(_, format) => Some(*format),
             DigestLookup::Missing(format) => *format,
-            // In a directory a record without a form is that of a plain object.
+            // In a directory, a record without a format describes a plain object.
             DigestLookup::Stale(another) => {
                 another.format.or_else(|| self.disk.is_some().then_some(StoredFormat::Plain))
             }
@@ -69,7 +71,7 @@ impl Store {
             return Err(wrong_key());
         }
         match (marked, &self.encryption.key) {
-            // A copy of what the record tells of, if it ends as that did.
+            // It is a copy of the recorded version if it has the same padding.
             (Some(format @ StoredFormat::Cbc(Some(size), _)), Some(key))
                 if matches!(known, DigestLookup::Stale(_)) =>
             {
@@ -143,7 +145,7 @@ impl Store {
         Ok(found.bytes().await?)
     }
 
-    /// The plain bytes, of which `stored` brings the blocks from the one with the first of them on.
+    /// Decrypts the stored blocks of a part.
     pub(in crate::store) fn decrypted(
         &self,
         stored: ByteStream,
@@ -159,7 +161,7 @@ impl Store {
     }
 }
 
-/// What the artifact at this path must begin with, if that is known.
+/// The signature of the artifact at this path, if its kind has one.
 pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
     match Key::from_path(path.as_ref())? {
         Key::Bundle(_) => Some(Signature::Bundle),
@@ -169,7 +171,7 @@ pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
     }
 }
 
-/// Where the blocks lie that have these plain bytes, and the block before them.
+/// The range of stored blocks with these plain bytes, with the block before them.
 pub(in crate::store) fn cipher_range(part: &Range<u64>) -> Range<u64> {
     let block = BLOCK as u64;
     let last = part.end.saturating_sub(1).max(part.start);

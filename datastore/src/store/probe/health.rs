@@ -9,48 +9,47 @@ use tokio_util::sync::CancellationToken;
 use crate::store::backend::reason::reason;
 use crate::store::error::BoxError;
 
-/// Something that a backend can do.
+/// An ability of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
-    /// To list keys; only that tells a missing bucket from a missing object.
+    /// List keys. Only a listing distinguishes a missing bucket from a missing object.
     List,
-    /// To write an object.
+    /// Write an object.
     Write,
-    /// To refuse to create an object that is there already.
+    /// Refuse to create an object that exists.
     Create,
-    /// To do so for a large object, which is uploaded in parts.
+    /// The same for a large object, which is uploaded in parts.
     CreateLarge,
-    /// To name the same `ETag` when a multipart upload is completed as afterwards.
+    /// Return the object's final `ETag` when a multipart upload is completed.
     Tag,
-    /// To read back what was written.
+    /// Read an object.
     Read,
-    /// To delete it.
+    /// Delete an object.
     Delete,
 }
 
-/// What the backend was seen to do, when it was last tried.
+/// The results of the last probe.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeResults {
-    /// Each ability that was tried.
+    /// The abilities that were tried.
     pub abilities: Vec<(Ability, bool)>,
-    /// What failed, if something did.
+    /// The error, if one step failed.
     pub error: Option<String>,
-    /// The same in words that any caller may read.
+    /// The error in words that any caller may read.
     pub reason: Option<String>,
     /// Failures since the last success.
     pub failures: u32,
-    /// Seconds that this machine's clock is ahead of the backend's, if that was seen; to within the time
-    /// that a try takes.
+    /// How many seconds this machine's clock is ahead of the backend's, within the duration of a probe.
     pub skew: Option<i64>,
 }
 
-/// What is known of the backend's state. As long as nothing was tried, it is not ready.
+/// The state of the storage. Before the first probe it is not ready.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Health {
     pub(in crate::store) state: Mutex<State>,
-    /// Cancelled once everything was tried for the first time.
+    /// Cancelled after the first complete probe.
     pub(in crate::store) probed: CancellationToken,
-    /// Held while the directory is looked at: if the file system hangs, that is one thread.
+    /// Held while the root directory is checked, so that a hung file system blocks one thread.
     pub(in crate::store) root_check: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -60,21 +59,21 @@ pub(in crate::store) struct State {
     pub(in crate::store) is_down: bool,
     pub(in crate::store) creates: bool,
     pub(in crate::store) succeeded: Option<Instant>,
-    /// Whether it does so for large objects, and names their tags; tried once, since servers do not change.
+    /// Multipart support; tried once, since servers do not change.
     pub(in crate::store) uploads: Option<MultipartSupport>,
-    /// Of the object that is tried with.
+    /// The name of the probe's object.
     pub(in crate::store) name: Option<u64>,
 }
 
-/// So many failures in a row make it down; one success makes it ready again. After the first it is tried again at
-/// once, so that a storage that hangs is down within 5 s and twice the time of a step.
+/// Consecutive failures until the storage is down; one success makes it ready again. After the first failure it is
+/// probed again at once, so that a hung storage is down within 5 s and twice the timeout of a step.
 pub(in crate::store) const MAX_FAILURES: u32 = 2;
 
-/// Seconds of skew that are worth a line. S3 refuses more than 15 minutes.
+/// Seconds of clock skew that are logged. S3 refuses more than 15 minutes.
 const SKEW_WARNING: u64 = 300;
 
 impl Ability {
-    /// All of them, in the order in which they are tried.
+    /// All abilities, in the order in which they are tried.
     pub const ALL: [Self; 7] = [
         Self::List,
         Self::Write,
@@ -85,7 +84,7 @@ impl Ability {
         Self::Delete,
     ];
 
-    /// As a label.
+    /// The label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -135,7 +134,7 @@ impl ProbeResults {
         }
     }
 
-    /// Whether the backend does this, if it was tried.
+    /// Whether the backend has this ability, if it was tried.
     pub fn can(&self, ability: Ability) -> Option<bool> {
         self.abilities.iter().find(|(probed, _)| *probed == ability).map(|(_, can)| *can)
     }
@@ -180,12 +179,12 @@ impl Health {
     }
 }
 
-/// Whether an S3 refuses our clock.
+/// Whether S3 refuses the request because of the clock.
 pub(in crate::store) fn is_skewed(one_line: &str) -> bool {
     one_line.contains("RequestTimeTooSkewed")
 }
 
-/// The time on its clock, which not every server says.
+/// The server's time, if the error contains it.
 pub(in crate::store) fn server_time(one_line: &str) -> Option<jiff::Timestamp> {
     let (_, after) = one_line.split_once("<ServerTime>")?;
     after.split_once('<')?.0.parse().ok()
@@ -200,11 +199,11 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
     chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What was seen of multipart uploads.
+/// How a storage handles multipart uploads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct MultipartSupport {
-    /// Whether one is refused where there is an object, if that is asked for.
+    /// Whether a completion is refused if an object exists and the request demands it.
     pub(in crate::store) creates: bool,
-    /// Whether its completion names the tag that the object has.
+    /// Whether a completion returns the object's final ETag.
     pub(in crate::store) etags: bool,
 }

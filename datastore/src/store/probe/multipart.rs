@@ -11,12 +11,12 @@ use crate::store::probe::health::MultipartSupport;
 use crate::store::write::parts::abort;
 
 impl Store {
-    /// Tries a multipart upload that is completed under the condition that there is no object, where there is none.
+    /// Completes a multipart upload on condition that no object exists, where none does.
     pub(in crate::store) async fn try_first_upload(&self, path: &Path) -> MultipartSupport {
         match self.backend.provider {
-            // A directory and this process's memory know no other writers than ours, which wait for each other.
+            // In a directory and in memory, uploads of this process exclude each other.
             None => return MultipartSupport { creates: true, etags: true },
-            // A signature with the account's key covers the condition, so it cannot be added.
+            // The signature of a shared key covers the header, so it cannot be added.
             Some(Provider::Azure) => return MultipartSupport { creates: false, etags: true },
             Some(Provider::S3 | Provider::Gcs) => {}
         }
@@ -26,7 +26,7 @@ impl Store {
                 let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
                 MultipartSupport { creates: true, etags }
             }
-            // An earlier try may have left an object.
+            // An earlier probe may have left an object.
             Err(error) if is_create_rejected(&error) => {
                 MultipartSupport { creates: true, etags: false }
             }
@@ -34,7 +34,7 @@ impl Store {
         }
     }
 
-    /// Tries the same where there is one.
+    /// Tries the same where an object exists.
     pub(in crate::store) async fn try_second_upload(
         &self,
         path: &Path,

@@ -17,12 +17,12 @@ use crate::store::object::timestamp;
 use crate::store::probe::health::seconds_since;
 use crate::store::probe::health::{Ability, ProbeResults};
 
-/// Every so many turns it is written to as well: more often would cost something on a cloud.
+/// Every so many rounds an object is written too. More often would cost money on a cloud.
 const WRITE_EVERY: u32 = 2;
 const TRY_EVERY: u32 = 12;
-/// So long each step of a try may take.
+/// Timeout of each step.
 pub(in crate::store) const STEP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same for what must be known before anything is tried.
+/// Timeout of what the first probe needs once.
 pub(in crate::store) const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Store {
@@ -31,7 +31,7 @@ impl Store {
         self.try_some(false).await;
     }
 
-    /// Tries to list and, if that is wanted, to write.
+    /// Tries to list and, if `writes`, to write.
     async fn try_some(&self, writes: bool) {
         let mut results = self.probe_results();
         let mut probed = |ability, probed: Result<(), BoxError>| {
@@ -60,8 +60,8 @@ impl Store {
         self.probe_results()
     }
 
-    /// The next try of a watch: mostly only to list; everything from time to time, and as long as
-    /// something fails, since a storage that lists may be full all the same.
+    /// The next regular probe: usually a listing; everything from time to time, and while something fails, because a
+    /// full storage still lists.
     pub async fn try_next(&self, round: u32) {
         if round.is_multiple_of(TRY_EVERY) || self.probe_results().error.is_some() {
             self.try_all().await;
@@ -118,8 +118,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the object that is tried with: always the same, so that a storage that takes objects and deletes none
-    /// is left with one.
+    /// Writes the probe's object. The name is always the same, so that a storage that refuses deletions keeps only
+    /// one.
     async fn write_one(&self) -> Result<Path, BoxError> {
         let path = self.path()?;
         timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??;
@@ -141,7 +141,7 @@ impl Store {
         self.objects.list(Some(&".plancha/probe".into())).try_next().await.map(drop)
     }
 
-    /// Whether the directory is there, if it is one.
+    /// Checks that the root directory exists, if the storage is a directory.
     pub(in crate::store) async fn check_root(&self) -> Result<(), BoxError> {
         let (Some(root), Some(disk)) = (self.backend.root.clone(), &self.disk) else {
             return Ok(());

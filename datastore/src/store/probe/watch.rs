@@ -15,9 +15,9 @@ use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
 impl Store {
-    /// Tries everything at the start. What will not get better by itself is refused: a bucket that
-    /// is not there, credentials that are missing or do not suffice, a directory that cannot be written. A backend that only does not
-    /// answer is waited for: the service is not ready meanwhile.
+    /// The first probe. It fails on what will not recover by itself: a missing bucket, missing or insufficient
+    /// credentials, a directory that is not writable. A backend that does not respond is not an error: the service
+    /// stays unready until it does.
     pub async fn start(&self) -> Result<(), BoxError> {
         if let Some(refusal) = self.refusal().await {
             return Err(refusal);
@@ -33,15 +33,15 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until [`Self::start`] has tried everything.
+    /// Waits for the end of the first probe.
     pub(crate) async fn tried(&self) {
         self.health.probed.cancelled().await;
     }
 
-    /// Why it is of no use to start.
+    /// Why starting is pointless, if it is.
     async fn refusal(&self) -> Option<BoxError> {
         if let Some(disk) = &self.disk {
-            // One that hangs is waited for.
+            // A hung file system may recover.
             return timeout(STEP_TIMEOUT, disk.make_root()).await.ok()?.err().map(Into::into);
         }
         let provider = self.backend.provider?;
@@ -71,7 +71,7 @@ impl Store {
         })
     }
 
-    /// Says what was seen at the start, and tries the backend from time to time, until `shutdown`.
+    /// Logs the results of the first probe, and probes regularly until `shutdown`.
     pub async fn watch(self, shutdown: CancellationToken) {
         self.probe_results().log();
         let mut ticks = interval(LIST_EVERY);
@@ -95,12 +95,12 @@ impl Store {
         }
     }
 
-    /// Whether the backend answered when it was last tried; else why not, in words that any caller may read.
+    /// Whether the last probe succeeded; else the reason, in words that any caller may read.
     pub async fn ready(&self) -> Result<(), String> {
         if !self.health.probed.is_cancelled() {
             return Err("it is still being tried".to_owned());
         }
-        // A directory is asked at once: that costs nothing, unless its file system hangs.
+        // A directory is checked now, which is cheap unless its file system hangs.
         self.check_root().await.map_err(|error| reason(&*error))?;
         let (is_down, reason) =
             self.health.state(|state| (state.is_down, state.last.reason.clone()));
@@ -110,33 +110,33 @@ impl Store {
         }
     }
 
-    /// How long ago it was last tried with success.
+    /// The time since the last successful probe.
     pub(crate) fn since_success(&self) -> Option<Duration> {
         self.health.state(|state| state.succeeded).map(|succeeded| succeeded.elapsed())
     }
 
-    /// What the backend was seen to do.
+    /// The results of the last probe.
     pub fn probe_results(&self) -> ProbeResults {
         self.health.state(|state| state.last.clone())
     }
 
-    /// Whether it refuses to create what is there; no, as long as that was not seen.
+    /// Whether the backend refuses to create an existing object; `false` until a probe has seen it.
     pub(in crate::store) fn creates(&self) -> bool {
         self.health.state(|state| state.creates)
     }
 
-    /// Whether it does so when a multipart upload is completed.
+    /// Whether it also refuses when a multipart upload is completed.
     pub(in crate::store) fn creates_multiparts(&self) -> bool {
         self.health.state(|state| state.creates && state.uploads.is_some_and(|seen| seen.creates))
     }
 
-    /// Whether the tag that it names then is that of the object.
+    /// Whether a completion returns the object's final ETag.
     pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
         self.health.state(|state| state.uploads.is_some_and(|seen| seen.etags))
     }
 }
 
-/// Whether a file system refuses by its rights, or since it is mounted read-only.
+/// Whether a file system denies access or is mounted read-only.
 fn is_forbidden(error: &str) -> bool {
     ["(os error 13)", "(os error 1)", "(os error 30)"].iter().any(|code| error.contains(code))
 }

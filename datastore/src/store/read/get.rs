@@ -23,18 +23,18 @@ use crate::store::key::Key;
 use crate::store::object::{ByteStream, Meta};
 use crate::store::read::ranged::{InBucket, OpenFile, Source};
 
-/// An object that was looked at, of which a part can be read.
+/// The version of an object that [`Store::stat`] found.
 pub struct OpenedVersion {
-    /// What is known of it.
+    /// Its metadata.
     pub meta: Meta,
     found: Found,
 }
 
-/// An object as the backend opened it.
+/// An object as the backend opened it, with its stored bytes.
 pub(in crate::store) struct Found {
     pub(in crate::store) meta: ObjectMeta,
     payload: Payload,
-    /// The stored bytes that the payload brings.
+    /// The range of stored bytes in the payload.
     range: Range<u64>,
 }
 
@@ -43,20 +43,20 @@ enum Payload {
     Stream(BoxStream<'static, object_store::Result<Bytes>>),
 }
 
-/// Objects up to here are verified before they are answered.
+/// Objects up to this size are verified before the first byte is returned.
 const SMALL: usize = 256 * KIB;
-/// So often an object that is replaced while it is looked at is looked at again.
+/// Retries while an object is being replaced.
 const STAT_RETRIES: usize = 3;
 
 impl Store {
-    /// What is known of an object.
+    /// Finds an object and its metadata.
     pub async fn stat(&self, key: &Key) -> Result<OpenedVersion, StoreError> {
         let (meta, found) = self.stat_settled(&key.object_path()?, true).await?;
         Ok(OpenedVersion { meta, found })
     }
 
-    /// Opens a part of an object that was looked at: in a directory of that very file, whatever has replaced or touched
-    /// it since; in a bucket [`StoreError::Replaced`] if it is another by now.
+    /// Opens a part of a version. In a directory it reads that very file, even if it was replaced since. In a bucket
+    /// it fails with [`StoreError::Replaced`] if the object has another version now.
     pub async fn open_version(
         &self,
         key: &Key,
@@ -71,8 +71,8 @@ impl Store {
         self.stream(&meta, Found { range: stored, ..found }, range)
     }
 
-    /// Opens an object. Its last bytes come only if all of it has the digest it was stored with. A small one is
-    /// verified before this returns.
+    /// Opens an object. Its last bytes are returned only if the whole object has the digest that it was stored with. A
+    /// small object is verified before this returns.
     pub async fn open_whole(&self, key: &Key) -> Result<(Meta, ByteStream), StoreError> {
         self.open_path(&key.object_path()?).await
     }
@@ -95,8 +95,8 @@ impl Store {
         Ok((meta, bytes))
     }
 
-    /// Opens a part of the object that `meta` describes: [`StoreError::Replaced`] if it is another
-    /// by now.
+    /// Opens a part of the version that `meta` describes. Fails with [`StoreError::Replaced`] if the object has
+    /// another version now.
     pub async fn open_part(
         &self,
         key: &Key,
@@ -117,7 +117,7 @@ impl Store {
         self.stream(meta, found, range)
     }
 
-    /// Looks an object up, together with its digest.
+    /// Finds an object and its digest, and waits for a put in progress if the two do not match.
     pub(in crate::store) async fn stat_settled(
         &self,
         path: &Path,
@@ -126,15 +126,15 @@ impl Store {
         let (meta, found, known) = self.stat_one_version(path, head, Locking::None).await?;
         let is_settled = match known {
             DigestLookup::Found(..) => true,
-            // In a directory the record comes first.
+            // In a directory the record is written first, so a missing record is final.
             DigestLookup::Missing(_) => self.disk.is_some(),
             DigestLookup::Stale(_) => false,
         };
         if is_settled {
             return Ok((meta?, found));
         }
-        // It or its record may just be replaced: that is over once the turn is ours, and for other processes over the
-        // same directory once its lock is.
+        // The object or its record may be in the middle of a replacement. That has ended once this has the lock of the
+        // key and, for other processes over the same directory, the lock of the directory.
         let _key_lock = self.key_lock(path).await;
         if let DigestLookup::Missing(_) = known
             && let DigestLookup::Missing(_) = self.digest(&found.meta, &Attributes::new()).await?
@@ -145,7 +145,7 @@ impl Store {
         Ok((meta?, found))
     }
 
-    /// Looks until it has seen one version, in which the object was not replaced by another.
+    /// Repeats until object and digest are of one version.
     async fn stat_one_version(
         &self,
         path: &Path,
@@ -161,8 +161,8 @@ impl Store {
         self.stat_with(path, head, locking).await
     }
 
-    /// What is there now, for callers whose turn it is: of other processes over the same directory nothing is seen
-    /// half done.
+    /// Finds an object for a caller that holds the lock of its key. The lock of the directory excludes other
+    /// processes.
     pub(in crate::store) async fn stat_once(
         &self,
         path: &Path,
@@ -200,7 +200,7 @@ impl Store {
         if let DigestLookup::Stale(another) = known
             && self.disk.is_some()
         {
-            // Nothing else writes to our directory: whatever has changed it, other bytes are no answer.
+            // Only the datastore writes to its directory, so other bytes than the recorded ones are never served.
             recorded = another.sha256.filter(|_| another.same_size);
             if recorded.is_none() {
                 return Err(StoreError::Corrupt(found.location.clone()));
@@ -212,13 +212,13 @@ impl Store {
         Ok(Meta { size, stored: found.size, format, etag, sha256, recorded })
     }
 
-    /// What is known of an object now, for callers whose turn it is.
+    /// The metadata of an object, for a caller that holds the lock of its key.
     pub(in crate::store) async fn stat_now(&self, path: &Path) -> Result<Meta, StoreError> {
         let (meta, ..) = self.stat_once(path, true).await?;
         meta
     }
 
-    /// The digest of an object that nobody wrote down.
+    /// Computes the digest of an object that has none recorded.
     pub(in crate::store) async fn computed(&self, path: &Path) -> Result<Sha256, StoreError> {
         let (meta, found, _) = self.stat_once(path, false).await?;
         let meta = Meta { sha256: None, recorded: None, ..meta? };
@@ -230,7 +230,7 @@ impl Store {
         Ok(hasher.finish())
     }
 
-    /// The `part` that was asked for, of which `found` brings the stored bytes; all of an object is verified.
+    /// Streams the plain bytes of `part` from the stored bytes in `found`. A complete object is verified.
     pub(in crate::store) fn stream(
         &self,
         meta: &Meta,
@@ -268,7 +268,7 @@ impl Store {
         })
     }
 
-    /// Records the digest of an object anew, whose bytes were compared with its record and found the same.
+    /// Records a digest again after the bytes were found to match the outdated record.
     async fn heal(self, path: Path, meta: Meta) {
         let Some(sha256) = meta.recorded else { return };
         let healed = self.record(&path, Some(meta.etag), meta.stored, sha256, meta.format).await;
@@ -285,7 +285,7 @@ impl Store {
     }
 }
 
-/// The stored bytes that a part is made of.
+/// The range of stored bytes that contains a part.
 fn stored_range(meta: &Meta, part: &Range<u64>) -> Range<u64> {
     match meta.format {
         StoredFormat::Plain => part.clone(),
@@ -306,7 +306,7 @@ impl From<GetResult> for Found {
     }
 }
 
-/// Holds each piece back until the next one is there, and the last until the digest agrees and `heal` is done.
+/// Returns each piece once the next one has arrived, and the last one once the digest matches and `heal` has ended.
 fn verified(
     bytes: ByteStream,
     sha256: Sha256,
@@ -320,7 +320,7 @@ fn verified(
             let Some((mut bytes, mut hasher, mut held, heal)) = state else { return Ok(None) };
             loop {
                 if let Some(piece) = bytes.try_next().await? {
-                    // The last one that counts is held back, not an empty one behind it.
+                    // An empty piece does not release the one held back.
                     if piece.is_empty() {
                         continue;
                     }

@@ -25,37 +25,37 @@ use crate::store::object::ByteStream;
 use crate::store::write::parts::{BlockPool, Blocks};
 use crate::transport::memory::{Lease, Memory, Reclaim};
 
-/// How a large object is read.
+/// How parts of a large object are fetched ahead.
 pub(in crate::store) struct Prefetch {
     /// Bytes of each part.
     part: u64,
-    /// Parts that are fetched ahead while another is sent, as long as there is memory for them.
+    /// The number of parts that are fetched ahead, as long as there is memory for them.
     parts: usize,
-    /// Objects up to here come in one piece.
+    /// Ranges up to this size are read without fetching ahead.
     threshold: u64,
 }
 
 const BUCKET: Prefetch = Prefetch { part: 4 * MIB as u64, parts: 4, threshold: 16 * MIB as u64 };
 const FILE: Prefetch = Prefetch { part: 256 * KIB as u64, parts: 2, threshold: 256 * KIB as u64 };
-/// Bytes of each piece of a file. Its reader holds no larger ones, so that what is read ahead can be given up.
+/// The size of a piece of a file. Small pieces let a reader give up what was fetched ahead.
 const FILE_PIECE: usize = 64 * KIB;
-/// What a read holds at most, without what it fetches ahead: a piece on its way in, one held back, one being sent.
+/// The memory of one read without what is fetched ahead: a piece that arrives, one held back, one being sent.
 pub(in crate::store) const MEMORY: usize = MIB;
-/// The same of a file: the server's buffer takes up to five pieces of it.
+/// The same for a file: the server buffers up to five pieces of it.
 pub(in crate::store) const FILE_MEMORY: usize = 7 * FILE_PIECE;
-/// Before each further try of a request that brought nothing.
+/// Pauses before each retry of a request.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-/// A read that brings nothing for so long is given up, whatever is tried: a caller still waits for it.
+/// A read without a byte for this long fails, even while retries are left: a caller is still waiting.
 const READ_TIMEOUT: Duration = Duration::from_secs(18);
-/// That much of it is progress: as many tries are left as at first.
+/// After this many bytes all retries are available again.
 const PROGRESS: u64 = 64 * KIB as u64;
 
-/// One version of an object, and the memory that parts of it are fetched ahead into.
+/// One version of an object, and the memory for parts that are fetched ahead.
 #[derive(Clone)]
 pub(in crate::store) struct Source<T> {
     pub(in crate::store) version: T,
@@ -67,9 +67,9 @@ pub(in crate::store) struct Source<T> {
 pub(in crate::store) struct InBucket {
     pub(in crate::store) objects: Arc<dyn ObjectStore>,
     pub(in crate::store) path: Path,
-    /// Its tag; empty where the backend has none.
+    /// The ETag of the version; empty where the backend has none.
     pub(in crate::store) etag: String,
-    /// What parts that wait to be sent are kept in.
+    /// The blocks in which fetched parts wait to be sent.
     pub(in crate::store) pool: BlockPool,
 }
 
@@ -86,10 +86,10 @@ type RawStream = BoxStream<'static, object_store::Result<Bytes>>;
 pub(in crate::store) trait Version: Clone + Send + Sync + 'static {
     const PREFETCH: Prefetch;
 
-    /// The bytes of a range in order, as they come.
+    /// Streams a range.
     fn read_range(self, range: Range<u64>) -> ByteStream;
 
-    /// The bytes of a part, to be kept until its reader comes for them.
+    /// Reads a part into memory.
     fn read_part(
         self,
         part: Range<u64>,
@@ -97,7 +97,7 @@ pub(in crate::store) trait Version: Clone + Send + Sync + 'static {
 }
 
 impl Source<InBucket> {
-    /// The bytes of `range`, of which `begun` brings the first.
+    /// Streams `range`. `first_response` is the response to a request that was already sent, and has its first bytes.
     pub(in crate::store) fn bytes(
         self,
         range: Range<u64>,
@@ -114,7 +114,7 @@ impl Source<InBucket> {
 }
 
 impl Source<OpenFile> {
-    /// The bytes of `range`.
+    /// Streams `range`.
     pub(in crate::store) fn bytes(self, range: Range<u64>) -> ByteStream {
         if range.end - range.start > FILE.threshold {
             self.in_parts(range.start..range.start, range, stream::empty().boxed())
@@ -125,8 +125,8 @@ impl Source<OpenFile> {
 }
 
 impl<T: Version> Source<T> {
-    /// One part while the next few are fetched. Nothing is before the first is asked for: whoever waits
-    /// in line for memory has none yet.
+    /// Streams a part while the next ones are fetched. Nothing is fetched before the first poll: a request that still
+    /// waits for memory must not hold any.
     fn in_parts(
         self,
         first: Range<u64>,
@@ -136,7 +136,7 @@ impl<T: Version> Source<T> {
         stream::once(async move { self.parts(first, range, first_response) }).flatten().boxed()
     }
 
-    /// `begun` brings the `first` of them.
+    /// Streams `range`; `first_response` has the bytes of `first`.
     fn parts(self, first: Range<u64>, range: Range<u64>, first_response: ByteStream) -> ByteStream {
         let Prefetch { part, parts: count, .. } = T::PREFETCH;
         let mut parts = (first.end..range.end)
@@ -147,14 +147,14 @@ impl<T: Version> Source<T> {
         let mut prefetch = parts.by_ref().take(count).map(&ahead).collect::<VecDeque<_>>();
         let rest = stream::iter(std::iter::from_fn(move || {
             let (part, prefetched) = prefetch.pop_front()?;
-            // Fetched whatever the caller does: one who pauses would break the connection.
+            // Fetched even if the caller pauses: an idle connection would break.
             prefetch.extend(parts.next().map(&ahead));
             Some(self.clone().part(part, prefetched))
         }));
         first_response.chain(rest.flatten()).boxed()
     }
 
-    /// Begins to fetch a part, if there is memory for it.
+    /// Starts to fetch a part if there is memory for it.
     fn fetch_ahead(&self, part: Range<u64>) -> Option<Prefetched> {
         let length = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
         let buffer = Arc::new(PrefetchBuffer::new(self.memory.try_take_spare(length)?));
@@ -168,7 +168,7 @@ impl<T: Version> Source<T> {
         Some(Prefetched { task: Some(task), buffer })
     }
 
-    /// The bytes of a part: those that were fetched ahead, and what is missing of them.
+    /// Streams a part: first what was fetched ahead, then the rest from the storage.
     fn part(self, part: Range<u64>, prefetched: Option<Prefetched>) -> ByteStream {
         let Some(prefetched) = prefetched else { return self.version.read_range(part) };
         let state = (part, prefetched);
@@ -183,7 +183,7 @@ impl<T: Version> Source<T> {
                         Some((part, prefetched)),
                     )));
                 }
-                // Given up for others, or at its end.
+                // The memory was reclaimed, or the part is complete.
                 Ok::<_, StoreError>(Some((version.read_range(part), None)))
             }
         });
@@ -216,7 +216,7 @@ impl Version for InBucket {
     }
 
     async fn read_part(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
-        // As they come, pieces keep buffers alive that are twice as large.
+        // The client's own buffers are twice as large as their pieces, so the bytes are copied.
         let mut blocks = Blocks::new(self.pool.clone());
         let mut pieces = self.read_range(part);
         while let Some(piece) = pieces.try_next().await? {
@@ -235,7 +235,7 @@ impl InBucket {
         Ok(found.into_stream())
     }
 
-    /// The bytes of `range` in order, asked for again from where they broke off.
+    /// Streams `range`, and resumes where a response breaks off.
     fn resume(self, range: Range<u64>, first_response: RawStream) -> ByteStream {
         let state = RangeRead { source: self, range, first_response, failures: 0, progress: 0 };
         stream::try_unfold(state, async |mut read| {
@@ -248,18 +248,18 @@ impl InBucket {
 
 /// A part that is fetched ahead.
 struct Prefetched {
-    /// None once it is over.
+    /// `None` once the task has ended.
     task: Option<AbortOnDropHandle<Result<(), StoreError>>>,
     buffer: Arc<PrefetchBuffer>,
 }
 
-/// What was fetched of a part, until its reader comes for it or others need the memory.
+/// The fetched bytes of a part, until they are read or the memory is reclaimed.
 struct PrefetchBuffer(Mutex<Buffered>);
 
 struct Buffered {
     pieces: VecDeque<Bytes>,
     lease: Option<Lease>,
-    /// When it was filled, or something was taken.
+    /// When bytes were last added or removed.
     last_used: Option<Instant>,
 }
 
@@ -298,7 +298,7 @@ impl Reclaim for PrefetchBuffer {
     fn reclaim(&self, idle: Duration) {
         let mut buffered = self.buffered();
         if buffered.last_used.is_some_and(|last_used| last_used.elapsed() >= idle) {
-            // Dropped without the lock: memory has one of its own.
+            // Dropped after the lock is released: dropping the lease takes the lock of the memory.
             let given_up = (std::mem::take(&mut buffered.pieces), buffered.lease.take());
             drop(buffered);
             drop(given_up);
@@ -309,7 +309,7 @@ impl Reclaim for PrefetchBuffer {
 /// A range that is being read.
 struct RangeRead {
     source: InBucket,
-    /// What is still to come.
+    /// The bytes that have not been read yet.
     range: Range<u64>,
     first_response: RawStream,
     failures: usize,
@@ -323,7 +323,7 @@ impl RangeRead {
             let failure = match self.first_response.next().await {
                 Some(Ok(piece)) => return Ok(Some(self.consume(piece))),
                 Some(Err(error)) => Some(error),
-                // Where nothing was asked for yet, nothing has failed.
+                // Without a request so far nothing has failed.
                 None if self.failures == 0 && self.progress == 0 => None,
                 None => Some(ended_early()),
             };
@@ -344,7 +344,7 @@ impl RangeRead {
         piece
     }
 
-    /// Asks for the rest, after a pause if something has failed.
+    /// Requests the rest, after a pause if something has failed.
     async fn reconnect(
         &mut self,
         mut failure: Option<object_store::Error>,
@@ -374,7 +374,7 @@ fn ended_early() -> object_store::Error {
     object_store::Error::Generic { store: "storage", source: "the answer ended early".into() }
 }
 
-/// Whether it may go better the next time.
+/// Whether a retry may succeed.
 fn is_transient(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { .. })
 }

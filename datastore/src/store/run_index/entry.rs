@@ -8,7 +8,7 @@ use datastore_api::Sha256;
 
 const HEX_DIGITS: usize = 16;
 
-/// The name of a run's entry, and what it holds.
+/// The name and the content of a run's entry.
 pub(in crate::store) fn entry(now: u64, run: &str) -> (String, String) {
     let time = u64::MAX - now;
     if is_plain(run) {
@@ -18,14 +18,14 @@ pub(in crate::store) fn entry(now: u64, run: &str) -> (String, String) {
     }
 }
 
-/// When a run started, and its name or digest with the sign before it.
+/// Start time in milliseconds, and the run's name or digest with its sign.
 pub(in crate::store) fn parse_entry(entry: &str) -> Option<(i64, &str)> {
     let (time, run) = entry.split_at_checked(HEX_DIGITS)?;
     let time = u64::MAX - u64::from_str_radix(time, 16).ok()?;
     run.starts_with(['-', '~']).then_some((i64::try_from(time).ok()?, run))
 }
 
-/// Whether a run's name can be part of a file name everywhere: a DNS name of at most 200 bytes.
+/// Whether a run's name is safe as a file name: a DNS name of at most 200 bytes.
 pub(in crate::store) fn is_plain(run: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |label: &str| {

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use object_store::path::Path;
 
-/// Attempts that are in the index of runs, as far as this process knows.
+/// Attempts that are in the index, as far as this process knows.
 pub(in crate::store) type Indexed = HashMap<Path, Entry>;
 
-/// What is known of the index entry of an attempt.
+/// How this process knows of the index entry of an attempt.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Entry {
-    /// This process has written it there.
+    /// This process has written the entry.
     Written(Path),
-    /// The attempt had objects at this time: the entry was written before the first of them.
+    /// The attempt had objects at this time, so the entry had been written before.
     Found(Instant),
 }

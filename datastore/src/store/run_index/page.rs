@@ -23,19 +23,19 @@ use crate::store::handle::Store;
 use crate::store::key::{index_prefix, parse};
 use crate::store::run_index::entry::parse_entry;
 
-/// So many runs of the pages before are known again. A run has an entry for each attempt, and is
-/// shown once as long as no more runs than these began between two of its attempts.
+/// Runs that a cursor remembers. A run has an entry for each attempt, and is shown once unless more runs than these
+/// started between two attempts.
 const MAX_SEEN: usize = 100;
-/// Hex digits by which one is known again.
+/// Hex digits of a remembered digest.
 const MARK_DIGITS: usize = 12;
-/// Listings for one page, where one brings too few because runs were tried again.
+/// The most listings for one page, where retried runs make pages short.
 const MAX_LISTINGS: usize = 8;
-/// Entries of one listing that looks for the place where the page before ended.
+/// Entries of a listing that searches for the end of the previous page.
 const SKIP_BATCH: usize = 1000;
-/// Hex digits of an entry's time, and those by which a layer is known.
+/// Hex digits of an entry's time, and of the digest of a layer.
 const TIME_DIGITS: usize = 16;
 const LAYER_DIGITS: usize = 8;
-/// Names that are read at once, of runs whose name is no part of their entry.
+/// Names of runs that are read in parallel, where the entry has only a digest.
 const PARALLEL_READS: usize = 8;
 
 /// Where a page begins.
@@ -43,11 +43,11 @@ const PARALLEL_READS: usize = 8;
 struct Cursor {
     /// The last entry of the page before.
     after: Option<Position>,
-    /// Runs that were shown last, the newest at the end.
+    /// The runs shown last, the newest at the end.
     seen: VecDeque<String>,
 }
 
-/// An entry of the index, by its time and the beginning of its digest.
+/// The position of an entry: its time and the beginning of its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Position {
     time: String,
@@ -55,7 +55,7 @@ struct Position {
 }
 
 impl Store {
-    /// A page of a layer's runs, newest first; `after` is the cursor that the page before named.
+    /// A page of a layer's runs, newest first; `after` is the cursor of the previous page.
     pub async fn runs(
         &self,
         namespace: &Name,
@@ -81,7 +81,7 @@ impl Store {
         Ok(Runs { runs, next })
     }
 
-    /// A page at the price of a page.
+    /// A page from page-by-page listings.
     async fn page(
         &self,
         pages: &dyn PaginatedListStore,
@@ -117,7 +117,7 @@ impl Store {
         Ok((page.entries, Some(page.cursor)))
     }
 
-    /// A page at the price of the whole listing.
+    /// A page from a listing of all entries.
     async fn page_from_full_listing(
         &self,
         prefix: &Path,
@@ -128,7 +128,7 @@ impl Store {
         let mut entries = found.iter().map(String::as_str).collect::<Vec<_>>();
         entries.sort_unstable();
 
-        // A run with several attempts stands here for each of them: the newest counts.
+        // A run has an entry for each attempt: the newest counts.
         let mut seen = HashSet::new();
         entries.retain(|entry| parse_entry(entry).is_some_and(|(_, run)| seen.insert(run)));
         if let Some(after) = cursor.after {
@@ -152,7 +152,7 @@ impl Store {
             let names = found.map_ok(|meta| meta.location.filename().map(str::to_owned));
             return names.try_filter_map(async |name| Ok(name)).try_collect().await;
         };
-        // `object_store` asks for the size and the time of each, at ten times the price.
+        // `object_store` reads size and time of each file, which takes ten times as long.
         let location = prefix.clone();
         let list = move |root: &std::path::Path| names(&root.join(location.as_ref()));
         disk.run_job("list", IDLE_TIMEOUT, prefix, list).await.map_err(backend_error)
@@ -169,7 +169,7 @@ impl Store {
         Ok(run.map(|run| RunInfo { run, started }))
     }
 
-    /// The name of a run whose entry is only a digest of it; none if that was deleted meanwhile.
+    /// The name of a run whose entry has only a digest; `None` if the entry was deleted.
     pub(in crate::store) async fn entry_content(
         &self,
         prefix: &Path,
@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-/// The names in a directory that are no staged files; none if there is no such directory.
+/// The names of files in a directory without staged ones; none if the directory is missing.
 fn names(directory: &std::path::Path) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -204,7 +204,7 @@ fn names(directory: &std::path::Path) -> io::Result<Vec<String>> {
 struct Page {
     /// Where the page before ended, if there was one.
     from: Option<Position>,
-    /// Whether that place was not met yet, and whether entries of its time were passed over meanwhile.
+    /// Whether that position has not been reached yet, and whether entries with its time were skipped meanwhile.
     is_before: bool,
     has_skipped: bool,
     cursor: Cursor,
@@ -212,13 +212,14 @@ struct Page {
     limit: usize,
 }
 
-/// What became of the entries of a listing.
+/// The result of adding a listing to a page.
 enum Outcome {
-    /// All were taken.
+    /// All entries were added.
     All,
     /// The page is full.
     Full,
-    /// The place where the page before ended was deleted: entries of its time were passed over that it has not shown.
+    /// The entry at the end of the previous page was deleted, and entries with its time were skipped that were not
+    /// shown.
     Lost,
 }
 
@@ -268,18 +269,18 @@ impl Page {
         }
     }
 
-    /// Begins anew with the first entry of that time. Those that were shown last are known again.
+    /// Restarts at the first entry with that time. The cursor recognises the entries already shown.
     fn restart(&mut self) -> Outcome {
         self.is_before = false;
         Outcome::Lost
     }
 }
 
-/// Where an entry is, seen from the end of the page before.
+/// Where an entry is relative to the end of the previous page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Earlier,
-    /// Of the same time: before or behind it.
+    /// At the same time, before or after it.
     Same,
     Here,
     Past,
@@ -307,7 +308,7 @@ fn mark(text: &str) -> String {
     mark
 }
 
-/// What tells the cursors of one layer from those of others.
+/// A digest of the layer, which a cursor of another layer does not have.
 fn layer_mark(prefix: &Path) -> String {
     let mut mark = mark(prefix.as_ref());
     mark.truncate(LAYER_DIGITS);
@@ -315,7 +316,7 @@ fn layer_mark(prefix: &Path) -> String {
 }
 
 impl Cursor {
-    /// `<layer><time><digest of the entry><digests of runs that were shown>`; none if it is not from a page of the layer
+    /// Parses `<layer><time><digest of the entry><digests of shown runs>`; `None` if it is not a cursor of the layer
     /// at `prefix`.
     fn parse(text: &str, prefix: &Path) -> Option<Self> {
         let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
@@ -336,7 +337,7 @@ impl Cursor {
         Some(format!("{}{time}{mark}{seen}", layer_mark(prefix)))
     }
 
-    /// Whether a run is to be shown, which then counts as seen.
+    /// Adds a run to those shown; `false` if it was shown already.
     fn insert_new(&mut self, run: &str) -> bool {
         let mark = mark(run);
         if self.seen.contains(&mark) {

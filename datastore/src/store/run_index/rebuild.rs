@@ -15,12 +15,12 @@ use crate::store::key::{index_prefix, parse, random};
 use crate::store::object::Object;
 use crate::store::run_index::entry::{entry, parse_entry};
 
-/// Layers that are indexed at once.
+/// Layers in parallel.
 const LAYERS: usize = 8;
-/// Entries of one layer that are written or read at once.
+/// Entries of a layer in parallel.
 const ENTRIES: usize = 16;
 
-/// The runs of one layer, with the greatest attempt and when its first file was put.
+/// The runs of a layer: the greatest attempt, and when its first file was stored.
 #[derive(Default)]
 struct Layer {
     namespace: String,
@@ -29,10 +29,10 @@ struct Layer {
 }
 
 impl Store {
-    /// Makes the entries that are missing, and returns how many. Each has the time at which the
-    /// first file of the run's last attempt was stored; a second call makes none.
+    /// Writes missing entries, and returns how many. An entry has the time of the first file of the run's last
+    /// attempt. A second call writes none.
     ///
-    /// It lists everything that is stored, and holds the runs of [`LAYERS`] layers in memory.
+    /// It lists the whole storage, and holds the runs of [`LAYERS`] layers in memory.
     pub async fn reindex(&self) -> Result<u64, StoreError> {
         let made = layers(self.list("layers/")?.fuse())
             .map(async |layer| self.index_layer(&layer?).await)
@@ -97,7 +97,7 @@ impl Store {
     }
 }
 
-/// The runs of each layer, of a listing in the order of the keys.
+/// Groups a listing, in the order of its keys, by layer.
 fn layers(
     objects: impl Stream<Item = Result<Object, StoreError>> + Unpin,
 ) -> impl Stream<Item = Result<Layer, StoreError>> {
@@ -128,8 +128,8 @@ fn layers(
     })
 }
 
-/// Writes entries into a directory, and one `fsync` for all: whatever a power failure takes is made again by
-/// the next `reindex`. An entry with content gets its name when it is whole.
+/// Writes entries into a directory with a single `fsync`: the next `reindex` writes what a power failure takes. An
+/// entry with content is renamed when it is complete.
 fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     for (name, content) in entries {
@@ -147,7 +147,7 @@ fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> i
     std::fs::File::open(directory)?.sync_all()
 }
 
-/// Namespace, layer, run and attempt of a file; none if it is not one of an attempt.
+/// Namespace, layer, run and attempt of a file; `None` if it does not belong to an attempt.
 fn parse_path(object: &Object) -> Option<(&str, &str, &str, Attempt)> {
     let mut parts = object.key.strip_prefix("layers/")?.splitn(5, '/');
     let [namespace, layer, run] = [parts.next()?, parts.next()?, parts.next()?];

@@ -21,14 +21,14 @@ use crate::store::run_index::entry::entry;
 use crate::store::run_index::entry::is_plain;
 use crate::store::run_index::known::Entry;
 
-/// So many attempts are remembered before all are forgotten; forgetting one costs a listing.
+/// The most cached attempts. When the cache is full it is cleared; a missing entry costs a listing.
 const MAX_ENTRIES: usize = 4096;
 
-/// How long an attempt that was found with objects is taken to be in the index without a second look; `gc`
-/// deletes no entry of a run that has changed within its `--min-age`.
+/// How long an attempt that had objects is trusted to be in the index. `gc` deletes no entry of a run that has changed
+/// within its `--min-age`.
 const FOUND_TTL: Duration = Duration::from_mins(1);
 
-/// After a commit of so long it is checked once more that the entry is still there.
+/// After a commit that took this long, the entry is checked again.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// An upload whose attempt is in the index.
@@ -75,7 +75,7 @@ impl Store {
         Ok(IndexedUpload { run, attempt, entry, is_new: true })
     }
 
-    /// Makes an object visible, and keeps the index of runs in step with what becomes of it.
+    /// Makes an object visible, and removes or restores the index entry as needed.
     pub(in crate::store) async fn commit_indexed(
         &self,
         indexed: Option<IndexedUpload>,
@@ -100,13 +100,13 @@ impl Store {
             Ok(sha256) => {
                 restored?;
                 if started.elapsed() >= RECHECK_AFTER || self.indexed_entry(&attempt).is_none() {
-                    // An upload beside this one has failed and removed it, or `gc` has come in between.
+                    // A parallel upload has failed and removed it, or `gc` has deleted it.
                     let _key_lock = self.key_lock(&attempt).await;
                     self.restore_entry(&entry, &run).await?;
                 }
                 Ok(sha256)
             }
-            // There is an object.
+            // An object exists.
             Err(StoreError::Exists) => Err(StoreError::Exists),
             Err(error) => {
                 let removed = timeout(put_timeout(0), self.remove_unused_entry(&attempt)).await;
@@ -122,7 +122,7 @@ impl Store {
     /// Removes the index entry of an attempt that this process has written, if the attempt has no object.
     async fn remove_unused_entry(&self, attempt: &Path) -> Result<(), StoreError> {
         let _key_lock = self.key_lock(attempt).await;
-        // Uploads that end from now on find it missing and wait for this turn.
+        // Uploads that end from now on find it missing, and wait for this lock.
         let known = self.indexed.lock().unwrap_or_else(PoisonError::into_inner).remove(attempt);
         match known {
             Some(Entry::Written(entry)) if !self.has_objects(attempt).await? => {
@@ -137,7 +137,7 @@ impl Store {
         Ok(first.map_err(backend_error)?.is_some())
     }
 
-    /// Writes an index entry anew if it is gone: `gc` may have deleted the run, in another process.
+    /// Writes an index entry again if it is missing: `gc` in another process may have deleted the run.
     async fn restore_entry(&self, entry: &Path, run: &RunKey) -> Result<(), StoreError> {
         match self.objects.head(entry).await {
             Err(object_store::Error::NotFound { .. }) => {
@@ -148,7 +148,7 @@ impl Store {
         }
     }
 
-    /// What is known of an attempt that is in the index.
+    /// The cached entry of an attempt.
     fn indexed_entry(&self, path: &Path) -> Option<Entry> {
         let indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         let known = indexed.get(path)?;
@@ -162,7 +162,7 @@ impl Store {
         let (entry, content) = entry(now, run.run.as_ref());
         let prefix = index_prefix(run.namespace.as_ref(), run.layer.as_ref());
         let path = parse(&format!("{prefix}/{entry}"))?;
-        // Its name says what is in it: to put it twice is to put it once.
+        // The name determines the content, so a second put changes nothing.
         self.put_internal(&path, content.into_bytes().into()).await?;
         Ok(path)
     }

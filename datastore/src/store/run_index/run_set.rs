@@ -8,7 +8,7 @@ use crate::store::key::INDEX;
 use crate::store::object::Object;
 use crate::store::run_index::entry::parse_entry;
 
-/// Runs by which entries of the index are known again.
+/// A set of runs, in the form in which entries name them.
 #[derive(Debug, Default)]
 pub struct RunSet(HashSet<String>);
 
@@ -20,19 +20,19 @@ impl RunSet {
         self.0.insert(format!("{namespace}/{layer}/~{}", Sha256::of(run.as_ref().as_bytes())));
     }
 
-    /// Whether an entry of the index is that of one of these.
+    /// Whether an index entry belongs to one of the runs.
     pub fn contains(&self, entry: &Object) -> bool {
         run_of(entry).is_some_and(|run| self.0.contains(&run))
     }
 }
 
 impl Object {
-    /// Whether it is the entry of a run in the index.
+    /// Whether the object is the index entry of a run.
     pub fn is_run_entry(&self) -> bool {
         run_of(self).is_some()
     }
 
-    /// When the run of an index entry began, as the entry's name says.
+    /// When the run of an index entry started, according to the entry's name.
     pub fn run_started(&self) -> Option<jiff::Timestamp> {
         let (_, name) = self.key.strip_prefix(INDEX)?.rsplit_once('/')?;
         let (millisecond, _) = parse_entry(name)?;

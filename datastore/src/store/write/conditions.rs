@@ -2,18 +2,18 @@
 
 use datastore_api::Sha256;
 
-/// On what terms an object is put.
+/// The conditions of a put.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutConditions {
-    /// The digest that the caller announced.
+    /// The digest that the caller announced; other bytes are rejected.
     pub sha256: Option<Sha256>,
-    /// Only if nothing else is there. The same content again is no error.
+    /// Create only. It is not an error if the same content exists.
     pub create: bool,
-    /// Only over the version whose `ETag` has this SHA-256 digest.
+    /// Replace only the version whose `ETag` has this SHA-256 digest.
     pub replaces: Option<Sha256>,
 }
 
-/// What a put finds at its place.
+/// What a put finds at its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Existing {
     Absent,

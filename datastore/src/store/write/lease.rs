@@ -32,7 +32,7 @@ const COMPLETE_WITHIN: Duration = Duration::from_mins(1);
 const RELEASE_WITHIN: Duration = Duration::from_mins(11);
 /// How long to wait for the lease of another caller.
 const MAX_WAIT: Duration = Duration::from_secs(15);
-/// Between two checks of it.
+/// The interval of the checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Leases of this age are swept.
 const SWEEP_AGE: SignedDuration = SignedDuration::from_hours(24);
@@ -44,16 +44,16 @@ pub(in crate::store) struct Lease {
     since: Instant,
 }
 
-/// Who is to create an object.
+/// Whether this caller may create an object.
 #[derive(Debug)]
 pub(in crate::store) enum CreateRight {
-    /// This caller: with a lease, where that is needed.
+    /// It may: with a lease, where one is needed.
     Granted(Option<Lease>),
-    /// No caller, because this exists.
+    /// It need not, because an object exists.
     AlreadyExists(Existing),
 }
 
-/// What became of a try to have a lease.
+/// The result of an attempt to acquire a lease.
 enum LeaseState {
     Ours,
     HeldByOther,
@@ -72,7 +72,7 @@ impl Store {
         self.backend.provider.is_some() && self.creates() && !self.creates_multiparts()
     }
 
-    /// Takes the right to create an object, if `terms` say that it is to be created.
+    /// Acquires the right to create an object, if `conditions` require a creation.
     pub(in crate::store) async fn acquire_create_right(
         &self,
         path: &Path,
@@ -101,7 +101,7 @@ impl Store {
         }
     }
 
-    /// Gives a lease back.
+    /// Releases a lease.
     pub(in crate::store) async fn release(&self, lease: Option<Lease>) {
         let Some(Lease { lease_path, since }) = lease else { return };
         if since.elapsed() >= RELEASE_WITHIN {
@@ -119,7 +119,7 @@ impl Store {
             return Ok(LeaseState::Ours);
         }
         let (version, is_old) = match self.objects.get(lease_path).await {
-            // It was given back meanwhile, unless nothing can be put there.
+            // It was released meanwhile, unless the put failed for another reason.
             Err(Error::NotFound { .. }) => {
                 return match put {
                     Err(error) if !is_held(&error) => Err(backend_error(error)),
@@ -131,7 +131,7 @@ impl Store {
                 let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
                 let is_old =
                     self.storage_clock().duration_since(timestamp(&found.meta)) > ABANDONED_AFTER;
-                // A put that failed may have been done all the same.
+                // A failed put may have succeeded on the server.
                 if found.bytes().await? == *id {
                     return Ok(LeaseState::Ours);
                 }
@@ -162,7 +162,7 @@ impl Store {
         self.objects.put_opts(lease_path, id.clone().into(), options).await.map(drop)
     }
 
-    /// The time by the storage's clock, as it was last seen.
+    /// The storage's time, according to the last probe.
     fn storage_clock(&self) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.probe_results().skew.unwrap_or_default());
         Timestamp::now().checked_sub(ahead).unwrap_or(Timestamp::MAX)

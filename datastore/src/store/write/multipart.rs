@@ -40,7 +40,7 @@ impl Store {
         Ok(Parts::new(upload, (id, previous_etag), sizes, head, self.memory.clone()))
     }
 
-    /// A large object, all of whose parts are there.
+    /// Makes a large object visible once all its parts are stored.
     pub(in crate::store) async fn commit(
         &self,
         path: &Path,
@@ -118,7 +118,7 @@ impl Store {
             }
         }
         if lease.is_some_and(|lease| !lease.is_fresh()) {
-            // Another may have it before this is complete.
+            // The lease may expire before the completion ends.
             abort(&mut *upload).await;
             return Err(StoreError::Undecided);
         }
@@ -129,7 +129,7 @@ impl Store {
             upload.complete().await
         };
         let etag = match completed {
-            // Not every server names the tag that the object will have.
+            // Not every server returns the ETag that the object will have.
             Ok(put) if conditions.sha256.is_some() || self.returns_multipart_etags() => put.e_tag,
             Ok(put) => match self.uploaded_etag(path, &id).await {
                 Some(etag) => etag,
@@ -160,7 +160,7 @@ impl Store {
         Ok(sha256)
     }
 
-    /// The tag of the object that the upload of this id has made, if it has.
+    /// The ETag of the object that this upload has created, if it has.
     async fn uploaded_etag(&self, path: &Path, id: &str) -> Option<Option<String>> {
         let head = self.objects.get_opts(path, GetOptions::new().with_head(true));
         let found = timeout(STAT_TIMEOUT, head).await.ok()?.ok()?;
@@ -168,10 +168,10 @@ impl Store {
         matches.then_some(found.meta.e_tag)
     }
 
-    /// What has overtaken an upload; nothing, if that is not why it failed.
+    /// The object that has overtaken an upload; `Absent` if the upload failed for another reason.
     ///
-    /// Whoever puts a blob on Azure removes the parts that others have sent for it. To them it is as
-    /// if they had been first: stored, and replaced at once.
+    /// A put on Azure removes uncommitted parts of all uploads of that blob. For them it is as if they had been stored
+    /// first and replaced at once.
     async fn after_failed_commit(
         &self,
         path: &Path,
@@ -186,7 +186,7 @@ impl Store {
         self.existing(path, received).await.unwrap_or(Existing::Absent)
     }
 
-    /// The tag of what lies there now.
+    /// The ETag of the current object.
     async fn tag(&self, path: &Path) -> Option<String> {
         self.objects.head(path).await.ok()?.e_tag
     }

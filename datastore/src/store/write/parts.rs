@@ -14,13 +14,13 @@ use crate::store::backend::storage::KIB;
 use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::transport::memory::Memory;
 
-/// Bytes of each block.
+/// The size of a block.
 const BLOCK: usize = 256 * KIB;
 
-/// Blocks that are kept when nobody has them: as many as a put of one piece takes.
+/// Unused blocks that are kept: as many as a put of one piece needs.
 const MAX_POOLED: usize = 32;
 
-/// Bytes gathered in blocks, so that more of them never means to copy those that are there.
+/// Bytes in blocks of equal size, so that growing never copies.
 #[derive(Default)]
 pub(in crate::store) struct Blocks {
     full: VecDeque<Bytes>,
@@ -28,37 +28,36 @@ pub(in crate::store) struct Blocks {
     pool: BlockPool,
 }
 
-/// Blocks to be filled again. A new one costs a page fault for each 4 KiB, which is a fifth of what a put
-/// costs at all. Clones share it.
+/// Unused blocks. A new block costs a page fault for each 4 KiB, a fifth of the cost of a put. Clones share the pool.
 #[derive(Clone, Default)]
 pub(in crate::store) struct BlockPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// A full block, which goes back where it came from.
+/// A block that returns to its pool when it is dropped.
 struct PooledBlock {
     bytes: Vec<u8>,
     pool: BlockPool,
 }
 
-/// A multipart upload: some parts on their way, and what the next one will be made of.
+/// A multipart upload: parts in flight, and the bytes of the next part.
 pub(in crate::store) struct Parts {
     pub(in crate::store) upload: Upload,
-    /// Names this upload in what it makes, so that we know it again.
+    /// An id in the metadata of the object, by which the object is recognised as this upload's.
     pub(in crate::store) id: String,
-    /// The tag of what lay there when it began, if that was asked for.
+    /// The ETag of the object before the upload, on storages where that matters.
     pub(in crate::store) previous_etag: Option<String>,
     part_size: usize,
     in_flight: JoinSet<object_store::Result<()>>,
     max_in_flight: usize,
     blocks: Blocks,
-    /// What parts on their way hold, while another is gathered in the memory that the upload has.
+    /// The memory for parts in flight; the part that is being filled uses the memory of the upload.
     memory: Memory,
 }
 
-/// Where parts go.
+/// The destination of the parts.
 pub(in crate::store) enum Upload {
-    /// An upload of the backend's.
+    /// A multipart upload of the backend.
     Cloud(Box<dyn MultipartUpload>),
-    /// A file, and how much of it is written.
+    /// A staged file, and the number of bytes that were sent to it.
     File(Disk, Arc<Staged>, u64),
 }
 
@@ -76,7 +75,7 @@ impl BlockPool {
         }
     }
 
-    /// Gives back to the system what nobody has.
+    /// Frees unused blocks.
     pub(in crate::store) fn empty(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -103,10 +102,10 @@ impl Blocks {
         self.full.len() * BLOCK + self.filling.len()
     }
 
-    /// Copies `piece`, which may be a byte in a large buffer that it keeps alive.
+    /// Copies `piece`: a piece may be a byte in a large buffer that it would keep alive.
     pub(in crate::store) fn extend(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() {
-            // Of a small object the only block is as small.
+            // A small object gets a small buffer instead of a block.
             if self.filling.capacity() == 0 && (piece.len() >= BLOCK || !self.full.is_empty()) {
                 self.filling = self.pool.take();
             }
@@ -120,7 +119,7 @@ impl Blocks {
         }
     }
 
-    /// The first `size` bytes, which are whole blocks; all that there are if they are fewer.
+    /// Removes the first `size` bytes, in whole blocks; fewer if there are fewer.
     fn take(&mut self, part_size: usize) -> PutPayload {
         let blocks = self.full.drain(..self.full.len().min(part_size / BLOCK)).collect::<Vec<_>>();
         if blocks.len() < part_size / BLOCK {
@@ -130,13 +129,13 @@ impl Blocks {
         blocks.into_iter().collect()
     }
 
-    /// What is no full block.
+    /// Removes the bytes after the last full block.
     fn rest(&mut self) -> Bytes {
         let (bytes, pool) = (mem::take(&mut self.filling), self.pool.clone());
         Bytes::from_owner(PooledBlock { bytes, pool })
     }
 
-    /// All of it, in pieces none of which is empty.
+    /// All bytes, without empty pieces.
     pub(in crate::store) fn into_payload(mut self) -> PutPayload {
         let rest = Some(self.rest()).filter(|rest| !rest.is_empty());
         self.full.into_iter().chain(rest).collect()
@@ -144,8 +143,8 @@ impl Blocks {
 }
 
 impl Parts {
-    /// Of `size` bytes each, but the last; up to `most` of them on their way while another is
-    /// gathered, as long as there is memory for them.
+    /// Parts have `size` bytes, the last one fewer. Up to `max_in_flight` are in flight while the next one is filled,
+    /// as long as there is memory for them.
     pub(in crate::store) fn new(
         upload: Upload,
         (id, previous_etag): (String, Option<String>),
@@ -173,7 +172,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Sends what is left, and waits until all is there.
+    /// Sends the rest, and waits until all parts are stored.
     pub(in crate::store) async fn flush(&mut self) -> Result<(), StoreError> {
         while self.blocks.len() > 0 {
             self.send().await?;
@@ -184,7 +183,7 @@ impl Parts {
     async fn send(&mut self) -> Result<(), StoreError> {
         let part = self.blocks.take(self.part_size);
         let spare = self.memory.try_take_spare(part.content_length());
-        // Without memory of its own it must be there before another is gathered.
+        // Without memory for it, this part must be stored before the next one is filled.
         let max_in_flight = if spare.is_some() { self.max_in_flight } else { 0 };
         match &mut self.upload {
             Upload::Cloud(upload) => {
@@ -208,7 +207,7 @@ impl Parts {
         self.wait_below(max_in_flight).await
     }
 
-    /// Waits until no more than so many parts are on their way.
+    /// Waits until at most `max_in_flight` parts are in flight.
     async fn wait_below(&mut self, max_in_flight: usize) -> Result<(), StoreError> {
         while self.in_flight.len() > max_in_flight {
             match self.in_flight.join_next().await {
@@ -219,7 +218,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Removes what was uploaded.
+    /// Aborts the upload and removes its parts.
     pub(in crate::store) async fn abort(&mut self) {
         self.in_flight.shutdown().await;
         match &mut self.upload {
@@ -234,7 +233,7 @@ pub(in crate::store) async fn abort(upload: &mut dyn MultipartUpload) {
     warn_of(upload.abort().await);
 }
 
-/// What stays is invisible all the same, so that it failed is only worth a line.
+/// What remains is invisible, so a failure is only logged.
 fn warn_of(removed: object_store::Result<()>) {
     if let Err(error) = removed {
         let error: BoxError = error.into();

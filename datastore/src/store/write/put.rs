@@ -28,14 +28,14 @@ use crate::store::write::lease::CreateRight;
 use crate::store::write::parts::Blocks;
 use crate::store::write::upload::{IncomingBody, Received, ToItsEnd};
 
-/// Before each further try where the backend says that something is there, and nothing is.
+/// Pauses before each retry where the backend reports an existing object and none is found.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
 impl Store {
-    /// Stores what `body` brings, and returns its digest.
+    /// Stores `body`, and returns its digest.
     ///
-    /// It runs to its end, or cleans up, even if the caller stops waiting for it.
+    /// The upload finishes or cleans up even if the caller stops waiting for it.
     pub async fn put(
         &self,
         key: &Key,
@@ -48,7 +48,7 @@ impl Store {
         let received = whole.clone();
         let upload = async move {
             let (format, encryptor) = store.encryptor()?;
-            // What comes with the body stays until the upload has ended.
+            // The body owns the permits of the request, so it is kept until the upload ends.
             let mut body = body;
             let body = IncomingBody::new(&mut body, format, encryptor);
             let of_attempt = match key {
@@ -60,7 +60,7 @@ impl Store {
         with_deadline(ToItsEnd::of(upload, &self.uploads), whole).await
     }
 
-    /// Stores a body. A file of an attempt is in the index of runs before it is visible.
+    /// Stores a body. A run is in the index before a file of it becomes visible.
     pub(in crate::store) async fn upload(
         &self,
         path: &Path,
@@ -97,7 +97,7 @@ impl Store {
         self.commit_indexed(indexed, commit).await
     }
 
-    /// A small object, in one put.
+    /// Stores a small object with a single put.
     async fn commit_whole(
         &self,
         path: &Path,
@@ -133,7 +133,7 @@ impl Store {
         received: Received,
     ) -> Result<Sha256, StoreError> {
         let Received { size, sha256, format, .. } = received;
-        // Where the backend cannot create, the turn keeps at least our own puts apart.
+        // Where the backend cannot create conditionally, the lock of the key excludes at least puts of this process.
         if conditions.create && !self.creates() {
             match timeout(STAT_TIMEOUT, self.existing(path, &received))
                 .await
@@ -155,8 +155,8 @@ impl Store {
         Ok(sha256)
     }
 
-    /// Puts until it is known what became of it; nothing if the same bytes were there already, which
-    /// may be an earlier try of ours.
+    /// Puts until the result is known. `None` if the same bytes exist already, perhaps from an earlier attempt of this
+    /// put.
     async fn put_whole(
         &self,
         path: &Path,
@@ -181,7 +181,7 @@ impl Store {
             };
             let put = self.objects.put_opts(path, bytes.clone(), options);
             let error = match timeout_at(deadline, put).await {
-                // A creation that had to go without its condition may have come after another's.
+                // A put without the condition may have replaced another caller's object.
                 Ok(Ok(_))
                     if create && is_unconditional && existing().await? == Existing::Different =>
                 {
@@ -203,15 +203,15 @@ impl Store {
                     Some(pause) => sleep(pause).await,
                     None => return Err(backend_error(error)),
                 },
-                // One that timed out is not tried again by `object_store`, since it is a creation.
+                // `object_store` does not retry a creation that timed out.
                 Ok(Existing::Absent) if create && !retried && Instant::now() < deadline => {
                     retried = true;
                 }
                 Ok(Existing::Absent) => return Err(backend_error(error)),
             }
             if self.is_azure() && pauses.len() == 0 {
-                // Blocks of an upload that was given up lie there for a week, and only a put
-                // without a condition removes them, if still nothing visible is there.
+                // Azure keeps the blocks of an abandoned upload for a week, and only an unconditional put removes
+                // them. It is sent only if there still is no visible object.
                 match existing().await? {
                     Existing::Absent => is_unconditional = true,
                     Existing::Identical => return Ok(None),
@@ -221,13 +221,13 @@ impl Store {
         }
     }
 
-    /// Whether a write that failed so may have been done all the same.
+    /// Whether a failed write may have succeeded on the server.
     fn may_have_succeeded(&self, error: &Error) -> bool {
         self.backend.provider.is_some()
             && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
     }
 
-    /// What became of a put to a directory.
+    /// The result of a put to a directory.
     pub(in crate::store) async fn directory_put_result(
         &self,
         path: &Path,
@@ -241,7 +241,7 @@ impl Store {
                 match self.existing(path, received).await? {
                     Existing::Identical => Ok(received.sha256),
                     Existing::Different => Err(StoreError::Exists),
-                    // Deleted in this moment.
+                    // It was deleted since.
                     Existing::Absent => Err(StoreError::Replaced),
                 }
             }
@@ -253,7 +253,7 @@ impl Store {
         self.backend.provider == Some(Provider::Azure)
     }
 
-    /// What lies at a place where these bytes are to be.
+    /// Compares the object at `path` with a received body.
     pub(in crate::store) async fn existing(
         &self,
         path: &Path,
@@ -262,7 +262,7 @@ impl Store {
         let Received { plain, sha256, .. } = *received;
         let meta = match self.stat_now(path).await {
             Err(StoreError::NotFound) => return Ok(Existing::Absent),
-            // Whatever cannot be read is not what is to be there.
+            // An unreadable object differs.
             Err(
                 StoreError::Corrupt(_)
                 | StoreError::WrongKey(_)
@@ -273,7 +273,7 @@ impl Store {
         };
         let there = match meta.sha256 {
             Some(there) => there,
-            // What others have stored is read only if it may be the same.
+            // An object of another program is read only if its size matches.
             None if meta.size != plain => return Ok(Existing::Different),
             None => self.computed(path).await?,
         };
@@ -281,14 +281,14 @@ impl Store {
             return Ok(Existing::Different);
         }
         if meta.sha256.is_none() {
-            // Whoever put it has not written its digest down, or could not.
+            // The digest of this object was not recorded when it was stored.
             self.record(path, Some(meta.etag), meta.stored, sha256, meta.format).await?;
         }
         Ok(Existing::Identical)
     }
 
-    /// What an object is to carry, if the backend has a place for it: its digest if that is known, how it
-    /// lies there, and the id of the upload that makes it.
+    /// The metadata of a new object, where the backend supports it: its digest if known, its stored format, and the id
+    /// of the upload.
     pub(in crate::store) fn attributes(
         &self,
         sha256: Option<Sha256>,
@@ -305,14 +305,14 @@ impl Store {
         sha256.into_iter().chain(format).chain(upload).collect()
     }
 
-    /// The name of the metadata that names an upload; Azure takes only identifiers of C#.
+    /// The name of the metadata with the upload's id. Azure accepts only C# identifiers.
     pub(in crate::store) fn upload_id(&self) -> Attribute {
         Attribute::Metadata(
             if self.is_azure() { "plancha_upload" } else { "plancha-upload" }.into(),
         )
     }
 
-    /// Puts a small object of our own, of which there is only one version.
+    /// Puts a small internal object, whose content never changes.
     pub(in crate::store) async fn put_internal(
         &self,
         path: &Path,
@@ -342,7 +342,7 @@ mod tests {
         for others_come in [false, true] {
             let creations = Arc::new(AtomicUsize::default());
             let counted = Arc::clone(&creations);
-            // As Azure says it of blocks.
+            // Azure's answer while uncommitted blocks exist.
             let before = move |call: Call<'_>| {
                 let Call::Put(path, PutMode::Create) = call else {
                     return future::ready(Ok(())).boxed();
@@ -362,7 +362,7 @@ mod tests {
             let conditions = PutConditions { create: true, ..PutConditions::default() };
             let ours = stream::iter([Ok(Bytes::from_static(b"ours"))]);
             let (put, ()) = tokio::join!(store.put(&key, conditions, ours), async {
-                // The last look before the longest pause found nothing.
+                // The check before the longest pause has found nothing.
                 while creations.load(Ordering::Relaxed) < 3 {
                     sleep(Duration::from_millis(10)).await;
                 }

@@ -61,27 +61,27 @@ impl<T: Send + 'static> Drop for ToItsEnd<T> {
     }
 }
 
-/// A body, and what is known of it so far.
+/// A body that is hashed and encrypted while it is read.
 pub(in crate::store) struct IncomingBody<S> {
     body: S,
-    /// Of what comes in.
+    /// Of the plain bytes.
     hasher: Hasher,
     plain: u64,
     is_finished: bool,
-    /// Of what is stored.
+    /// Stored bytes so far.
     size: u64,
     format: StoredFormat,
     encryptor: Option<Encryptor>,
 }
 
-/// What was received, as it lies there.
+/// A body that was received completely.
 #[derive(Clone, Copy)]
 pub(in crate::store) struct Received {
-    /// Of what came in.
+    /// The number of plain bytes.
     pub(in crate::store) plain: u64,
-    /// Of what lies there.
+    /// The number of stored bytes.
     pub(in crate::store) size: u64,
-    /// Of what came in.
+    /// The digest of the plain bytes.
     pub(in crate::store) sha256: Sha256,
     pub(in crate::store) format: StoredFormat,
 }
@@ -96,14 +96,14 @@ impl<S> IncomingBody<S> {
         Self { body, hasher, plain, is_finished: false, size, format, encryptor }
     }
 
-    /// The form at rest of what comes in.
+    /// The format in which the body is stored.
     pub(in crate::store) fn format(&self) -> StoredFormat {
         self.format
     }
 }
 
 impl Received {
-    /// The version that it will be, but for its tag.
+    /// The version that it becomes, without its ETag.
     pub(in crate::store) fn version(&self) -> Version {
         Version::new(String::new(), self.size, Some(self.sha256), self.format)
     }
@@ -129,7 +129,7 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> IncomingBody<S> {
         Ok(stored)
     }
 
-    /// Sends all that comes, up to its end.
+    /// Sends the rest of the body in parts.
     pub(in crate::store) async fn send_parts(
         mut self,
         parts: &mut Parts,
@@ -142,7 +142,7 @@ impl<S: Stream<Item = Result<Bytes, BoxError>> + Unpin> IncomingBody<S> {
         self.finish(conditions)
     }
 
-    /// Size and digest, if that is what the caller announced.
+    /// Size and digest; an error if the digest is not the announced one.
     pub(in crate::store) fn finish(
         self,
         conditions: PutConditions,

@@ -21,25 +21,25 @@ use url::Url;
 use crate::store::error::BoxError;
 use crate::store::key::Key;
 
-/// No upload takes longer.
+/// An upload of this age is abandoned.
 const AGE: SignedDuration = SignedDuration::from_hours(24);
-/// So long a request for a page of them may be on its way.
+/// How long the signed URL of a listing is valid.
 const URL_TTL: Duration = Duration::from_mins(5);
-/// Pages that are read in one sweep. What is left is for the next one.
+/// The most pages in one sweep; the next sweep continues.
 const MAX_PAGES: usize = 100;
 
-/// A bucket, for those who sweep it.
+/// A bucket whose abandoned uploads are aborted.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Abandoned {
     pub(in crate::store) bucket: Bucket,
     pub(in crate::store) client: HttpClient,
 }
 
-/// Where uploads are listed, and who may do so.
+/// How uploads are listed.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Bucket {
     S3(Arc<AmazonS3>),
-    /// With the URL of the bucket. Where nothing is signed there is no token.
+    /// With the URL of the bucket. Without signatures no token is sent.
     Gcs {
         gcs: Arc<GoogleCloudStorage>,
         url: Url,
@@ -67,8 +67,8 @@ struct Upload {
 }
 
 impl Abandoned {
-    /// Aborts every upload of ours that began more than a day before `now`, and returns how many there were. Ours are
-    /// those of artifacts and probes, `below` the prefix of the storage.
+    /// Aborts our uploads that are older than a day at `now`, and returns how many. Ours are those of artifacts and
+    /// probes below `prefix`.
     pub(in crate::store) async fn sweep(
         &self,
         prefix: &str,
@@ -89,7 +89,7 @@ impl Abandoned {
                         Bucket::Gcs { gcs, .. } => gcs.abort_multipart(&path, &upload.id).await,
                     };
                     match aborted {
-                        // Another replica was faster.
+                        // Another replica has aborted it.
                         Err(object_store::Error::NotFound { .. }) => {}
                         aborted => {
                             aborted?;
@@ -123,7 +123,7 @@ impl Abandoned {
 }
 
 impl Bucket {
-    /// A GET of the bucket that the server lets pass.
+    /// An authorized GET of the bucket.
     async fn request(&self, query: Vec<(&str, &str)>) -> Result<HttpRequest, BoxError> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         let url = match self {

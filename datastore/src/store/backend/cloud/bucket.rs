@@ -29,31 +29,31 @@ use crate::store::key::MAX_PREFIX;
 /// A bucket, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cloud {
-    /// Who keeps it.
+    /// The cloud.
     pub provider: Provider,
     /// The bucket's name; on Azure the container's.
     pub bucket: String,
-    /// Everything lies below this, without slashes at its ends; may be empty.
+    /// The prefix of all keys, without slashes at its ends; may be empty.
     pub prefix: String,
-    /// What the environment says of credentials, endpoints and limits.
+    /// The variables for credentials, endpoints and limits.
     pub variables: Variables,
 }
 
-/// A cloud that was opened.
+/// An open bucket.
 pub(in crate::store) struct OpenedBucket {
     pub(in crate::store) objects: Arc<dyn ObjectStore>,
     pub(in crate::store) pages: Arc<dyn PaginatedListStore>,
-    /// None where requests are not signed.
+    /// `None` if requests are not signed.
     pub(in crate::store) credentials: Option<Credentials>,
-    /// Where uploads that were left behind can be listed.
+    /// Lists abandoned uploads, where the cloud keeps them.
     pub(in crate::store) abandoned: Option<Abandoned>,
 }
 
-/// Asks whether credentials can be had at all.
+/// Checks whether credentials can be obtained.
 pub(in crate::store) type Credentials =
     Arc<dyn Fn() -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
 
-/// Connections kept for later: a few for each of some hundred requests at once.
+/// Idle connections that are kept: a few for each of several hundred parallel requests.
 const IDLE_CONNECTIONS: usize = 256;
 
 impl Cloud {
@@ -136,7 +136,7 @@ impl Cloud {
             .with_http_connector(connector.clone())
             .with_retry(retry())
             .with_client_options(client())
-            // TLS protects the body already, and our own sha256 stays with the object.
+            // TLS protects the body, and the object carries our own digest.
             .with_unsigned_payload(!http);
         for (key, value) in self.variables.typed::<AmazonS3ConfigKey>() {
             builder = builder.with_config(key, value);
@@ -144,7 +144,7 @@ impl Cloud {
         builder.with_bucket_name(&self.bucket).build()
     }
 
-    /// The URL of the bucket, for what `object_store` does not ask of it.
+    /// The URL of the bucket, for requests that `object_store` does not offer.
     fn gcs_url(&self) -> Result<Url, BoxError> {
         let base = self.emulator().or_else(|| self.variables.get(BASE_URL).map(str::to_owned));
         let base = base.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
@@ -185,8 +185,8 @@ impl Cloud {
     }
 }
 
-/// No limit on a whole transfer. How long a step may take is [`Metered`](crate::store::backend::metered::Metered)'s to say: the
-/// client's own limit on silence also runs while a body is on its way to the backend.
+/// No limit for a whole transfer. [`Metered`](crate::store::backend::metered::Metered) limits each step: the client's
+/// own idle timeout also runs while a body is being sent.
 fn client() -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
@@ -194,7 +194,7 @@ fn client() -> ClientOptions {
         .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
 }
 
-/// A few tries within a time that a caller still waits for.
+/// A few retries within the time that a caller still waits.
 fn retry() -> RetryConfig {
     let backoff = BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() };
     RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(20) }

@@ -24,7 +24,7 @@ tokio::task_local! {
 pub(in crate::store) struct Connector {
     header: &'static str,
     value: &'static str,
-    /// The client, once it is connected.
+    /// The client, after the first connection.
     pub(in crate::store) client: Arc<OnceLock<HttpClient>>,
 }
 
@@ -40,13 +40,13 @@ impl Connector {
     }
 }
 
-/// Does `work`, in which a multipart upload is completed only if that creates the object.
+/// Runs `work`, in which a multipart upload is completed only if it creates the object.
 pub(in crate::store) async fn create_only<T>(work: impl Future<Output = T>) -> T {
     CREATES.scope((), work).await
 }
 
-/// Whether a completion was refused because there is an object. `object_store` has no word of its own for it on
-/// Google Cloud Storage.
+/// Whether a completion was refused because an object exists. For Google Cloud Storage `object_store` has no error of
+/// its own.
 pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::AlreadyExists { .. })
         || status(&chain(error)) == Some(412)

@@ -4,10 +4,10 @@ pub(in crate::store) const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
 
 pub(in crate::store) const BASE_URL: &str = "GOOGLE_BASE_URL";
 
-/// Who keeps the objects.
+/// A cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
-    /// Amazon S3, and what speaks like it.
+    /// Amazon S3 and compatible servers.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -104,7 +104,7 @@ const AZURE: &[&str] = &[
 ];
 
 impl Provider {
-    /// The provider that a URL of this scheme means.
+    /// The provider of a URL scheme.
     pub fn of_scheme(scheme: &str) -> Option<Self> {
         match scheme {
             "s3" => Some(Self::S3),
@@ -122,7 +122,7 @@ impl Provider {
         }
     }
 
-    /// The variables that tell how to reach it.
+    /// The variables that configure access.
     pub fn variables(self) -> &'static [&'static str] {
         match self {
             Self::S3 => S3,
@@ -131,7 +131,7 @@ impl Provider {
         }
     }
 
-    /// Where its credentials are looked for, for people who have none.
+    /// How to provide credentials, for users who have none.
     pub(in crate::store) fn credentials_hint(self) -> &'static str {
         match self {
             Self::S3 => {

@@ -12,7 +12,7 @@ use crate::store::backend::cloud::provider::Provider;
 pub struct Variables(BTreeMap<&'static str, SecretString>);
 
 impl Variables {
-    /// What `environment` says of a provider; an empty variable is none.
+    /// Reads the variables of a provider; an empty one counts as unset.
     pub fn read(provider: Provider, environment: &dyn Fn(&str) -> Option<String>) -> Self {
         let found = provider.variables().iter().filter_map(|name| {
             let value = environment(name).filter(|value| !value.is_empty())?;
@@ -21,7 +21,7 @@ impl Variables {
         Self(found.collect())
     }
 
-    /// The names of those that are set.
+    /// The names of the variables that are set.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
@@ -30,20 +30,20 @@ impl Variables {
         self.0.get(name).map(ExposeSecret::expose_secret)
     }
 
-    /// Whether requests go out without a signature: to a server that everybody may use.
+    /// Whether requests are sent unsigned, to a public server.
     pub(in crate::store) fn skip_signature(&self) -> bool {
         ["AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE"]
             .iter()
             .any(|name| self.is_true(name))
     }
 
-    /// As the builders read it.
+    /// Parsed as the builders of `object_store` do.
     pub(in crate::store) fn is_true(&self, name: &str) -> bool {
         let text = self.get(name).unwrap_or_default().to_ascii_lowercase();
         ["1", "true", "on", "yes", "y"].contains(&&*text)
     }
 
-    /// Those that a builder knows.
+    /// The variables that a builder knows.
     pub(in crate::store) fn typed<K: FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
         self.0.iter().filter_map(|(name, value)| {
             Some((name.to_ascii_lowercase().parse().ok()?, value.expose_secret()))

@@ -12,24 +12,24 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, getxattr};
 use crate::store::digest_record::Version;
 
 const NAME: &str = "user.plancha";
-/// Ours are a quarter of this.
+/// The largest attribute; real ones have a quarter of this.
 const MAX: usize = 1024;
 
-/// The version that a file's attribute describes; none if it has no such attribute, or the file system has none.
+/// The version in a file's attribute; `None` without an attribute.
 pub(in crate::store) fn read(file: &File) -> Option<Version> {
     let mut value = [0; MAX];
     let length = fgetxattr(file, NAME, &mut value[..]).ok()?;
     serde_json::from_slice(value.get(..length)?).ok()
 }
 
-/// The same for the file at this path.
+/// The same by path.
 pub(in crate::store) fn read_at(file_path: &Path) -> Option<Version> {
     let mut value = [0; MAX];
     let length = getxattr(file_path, NAME, &mut value[..]).ok()?;
     serde_json::from_slice(value.get(..length)?).ok()
 }
 
-/// Describes a file by an attribute; `false` if the file system does not take it. It is still to be synced.
+/// Writes the attribute, which the caller syncs; `false` if the file system does not support it.
 pub(in crate::store) fn write(file: &File, version: &Version) -> bool {
     serde_json::to_vec(version).is_ok_and(|json| {
         json.len() <= MAX && fsetxattr(file, NAME, &json, XattrFlags::empty()).is_ok()

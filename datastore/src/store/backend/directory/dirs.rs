@@ -10,12 +10,12 @@ use nix::fcntl::OFlag;
 
 use crate::store::backend::directory::io_threads;
 
-/// Opens a directory, and nothing else.
+/// Opens a directory only.
 fn open_directory(file_path: &FsPath) -> io::Result<File> {
     File::options().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(file_path)
 }
 
-/// The lock of the directory that holds an object, until it is dropped; none where there are no locks.
+/// Locks the directory of an object until the result is dropped; `None` where the file system has no locks.
 pub(in crate::store) fn lock(file_path: &FsPath) -> io::Result<Option<File>> {
     let parent = parent(file_path)?;
     loop {
@@ -25,7 +25,7 @@ pub(in crate::store) fn lock(file_path: &FsPath) -> io::Result<Option<File>> {
             Err(_) => return Ok(None),
             Ok(()) => {}
         }
-        // It may have been removed, and made anew, while we waited for it.
+        // It may have been replaced while this waited for the lock.
         match fs::metadata(parent) {
             Ok(now) if now.ino() == directory.metadata()?.ino() => return Ok(Some(directory)),
             Ok(_) => {}

@@ -30,7 +30,7 @@ use crate::store::digest_record::{Record, Version, bare};
 use crate::store::key::Key;
 use crate::store::object::Object;
 
-/// Of a large object this much is synced at a time while more of it comes, so that little is left to sync at its end.
+/// A large file is synced each time this many bytes were written, so that little remains to sync at its end.
 const SYNC_EVERY: usize = 32 * MIB;
 
 /// A directory with objects. Clones share it.
@@ -41,16 +41,16 @@ pub(in crate::store) struct Disk {
     jobs: Arc<Jobs>,
 }
 
-/// Whether an object and its record are seen as the last writer left them.
+/// Whether an object and its record are read consistently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Locking {
-    /// Perhaps not: one of them may be replaced between two looks.
+    /// They may not be: one may be replaced between the two reads.
     None,
-    /// They are, also where another process over the same directory is the writer.
+    /// They are: the lock of the directory excludes writers, also of other processes.
     Directory,
 }
 
-/// An object that was opened, and the record beside it.
+/// An open object and its record.
 #[derive(Debug)]
 pub(in crate::store) struct Opened {
     pub(in crate::store) content: Content,
@@ -61,9 +61,9 @@ pub(in crate::store) struct Opened {
 /// The bytes of a file.
 #[derive(Debug)]
 pub(in crate::store) enum Content {
-    /// Still to be read.
+    /// An open file that has not been read.
     File(Arc<File>),
-    /// All of a small one, where they were asked for.
+    /// All bytes of a small file, if the caller reads.
     Bytes(Bytes),
 }
 
@@ -72,12 +72,12 @@ impl Disk {
         Self { root: root.into(), calls, jobs: Arc::new(Jobs::new()) }
     }
 
-    /// The same directory, whose calls somebody else counts.
+    /// The same directory with separate counters.
     pub(in crate::store) fn uncounted(&self) -> Self {
         Self { calls: Calls::default(), ..self.clone() }
     }
 
-    /// Makes the directory of the storage, if it is missing, for its owner alone.
+    /// Creates the directory of the storage if it is missing, accessible to its owner only.
     pub(in crate::store) async fn make_root(&self) -> io::Result<()> {
         let root = Arc::clone(&self.root);
         let make = move || {
@@ -89,12 +89,12 @@ impl Disk {
         self.jobs.run(make).await
     }
 
-    /// The threads that are in its file system.
+    /// The jobs in its file system.
     pub(in crate::store) fn jobs(&self) -> &Jobs {
         &self.jobs
     }
 
-    /// Opens an object together with its record, and reads it if that is wanted and it is small.
+    /// Opens an object and its record, and reads a small object if `reads`.
     pub(in crate::store) async fn open(
         &self,
         path: &Path,
@@ -107,20 +107,20 @@ impl Disk {
             .await
     }
 
-    /// Reads a range of an object that is one piece.
+    /// Reads a range into one piece.
     pub(in crate::store) async fn read(&self, file: Arc<File>, range: Range<u64>) -> Result<Bytes> {
         let mut pieces = self.read_pieces(file, range, usize::MAX).await?;
         Ok(pieces.pop().unwrap_or_default())
     }
 
-    /// Reads a range of an object at once, in pieces of this many bytes.
+    /// Reads a range into pieces of this size.
     pub(in crate::store) async fn read_pieces(
         &self,
         file: Arc<File>,
         range: Range<u64>,
         size: usize,
     ) -> Result<Vec<Bytes>> {
-        // Made here and not over there: a thread that makes and never frees makes ever more.
+        // Allocated here: an I/O thread that only allocates and never frees would grow.
         let mut pieces = Vec::new();
         let mut left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         while left > 0 {
@@ -141,7 +141,7 @@ impl Disk {
         self.run_job("read", IDLE_TIMEOUT, &Path::default(), read).await
     }
 
-    /// A part of an object that was opened.
+    /// A range of an open object.
     pub(in crate::store) async fn part(
         &self,
         content: Content,
@@ -156,7 +156,7 @@ impl Disk {
         }
     }
 
-    /// Begins a new version of an object.
+    /// Stages a new version of an object.
     pub(in crate::store) async fn stage(&self, path: &Path) -> Result<Staged> {
         let location = path.clone();
         let stage = move |root: &FsPath| Staged::create(root, &root.join(location.as_ref()));
@@ -175,14 +175,14 @@ impl Disk {
         let limit = put_timeout(if syncs { 2 * SYNC_EVERY } else { length });
         let write = move |_: &FsPath| {
             staged.write(at, &part)?;
-            // The part is not needed for it.
+            // The sync does not need the part.
             drop(part);
             if syncs { staged.file.sync_data() } else { Ok(()) }
         };
         self.run_job("part", limit, &Path::default(), write).await
     }
 
-    /// Removes what was staged.
+    /// Removes a staged version.
     pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
         let staged = Arc::clone(staged);
         self.run_job("abort", IDLE_TIMEOUT, &Path::default(), move |_: &FsPath| staged.discard())
@@ -206,7 +206,7 @@ impl Disk {
         self.run_job("put", limit, path, put).await
     }
 
-    /// Stores a small file of our own, which has no record.
+    /// Stores a small internal file, which has no record.
     pub(in crate::store) async fn put_internal(
         &self,
         path: &Path,
@@ -225,7 +225,7 @@ impl Disk {
         self.run_job("put", limit, path, put).await
     }
 
-    /// Fails if a file is where a directory should be on the way to a prefix.
+    /// Fails if an ancestor of a prefix is a file.
     pub(in crate::store) async fn try_directory(&self, prefix: &Path) -> Result<()> {
         let location = prefix.clone();
         let look = move |root: &FsPath| match fs::metadata(root.join(location.as_ref())) {
@@ -235,8 +235,8 @@ impl Disk {
         self.run_job("list", IDLE_TIMEOUT, prefix, look).await
     }
 
-    /// Publishes a new version with its record. The tag of `version` is filled in.
-    /// [`Error::AlreadyExists`] if it `creates` and there is an object.
+    /// Publishes a staged version with its record, and fills in the ETag of `version`. Fails with
+    /// [`Error::AlreadyExists`] if it may only create and an object exists.
     pub(in crate::store) async fn publish(
         &self,
         path: &Path,
@@ -250,7 +250,7 @@ impl Disk {
         self.run_job("complete", limit, path, work).await
     }
 
-    /// Replaces the record of an object, if the object still is this version; whether it was.
+    /// Replaces the record of an object if the object still has this version; returns whether it had.
     pub(in crate::store) async fn record(&self, path: &Path, version: Version) -> Result<bool> {
         let location = path.clone();
         let work = move |root: &FsPath| {
@@ -266,15 +266,15 @@ impl Disk {
         self.run_job("put", IDLE_TIMEOUT, path, work).await
     }
 
-    /// Writes the copy of an object's attribute again where it differs; whether it did.
+    /// Writes the copy of an object's attribute again if it differs; returns whether it did.
     pub(in crate::store) async fn renew_copy(&self, path: &Path, etag: &str) -> Result<bool> {
         let (location, etag) = (path.clone(), etag.to_owned());
         let work = move |root: &FsPath| renew_copy(root, &location, &etag);
         self.run_job("put", IDLE_TIMEOUT, path, work).await
     }
 
-    /// Removes an object and its record, if it still is what a listing showed; whether it was. One that is not there
-    /// is.
+    /// Deletes an object and its record if it still is what a listing showed; returns whether it was. A missing object
+    /// counts as deleted.
     pub(in crate::store) async fn delete(
         &self,
         path: &Path,
@@ -285,7 +285,7 @@ impl Disk {
         self.run_job("delete", IDLE_TIMEOUT, path, work).await
     }
 
-    /// Does `work` on a thread of its own, and gives up on it after `limit`.
+    /// Runs `work` on an I/O thread, and gives up after `limit`.
     pub(in crate::store) async fn run_job<T: Send + 'static>(
         &self,
         call: &'static str,
@@ -304,7 +304,7 @@ fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Re
     let _lock = match locking {
         Locking::None => None,
         Locking::Directory => match lock(&root.join(location.as_ref())) {
-            // There is no directory, so there is no object either.
+            // Without a directory no object exists.
             Err(error) if is_absent(&error) => None,
             lock => lock?,
         },
@@ -317,7 +317,7 @@ fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Re
     Err(io::Error::other("it is replaced again and again"))
 }
 
-/// Nothing if it was replaced meanwhile.
+/// `None` if it was replaced meanwhile.
 fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<Opened>> {
     if location.filename().is_some_and(is_staged) {
         return Err(ErrorKind::NotFound.into());
@@ -330,7 +330,7 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
     let e_tag = etag(&meta);
     let record = record_of(root, location, &file, &e_tag, meta.len())?;
     if record.is_none() && etag(&fs::metadata(&file_path)?) != e_tag {
-        // It was deleted with its record, or replaced, after it was opened.
+        // It was deleted or replaced after it was opened.
         return Ok(None);
     }
     let size = meta.len();
@@ -351,7 +351,7 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
 fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result<bool> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     let _lock = match lock(&file_path) {
-        // Nothing is there, and a record that somebody is writing now is not ours to remove.
+        // No object exists. A record that another caller is writing now must stay.
         Err(error) if is_absent(&error) => return Ok(true),
         lock => lock?,
     };
@@ -365,7 +365,7 @@ fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result
     remove(&record)?;
     for emptied in [&file_path, &record] {
         for parent in emptied.ancestors().skip(1).take_while(|parent| *parent != root) {
-            // One that is not empty stays.
+            // A directory that is not empty stays.
             if fs::remove_dir(parent).is_err() {
                 break;
             }
@@ -381,7 +381,7 @@ fn is_listed(meta: &fs::Metadata, listed: &Object) -> bool {
     meta.len() == listed.size && modified == Some(listed.modified.as_millisecond())
 }
 
-/// Whether a file is where a directory should be because it is another object.
+/// Whether an ancestor of the path is the file of another object.
 fn clashes(root: &FsPath, location: &Path, error: &io::Error) -> bool {
     let key = location.as_ref();
     let mut parents = key.match_indices('/').map(|(end, _)| &key[..end]);
@@ -389,8 +389,8 @@ fn clashes(root: &FsPath, location: &Path, error: &io::Error) -> bool {
         && parents.any(|parent| Key::from_path(parent).is_some() && root.join(parent).is_file())
 }
 
-/// An error in terms of objects: keys that clash are as if a directory was in the place of a file, and a storage whose
-/// own directory is missing is no missing object.
+/// Translates an error of the file system: a conflict of keys becomes `IsADirectory`, and a missing storage directory
+/// is not a missing object.
 fn object_error(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
     if clashes(root, location, &error) {
         return ErrorKind::IsADirectory.into();
@@ -406,7 +406,7 @@ fn store_error(path: &Path, source: io::Error) -> Error {
     match kind {
         ErrorKind::NotFound => Error::NotFound { path, source: source.into() },
         ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: source.into() },
-        // What was made into an error of the file system is found by its own type.
+        // `Hung` was wrapped into an I/O error, and is recognised by its type.
         _ => {
             let source = match source.downcast::<Hung>() {
                 Ok(hung) => hung.into(),

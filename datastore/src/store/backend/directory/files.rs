@@ -9,18 +9,18 @@ use std::time::UNIX_EPOCH;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Objects up to here are read by the job that opens them.
+/// Objects up to this size (64 KiB) are read by the job that opens them.
 pub(in crate::store) const SMALL: usize = 64 << 10;
 
-/// So often a directory is made again that others have removed, and an object opened again that was replaced.
+/// Retries when another job has removed a directory or replaced an object.
 pub(in crate::store) const MAX_TRIES: usize = 100;
 
-/// What is in the place of a file is none.
+/// A path that is not a regular file.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its path is {0}, not a file")]
 pub(in crate::store) struct Irregular(&'static str);
 
-/// Opens a file, and nothing else: a FIFO or a device could be waited for in vain. A directory counts as nothing.
+/// Opens a regular file only: opening a FIFO or a device could block. A directory counts as missing.
 pub(in crate::store) fn open_file(
     file_path: &FsPath,
     options: &mut OpenOptions,
@@ -51,14 +51,14 @@ pub(in crate::store) fn remove(file_path: &FsPath) -> io::Result<()> {
     }
 }
 
-/// What `object_store` calls a version of a file.
+/// The ETag of a file, as `object_store` builds it.
 pub(in crate::store) fn etag(meta: &fs::Metadata) -> String {
     let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let microseconds = modified.unwrap_or_default().as_micros();
     format!("\"{:x}-{microseconds:x}-{:x}\"", meta.ino(), meta.len())
 }
 
-/// Nothing is there, also where a file is in the place of a directory.
+/// Whether no file exists, also because an ancestor is a file.
 pub(in crate::store) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

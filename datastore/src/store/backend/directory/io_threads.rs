@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 /// How often a thread yields before it sleeps.
 const YIELDS: usize = 50;
-/// A thread that has slept for so long ends.
+/// A thread ends after this idle time.
 const IDLE: Duration = Duration::from_secs(10);
 
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::default);
@@ -26,23 +26,23 @@ type Job = Box<dyn FnOnce() + Send>;
 struct Threads {
     state: Mutex<State>,
     wakes: Condvar,
-    /// Jobs in the queue, to be read without the lock.
+    /// The length of the queue, readable without the lock.
     waiting: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Whether a thread looks for the next job, or is about to; at most one does.
+    /// Whether a thread polls for the next job; at most one does.
     is_watched: bool,
-    /// Threads that sleep.
+    /// Sleeping threads.
     asleep: usize,
-    /// How many of those that wait are to wake up.
+    /// Sleeping threads that were woken and still have to wake up.
     woken: usize,
     threads: usize,
 }
 
-/// Does `work` on another thread.
+/// Runs `work` on another thread.
 pub(in crate::store) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -56,7 +56,7 @@ pub(in crate::store) async fn run<T: Send + 'static>(
     })
 }
 
-/// Starts `work` on another thread, and does not wait for it. It is dropped if the system has no thread for it.
+/// Starts `work` on another thread without waiting. It is dropped if the system cannot create a thread.
 pub(in crate::store) fn start(work: impl FnOnce() + Send + 'static) {
     THREADS.start(Box::new(work));
 }
@@ -69,7 +69,7 @@ impl Threads {
         self.provide(state);
     }
 
-    /// Sees to it that a thread looks for the next job, if there is one.
+    /// Ensures that a thread polls for the next job, if there is one.
     fn provide(&'static self, mut state: MutexGuard<State>) {
         if state.is_watched || state.jobs.is_empty() {
             return;
@@ -90,14 +90,14 @@ impl Threads {
             let mut state = self.state();
             state.threads -= 1;
             state.is_watched = false;
-            // Another thread takes them once it has done its job, if there is any.
+            // Another thread takes the jobs after its own; without any thread they are dropped.
             if state.threads == 0 {
                 let _dropped = std::mem::take(&mut state.jobs);
             }
         }
     }
 
-    /// A thread, from when it begins to look for a job to its end.
+    /// The loop of a thread.
     fn work(&'static self) {
         while let Some(job) = self.next() {
             // A panic drops the sender, so the caller gets an error.
@@ -111,7 +111,7 @@ impl Threads {
         }
     }
 
-    /// The next job, for the thread that looks for it; none if it is to end.
+    /// The next job; `None` if the thread is to end.
     fn next(&'static self) -> Option<Job> {
         loop {
             for _ in 0..YIELDS {
@@ -124,7 +124,7 @@ impl Threads {
             state.is_watched = false;
             if let Some(job) = state.jobs.pop_front() {
                 self.waiting.store(state.jobs.len(), Ordering::Release);
-                // This one may hang in its job.
+                // This thread may hang in its job.
                 self.provide(state);
                 return Some(job);
             }
@@ -134,7 +134,7 @@ impl Threads {
         }
     }
 
-    /// Sleeps until it is to look for the next job; `false` if it is to end.
+    /// Sleeps until it is woken; `false` if the thread is to end.
     fn sleep(&'static self, mut state: MutexGuard<State>) -> bool {
         state.asleep += 1;
         loop {

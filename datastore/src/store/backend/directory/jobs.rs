@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::store::backend::directory::io_threads;
 
-/// Jobs that may be in the file system at once. One that hangs keeps its place, so a hung file system costs no more
-/// threads than these.
+/// The most jobs in the file system at once. A hung job keeps its permit, so a hung file system blocks no more threads
+/// than these.
 const MAX_JOBS: usize = 64;
-/// If all places are taken and no job has started or ended for this long, they hang.
+/// If all permits are in use and no job has started or ended for this long, the file system hangs.
 const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The jobs of one directory.
@@ -27,14 +27,14 @@ pub(in crate::store) struct Jobs {
     abandoned: AtomicUsize,
 }
 
-/// No thread is free, and none has become free for a while.
+/// All permits are in use, and none was released for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the file system does not answer: all {MAX_JOBS} threads for it are taken, and none came free for {HANG_TIMEOUT:?}"
 )]
 pub(in crate::store) struct Hung;
 
-/// One job, as it and its caller see it.
+/// The state of a job, shared with its caller.
 struct Job {
     jobs: Arc<Jobs>,
     state: AtomicU8,
@@ -45,12 +45,12 @@ const ENDED: u8 = 1;
 const ABANDONED: u8 = 2;
 
 thread_local! {
-    /// The job that this thread does.
+    /// The job that this thread runs.
     static CURRENT: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
 }
 
-/// Fails if the caller of this thread's job has given up: it was answered with an error, so the job must not write
-/// over what others have stored since.
+/// Fails if the caller of this thread's job has given up. The caller has reported an error, so the job must not
+/// overwrite what others have stored since.
 pub(in crate::store) fn fail_if_abandoned() -> io::Result<()> {
     let is_abandoned = |job: &Arc<Job>| job.state.load(Ordering::Relaxed) == ABANDONED;
     if CURRENT.with_borrow(|job| job.as_ref().is_some_and(is_abandoned)) {
@@ -59,10 +59,10 @@ pub(in crate::store) fn fail_if_abandoned() -> io::Result<()> {
     Ok(())
 }
 
-/// The caller of a job; dropped when it waits no longer.
+/// The waiting caller of a job; dropped when it gives up or has the result.
 struct Caller(Arc<Job>);
 
-/// A job under way, and its place; dropped when it has ended, also by a panic, or cannot begin.
+/// A running job and its permit; dropped when it ends, panics or cannot start.
 struct Running {
     job: Arc<Job>,
     _permit: OwnedSemaphorePermit,
@@ -75,7 +75,7 @@ impl Jobs {
         Self { permits, last_progress, abandoned: AtomicUsize::new(0) }
     }
 
-    /// Does `work` on a thread of its own.
+    /// Runs `work` on an I/O thread.
     pub(in crate::store) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -93,12 +93,12 @@ impl Jobs {
         done.await
     }
 
-    /// How many running jobs have callers that gave up.
+    /// The number of running jobs whose callers have given up.
     pub(in crate::store) fn abandoned(&self) -> usize {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Whether all threads hang.
+    /// Whether all jobs hang.
     pub(in crate::store) fn are_hung(&self) -> bool {
         self.permits.available_permits() == 0 && self.last_progress().elapsed() >= HANG_TIMEOUT
     }
@@ -144,7 +144,7 @@ impl Drop for Caller {
         if job.state.load(Ordering::Relaxed) == ENDED {
             return;
         }
-        // Counted before the job can see that it was left.
+        // Counted before the job can see that it is abandoned.
         job.jobs.abandoned.fetch_add(1, Ordering::Relaxed);
         if job
             .state
@@ -189,7 +189,7 @@ mod tests {
         let another = Arc::clone(&jobs);
         let refused = tokio::spawn(async move { another.run(|| Ok(())).await });
         tokio::task::yield_now().await;
-        // Paused time does not go on by itself while threads work.
+        // Paused time does not advance by itself while threads work.
         tokio::time::advance(HANG_TIMEOUT).await;
         let refused = refused.await.unwrap().unwrap_err();
         assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&Hung));
@@ -199,7 +199,7 @@ mod tests {
         }
         assert_eq!(jobs.abandoned(), MAX_JOBS);
         ends.send(()).unwrap();
-        // Until that one has come free, others are still refused.
+        // Callers are refused until that job has released its permit.
         while jobs.run(|| Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }

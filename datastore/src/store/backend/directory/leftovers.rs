@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use crate::store::backend::directory::staged::is_staged;
 
-/// One that nobody has written to for so long belongs to nobody.
+/// A staged file of this age is abandoned.
 const AGE: Duration = Duration::from_hours(24);
 
-/// Removes every staged file that is too old, and returns how many there were.
+/// Removes every abandoned staged file, and returns their number.
 pub(in crate::store) fn sweep(root: &Path, now: SystemTime) -> io::Result<usize> {
     let mut swept = 0;
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = match std::fs::read_dir(&directory) {
-            // Empty ones may go at any time.
+            // Empty directories may be removed at any time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
         };

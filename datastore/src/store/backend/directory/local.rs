@@ -97,7 +97,7 @@ impl ObjectStore for Local {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (disk, prefix) = (self.0.clone(), prefix.cloned().unwrap_or_default());
         let listed = async move {
-            // A file on the way there is an error, and no empty directory.
+            // A file in the place of a directory is an error, not an empty listing.
             disk.try_directory(&prefix).await?;
             let found = walk::objects(disk, prefix.as_ref()).and_then(async |object| {
                 let last_modified = SystemTime::from(object.modified).into();

@@ -42,7 +42,7 @@ use crate::store::backend::directory::jobs::fail_if_abandoned;
 use crate::store::backend::directory::staged::Staged;
 use crate::store::digest_record::{Record, Version, bare};
 
-/// Gives a staged file its name, and its digest with it. The tag of `version` is filled in.
+/// Publishes a staged file with its digest, and fills in the ETag of `version`.
 pub(in crate::store) fn publish(
     root: &FsPath,
     location: &Path,
@@ -54,7 +54,7 @@ pub(in crate::store) fn publish(
     version.etag = etag(&staged.file.metadata()?);
     let has_attribute = attribute::write(&staged.file, &version);
     if has_attribute || version.size > SMALL as u64 {
-        // Others need not wait for the lock meanwhile.
+        // Synced before the lock, so that others need not wait for it.
         staged.file.sync_all()?;
     }
     let _lock = lock(&file_path)?;
@@ -83,13 +83,13 @@ pub(in crate::store) fn publish(
         publish_with_record(root, &file_path, staged, record, create_only)
     };
     if published.is_err() && is_new && !staged.is_published() {
-        // It describes nothing.
+        // The record describes no object.
         remove(&record)?;
     }
     published
 }
 
-/// The record first, which is the only place of the digest.
+/// Writes the record first, because it is the only place of the digest.
 fn publish_with_record(
     root: &FsPath,
     file_path: &FsPath,
@@ -100,8 +100,8 @@ fn publish_with_record(
     let file = staged.file.try_clone()?;
     run_both(move || file.sync_all(), || write_record(root, record, content))?;
     if content.version.format.is_some() {
-        // Without its record an encrypted object could be taken for a plain one: that must be there first, whatever
-        // the file system reorders.
+        // Without its record an encrypted object could be taken for a plain one, so the record must be on the disk
+        // first, whatever the file system reorders.
         sync_parent(record)?;
         staged.rename(file_path, create_only)?;
         return sync_parent(file_path);
@@ -111,14 +111,14 @@ fn publish_with_record(
     run_both(move || sync_parent(&record), || sync_parent(file_path))
 }
 
-/// The version that is replaced, as its record describes it. A record that does not describe it is kept as it is: that
-/// the two disagree must not be forgotten.
+/// The version that is replaced, according to its record. A record that does not describe it is kept, so that the
+/// mismatch remains visible.
 fn before(record: Option<Record>, etag: String, size: u64) -> Version {
     let Some(record) = record else { return Version { etag, size, sha256: None, format: None } };
     record.version(&etag, size).cloned().unwrap_or(record.version)
 }
 
-/// Records the digest of an object anew, which is this file.
+/// Records the digest of this file again.
 pub(in crate::store) fn rewrite_record(
     root: &FsPath,
     location: &Path,
@@ -136,8 +136,8 @@ pub(in crate::store) fn rewrite_record(
     sync_parent(&record)
 }
 
-/// Writes the copy of a file's attribute again, and syncs it, where it is missing or differs; whether it was. A file
-/// without an attribute that describes it has no copy.
+/// Writes and syncs the copy of a file's attribute if it is missing or differs; returns whether it was. A file without
+/// a matching attribute has no copy.
 pub(in crate::store) fn renew_copy(root: &FsPath, location: &Path, etag: &str) -> io::Result<bool> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     let _lock = lock(&file_path)?;
@@ -154,7 +154,7 @@ pub(in crate::store) fn renew_copy(root: &FsPath, location: &Path, etag: &str) -
     Ok(true)
 }
 
-/// What is recorded of this file. Of its attribute and its record the one that describes it counts, else the attribute.
+/// The record of this file: its attribute or the file beside it, whichever describes it, else the attribute.
 pub(in crate::store) fn record_of(
     root: &FsPath,
     location: &Path,
@@ -188,7 +188,7 @@ fn read_record(file_path: &FsPath) -> io::Result<Option<Record>> {
     }
 }
 
-/// A directory in the place of a record is no clash of keys, but a fault of the storage.
+/// A directory in the place of a record is a fault of the storage, not a conflict of keys.
 fn no_file(error: io::Error) -> io::Error {
     if error.kind() != ErrorKind::IsADirectory {
         return error;
@@ -198,7 +198,7 @@ fn no_file(error: io::Error) -> io::Error {
     )
 }
 
-/// Replaces a record as a whole. Its directory is still to be synced.
+/// Replaces a record with a rename. The caller syncs its directory.
 fn write_record(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
     let mut staged = Staged::create(root, file_path)?;
     staged.file.write_all(&serde_json::to_vec(record)?)?;
@@ -206,8 +206,8 @@ fn write_record(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Resul
     staged.rename(file_path, false).map_err(no_file)
 }
 
-/// Overwrites a record that is only a copy, where it is: a rename over another file would write its bytes to the disk
-/// before it returns. Spaces replace what is left of a longer one, so that it can be read at every moment.
+/// Overwrites a record in place, where it is only a copy: a rename over another file would first write its bytes to
+/// the disk. Spaces overwrite the rest of a longer record, so that it parses at every moment.
 fn write_copy(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
     let open = || open_file(file_path, File::options().write(true).create(true).truncate(false));
     let opened = match open() {

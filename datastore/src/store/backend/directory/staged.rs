@@ -13,17 +13,17 @@ use crate::store::backend::directory::files::{MAX_TRIES, remove};
 use crate::store::backend::directory::io_threads;
 use crate::store::backend::directory::jobs::fail_if_abandoned;
 
-/// A file that is not published yet, and is removed unless it will be.
+/// An unpublished file, removed on drop.
 #[derive(Debug)]
 pub(in crate::store) struct Staged {
     pub(in crate::store) file: File,
     path: PathBuf,
-    /// Published or removed: the name is no longer its own.
+    /// It was published or removed, so the name may belong to another file.
     is_gone: AtomicBool,
 }
 
 impl Staged {
-    /// Makes the directories that are missing on the way.
+    /// Creates a staged file and its missing parents.
     pub(in crate::store) fn create(root: &FsPath, file_path: &FsPath) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -34,7 +34,7 @@ impl Staged {
             let path = PathBuf::from(path);
             match options.open(&path) {
                 Ok(file) => {
-                    // Only now: a directory that is empty meanwhile may be removed by others.
+                    // Synced only now: another job may have removed a directory while it was empty.
                     let staged = Self { file, path, is_gone: AtomicBool::new(false) };
                     made.iter().try_for_each(|made| sync_parent(made))?;
                     return Ok(staged);
@@ -43,7 +43,7 @@ impl Staged {
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {
                     tries += 1;
                     match make_parents(root, file_path) {
-                        // Others have removed a directory that was empty.
+                        // Another job has removed a directory that was empty.
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
                         new => made.extend(new?),
                     }
@@ -61,7 +61,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub(in crate::store) fn discard(&self) -> io::Result<()> {
         if self.is_gone.swap(true, Ordering::AcqRel) { Ok(()) } else { remove(&self.path) }
     }
@@ -70,7 +70,8 @@ impl Staged {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Gives it its name: it replaces the file of that name, or is created only if there is none. Fails if the caller has given up.
+    /// Renames it to its final name. It replaces the file of that name, or fails if one exists and it may only create.
+    /// Fails if the caller has given up.
     pub(in crate::store) fn rename(
         &mut self,
         file_path: &FsPath,
@@ -93,13 +94,13 @@ impl Drop for Staged {
         if self.is_gone.load(Ordering::Acquire) {
             return;
         }
-        // What cannot be removed now is hidden, and removed by the janitor.
+        // A file that cannot be removed now is hidden, and removed by the regular cleanup.
         let path = std::mem::take(&mut self.path);
         io_threads::start(move || drop(fs::remove_file(path)));
     }
 }
 
-/// Whether `object_store` has named a file so while it was not complete.
+/// Whether a file name is that of a staged file.
 pub(in crate::store) fn is_staged(name: &str) -> bool {
     let number = name.rsplit_once('#').map(|(_, number)| number);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))

@@ -16,12 +16,12 @@ use crate::store::backend::directory::files::is_absent;
 use crate::store::backend::directory::staged::is_staged;
 use crate::store::object::Object;
 
-/// Objects handed over at once; more would only be memory.
+/// Objects in one batch; more would only need more memory.
 const BATCH: usize = 1000;
-/// So long that may take: a directory can have very many entries.
+/// Timeout of a batch: a directory can have very many entries.
 const LISTING: Duration = Duration::from_mins(2);
 
-/// The listing under way: what is still to be visited, the next one last.
+/// A listing in progress: the entries still to visit, the next one last.
 struct Walk {
     pending: Vec<Entry>,
 }
@@ -33,8 +33,8 @@ struct Entry {
     is_directory: bool,
 }
 
-/// Every object below `prefix` (empty, or a path without a final `/`), in the order of the keys. It
-/// holds the names of the directories on the way in memory, and [`BATCH`] objects.
+/// Every object below `prefix` (empty, or a path without a final `/`), in the order of the keys. It holds the names in
+/// the ancestors of the current entry and [`BATCH`] objects in memory.
 pub(in crate::store) fn objects(
     disk: Disk,
     prefix: &str,
@@ -69,7 +69,7 @@ impl Walk {
     }
 }
 
-/// What a directory holds that may be part of a key; nothing if the directory is gone.
+/// The entries of a directory that may be part of a key; none if the directory is gone.
 fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
     let found = match std::fs::read_dir(directory) {
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
@@ -83,7 +83,7 @@ fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
             Err(error) if is_absent(&error) => continue,
             kind => kind?,
         };
-        // A link counts as what it leads to, as it does when it is read.
+        // A link counts as its target, as in a read.
         let is_directory = kind.is_dir() || kind.is_symlink() && entry.path().is_dir();
         if is_directory {
             entries.push(Entry { key: format!("{key}{name}/"), is_directory });
