@@ -1,19 +1,19 @@
-//! When a small upload is answered at the latest, whatever the storage does.
+//! Limits when a small upload is answered, even if the storage does not respond.
 //!
-//! A put asks the storage several times: for the entry in the index, for the object, and for their results. Each
-//! has a limit, and together they would take too long. So the answer has a limit of its own; the upload goes on
-//! without it, and what it leaves is cleaned up.
+//! A put calls the storage several times: for the entry in the index, for the object, and to check the result. Each call has
+//! a timeout, and their sum would be too long. So the answer has its own; the upload continues without it, and cleans up.
 
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
 use crate::store::backend::metered::{NoAnswer, STAT_TIMEOUT, put_timeout};
 use crate::store::backend::storage::MIB;
 use crate::store::error::{StoreError, backend_error};
-use crate::store::write::upload::ToItsEnd;
 
 /// A body that was received whole and is small enough to be put in one piece: how many bytes it has.
 #[derive(Clone, Default)]
@@ -40,16 +40,27 @@ impl WholeBody {
 
 /// The result of an upload, or an error after the limit. The upload then continues in the background.
 pub(in crate::store) async fn with_deadline<T: Send + 'static>(
-    mut upload: ToItsEnd<Result<T, StoreError>>,
+    mut upload: JoinHandle<Result<T, StoreError>>,
     whole: WholeBody,
 ) -> Result<T, StoreError> {
     let limit = tokio::select! {
         biased;
-        done = &mut upload => return done,
+        done = &mut upload => return joined(done),
         limit = whole.limit() => limit,
     };
-    let done = timeout(limit, upload).await;
-    done.unwrap_or_else(|_| Err(backend_error(NoAnswer(limit))))
+    match timeout(limit, upload).await {
+        Ok(done) => joined(done),
+        Err(_) => Err(backend_error(NoAnswer(limit))),
+    }
+}
+
+/// The result of an upload's task. A panic continues in the caller.
+fn joined<T>(done: Result<Result<T, StoreError>, JoinError>) -> Result<T, StoreError> {
+    match done.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(cancelled)) => Err(backend_error(cancelled)),
+    }
 }
 
 #[cfg(test)]

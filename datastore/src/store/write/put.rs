@@ -1,8 +1,7 @@
-//! Writing: an object becomes visible whole, or not at all.
+//! Stores an object so that it becomes visible as a whole, or not at all.
 //!
-//! What a backend says of a write over a network is not always what became of it: a put that was
-//! applied may fail, or be told to be there already once it was tried again. So where the answer does
-//! not settle it, what lies there does.
+//! The response to a write over a network does not always match its result: a put that was applied may fail, or be refused
+//! because its own first try has created the object. Where the response is not conclusive, the stored object decides.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::store::write::conditions::{Existing, PutConditions};
 use crate::store::write::deadline::{WholeBody, with_deadline};
 use crate::store::write::lease::CreateRight;
 use crate::store::write::parts::Blocks;
-use crate::store::write::upload::{IncomingBody, Received, ToItsEnd};
+use crate::store::write::upload::{IncomingBody, Received};
 
 /// Pauses before each retry where the backend reports an existing object and none is found.
 const PAUSES: [Duration; 3] =
@@ -57,7 +56,7 @@ impl Store {
             };
             store.upload(&path, conditions, body, of_attempt, &received).await
         };
-        with_deadline(ToItsEnd::of(upload, &self.uploads), whole).await
+        with_deadline(self.uploads.spawn(upload), whole).await
     }
 
     /// Stores a body. A run is in the index before a file of it becomes visible.
@@ -338,7 +337,7 @@ mod tests {
     use crate::store::write::double::{Call, Hooked};
 
     #[tokio::test(start_paused = true)]
-    async fn a_creation_over_blocks_that_nobody_has_committed_replaces_no_others_object() {
+    async fn a_creation_over_uncommitted_blocks_never_replaces_another_object() {
         for others_come in [false, true] {
             let creations = Arc::new(AtomicUsize::default());
             let counted = Arc::clone(&creations);

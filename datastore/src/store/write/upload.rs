@@ -1,16 +1,9 @@
-//! A body on its way into the storage: hashed, encrypted if that is wanted, and stored to its end.
-
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+//! The body of an upload: hashed, and encrypted if configured, while it is read.
 
 use bytes::Bytes;
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, Stream, TryStreamExt as _};
-use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
+use futures::{Stream, TryStreamExt as _};
 
 use crate::store::digest_record::Version;
 use crate::store::encryption::StoredFormat;
@@ -18,48 +11,6 @@ use crate::store::encryption::cipher::Encryptor;
 use crate::store::error::{BoxError, StoreError};
 use crate::store::write::conditions::PutConditions;
 use crate::store::write::parts::Parts;
-
-/// Work that goes on when nobody waits for it any more. While somebody does it is done in his task: one of
-/// its own would cost a small put two changes of the core.
-pub(in crate::store) struct ToItsEnd<T: Send + 'static> {
-    work: Option<BoxFuture<'static, T>>,
-    /// So that it is waited for at the end.
-    _under_way: TaskTrackerToken,
-    uploads: TaskTracker,
-    runtime: Handle,
-}
-
-impl<T: Send + 'static> ToItsEnd<T> {
-    pub(in crate::store) fn of(
-        work: impl Future<Output = T> + Send + 'static,
-        uploads: &TaskTracker,
-    ) -> Self {
-        let (work, runtime) = (Some(work.boxed()), Handle::current());
-        Self { work, _under_way: uploads.token(), uploads: uploads.clone(), runtime }
-    }
-}
-
-impl<T: Send + 'static> Future for ToItsEnd<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let done = ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(done)
-    }
-}
-
-impl<T: Send + 'static> Drop for ToItsEnd<T> {
-    fn drop(&mut self) {
-        // What has panicked cannot go on.
-        if let Some(work) = self.work.take()
-            && !std::thread::panicking()
-        {
-            self.uploads.spawn_on(work, &self.runtime);
-        }
-    }
-}
 
 /// A body that is hashed and encrypted while it is read.
 pub(in crate::store) struct IncomingBody<S> {
@@ -103,7 +54,7 @@ impl<S> IncomingBody<S> {
 }
 
 impl Received {
-    /// The version that it becomes, without its ETag.
+    /// The version that it becomes, without its `ETag`.
     pub(in crate::store) fn version(&self) -> Version {
         Version::new(String::new(), self.size, Some(self.sha256), self.format)
     }
