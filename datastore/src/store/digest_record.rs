@@ -82,7 +82,7 @@ impl Version {
         Self { etag, size, sha256, format }
     }
 
-    /// Whether it has this ETag and size.
+    /// Whether it has this `ETag` and size.
     pub(in crate::store) fn is(&self, etag: &str, size: u64) -> bool {
         self.size == size && bare(&self.etag) == bare(etag)
     }
@@ -99,7 +99,7 @@ impl Record {
         serde_json::from_slice(json).ok()
     }
 
-    /// The version with this ETag and size, if the record describes it.
+    /// The version with this `ETag` and size, if the record describes it.
     pub(in crate::store) fn version(&self, etag: &str, size: u64) -> Option<&Version> {
         [Some(&self.version), self.before.as_ref()]
             .into_iter()
@@ -107,7 +107,7 @@ impl Record {
             .find(|version| version.is(etag, size))
     }
 
-    /// What the record contains about the version with this ETag and size.
+    /// What the record contains about the version with this `ETag` and size.
     pub(in crate::store) fn known(
         &self,
         etag: &str,
@@ -131,7 +131,7 @@ impl Record {
     }
 }
 
-/// Reads a range of the version with this ETag, or of any version if `etag` is empty. Another version is an error,
+/// Reads a range of the version with this `ETag`, or of any version if `etag` is empty. Another version is an error,
 /// also where the server ignores the condition.
 pub(in crate::store) async fn get_version(
     objects: &dyn ObjectStore,
@@ -154,7 +154,7 @@ pub(in crate::store) fn replaced(path: &Path) -> object_store::Error {
     object_store::Error::Precondition { path, source: "it was replaced".into() }
 }
 
-/// An ETag without quotes and without the prefix of a weak one, as some servers write it.
+/// An `ETag` without quotes and without the prefix of a weak one, as some servers write it.
 pub(in crate::store) fn bare(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }

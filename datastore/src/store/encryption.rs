@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_reads_back_as_it_is_written_down() {
+    fn a_stored_format_parses_back_from_its_text() {
         for format in [
             StoredFormat::Plain,
             StoredFormat::Cbc(None, None),

@@ -1,4 +1,4 @@
-//! What goes wrong in a storage, as the rest of the service sees it.
+//! The errors of a storage, as the rest of the service sees them.
 
 use std::error::Error;
 use std::io;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_place_of_a_file_is_a_clash() {
+    fn a_directory_in_the_place_of_a_file_is_a_path_conflict() {
         let of = |kind| backend_error(io::Error::from(kind));
         assert!(matches!(of(io::ErrorKind::IsADirectory), StoreError::Clash(_)));
         assert!(matches!(of(io::ErrorKind::NotADirectory), StoreError::Backend(_)));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_lies_where_upstream_puts_it() {
+    fn every_key_has_burritos_path() {
         let file = |file| Key::File(run(), Attempt(10), file).object_path().unwrap().to_string();
         let plans = datastore_api::PlanFormat::ALL.map(|format| file(File::Plan(format)));
         insta::assert_snapshot!(plans.join("\n"), @r"
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_too_long_together_are_refused() {
+    fn a_key_that_is_too_long_is_refused() {
         let bundle = BundleKey {
             namespace: "n".repeat(253).parse().unwrap(),
             name: "m".repeat(253).parse().unwrap(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_the_key_that_lies_there() {
+    fn a_path_parses_to_the_key_with_that_path() {
         for path in [
             "layers/team-a/network/plan 1#%2F~é/10/pretty.plan",
             "layers/a/b/c/0/plan.json",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_ours_is_no_key() {
+    fn a_foreign_path_is_not_a_key() {
         for path in [
             "",
             "layers",

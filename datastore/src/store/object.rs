@@ -27,7 +27,7 @@ pub struct Meta {
     /// The stored length, which differs from `size` if it is encrypted.
     pub(in crate::store) stored: u64,
     pub(in crate::store) format: StoredFormat,
-    /// The backend's ETag of this version.
+    /// The backend's `ETag` of this version.
     pub etag: String,
     /// Its digest; `None` if another program stored it.
     pub sha256: Option<Sha256>,

@@ -1,4 +1,4 @@
-//! Encrypting objects that are stored in plain, one by one, where they are.
+//! Encrypts objects that are stored in plain, one by one, in place.
 
 use datastore_api::Sha256;
 use futures::TryStreamExt as _;

@@ -1,4 +1,4 @@
-//! Objects by their plain keys, for those who tend the storage: list, read, delete.
+//! Lists, reads and deletes objects by their paths, for maintenance.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Compares stored bytes with their digests, for those who tend the storage.
+//! Compares stored bytes with their digests, for maintenance.
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;

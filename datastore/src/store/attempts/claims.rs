@@ -1,8 +1,8 @@
 //! Claims of attempt numbers: small objects outside of `layers/`, created conditionally.
 //!
-//! A claim lies where no listing of a run's files shows it, so an attempt that is only claimed is
-//! never the latest, neither on Burrito's routes nor for Burrito's datastore over the same bucket.
-//! Its content is the random id of the claim: a retry of the same claim succeeds.
+//! No listing of a run's files contains a claim, so an attempt that is only claimed is never the latest, neither on
+//! Burrito's routes nor for Burrito's datastore over the same bucket. Its content is the random id of the claim: a retry of
+//! the same claim succeeds.
 
 use bytes::Bytes;
 use datastore_api::{Attempt, ClaimId, RunKey};

@@ -1,4 +1,4 @@
-//! Counts what is asked of a backend, and how that ends; and gives up on one that says nothing.
+//! Counts the calls to a backend and their outcomes, and gives up on a backend that does not respond.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_parts_of_a_large_object_may_take_minutes_to_be_put_together() {
+    async fn a_completion_may_take_10_minutes() {
         let complete = async |minutes| {
             let inner: Box<dyn MultipartUpload> = Box::new(Slow(Duration::from_mins(minutes)));
             let mut upload = Metered { inner, calls: Calls::default() };

@@ -13,7 +13,7 @@ use crate::store::handle::Store;
 use crate::store::key::record_path;
 
 impl Store {
-    /// Records the digest of the version with this ETag. In a directory it does so only if the file still has that
+    /// Records the digest of the version with this `ETag`. In a directory it does so only if the file still has that
     /// version, and returns whether it had.
     pub(in crate::store) async fn record(
         &self,

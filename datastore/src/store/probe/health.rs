@@ -123,8 +123,8 @@ impl ProbeResults {
         }
         if can(Ability::Create) == Some(false) {
             tracing::warn!(
-                "this storage overwrites where it was told to create: what is created twice at once \
-                 is kept apart within this process, but not between replicas"
+                "this storage overwrites although the request demands a creation: parallel creations of an object exclude \
+                 each other within this process, but not between replicas"
             );
         } else if can(Ability::CreateLarge) == Some(false) {
             tracing::info!(
@@ -204,6 +204,6 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
 pub(in crate::store) struct MultipartSupport {
     /// Whether a completion is refused if an object exists and the request demands it.
     pub(in crate::store) creates: bool,
-    /// Whether a completion returns the object's final ETag.
+    /// Whether a completion returns the object's final `ETag`.
     pub(in crate::store) etags: bool,
 }

@@ -130,7 +130,7 @@ impl Store {
         self.health.state(|state| state.creates && state.uploads.is_some_and(|seen| seen.creates))
     }
 
-    /// Whether a completion returns the object's final ETag.
+    /// Whether a completion returns the object's final `ETag`.
     pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
         self.health.state(|state| state.uploads.is_some_and(|seen| seen.etags))
     }

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn verified_bytes_come_back_as_they_are() {
+    async fn intact_bytes_are_streamed_unchanged() {
         for pieces in [&["a", "b", "c"][..], &["abc"], &[]] {
             let all = pieces.concat();
             let path = Path::default();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_piece_of_other_bytes_is_never_seen() {
+    async fn the_last_piece_of_changed_bytes_is_withheld() {
         for pieces in [&["a", "b", "c"][..], &["a", "", "b", "c", "", ""]] {
             let mut checked = verified(bytes(pieces), Sha256::of(b"abC"), Path::default(), None);
             assert_eq!(checked.try_next().await.unwrap().unwrap(), "a");

@@ -67,7 +67,7 @@ pub(in crate::store) struct Source<T> {
 pub(in crate::store) struct InBucket {
     pub(in crate::store) objects: Arc<dyn ObjectStore>,
     pub(in crate::store) path: Path,
-    /// The ETag of the version; empty where the backend has none.
+    /// The `ETag` of the version; empty where the backend has none.
     pub(in crate::store) etag: String,
     /// The blocks in which fetched parts wait to be sent.
     pub(in crate::store) pool: BlockPool,
@@ -355,7 +355,7 @@ impl RangeRead {
                 let Some(pause) = pause.filter(|_| is_transient(&error)) else {
                     return Err(error.into());
                 };
-                tracing::warn!(%error, path = %self.source.path, "a read broke off, going on");
+                tracing::warn!(%error, path = %self.source.path, "a read was interrupted, resuming");
                 sleep(pause).await;
             }
             self.failures += 1;

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_fit_is_kept_as_content() {
+    fn an_unsafe_run_name_is_kept_as_content() {
         for run in ["Run 7", "a_b", "-a", "a.", "", &"a".repeat(201)] {
             let (name, content) = entry(1_700_000_000_000, run);
             assert_eq!(content, run);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_passed_over() {
+    fn an_invalid_entry_name_is_rejected() {
         for name in ["", "x", "fffffe7431a597fe", "fffffe7431a597feé-a", "ffffé8f1e75fa9ffd-a"] {
             assert_eq!(parse_entry(name), None, "{name}");
         }

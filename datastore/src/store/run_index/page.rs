@@ -1,8 +1,8 @@
 //! Pages of a layer's runs.
 //!
-//! S3, Google Cloud Storage and Azure list in the order of keys, page by page, so a page costs the
-//! same however many runs there are. A directory is listed whole. A cursor says where a page ended: by the time
-//! of its last entry, which the page has shown, and by digests, so it reveals no key and nothing of the backend.
+//! S3, Google Cloud Storage and Azure list in the order of keys, page by page, so the cost of a page does not grow with the
+//! number of runs. A directory is listed completely. A cursor is the end of a page: the time of its last entry, which the
+//! page has shown, and digests, so it reveals neither a key nor the backend.
 
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_knows_again_what_was_shown_and_where_to_go_on() {
+    fn a_cursor_restores_the_position_and_the_shown_runs() {
         let prefix = Path::from("a/b");
         let after = Some(Position::of("fffffe74301a97fe-r2"));
         let mut cursor = Cursor { after: after.clone(), ..Cursor::default() };
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_whose_digests_begin_alike_are_all_shown() {
+    fn runs_with_similar_digests_are_all_shown() {
         let mut cursor = Cursor::default();
         // `sha256` of these has the same first 6 digits.
         let alike = |run: &str| Sha256::of(run.as_bytes()).to_string()[..6].to_owned();

@@ -1,4 +1,4 @@
-//! Entries for runs that were stored before there was an index, or by somebody else.
+//! Writes missing index entries of runs, for example of runs that another program has stored.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};

@@ -52,7 +52,7 @@ mod tests {
     use crate::store::run_index::entry::entry;
 
     #[test]
-    fn an_entry_is_known_by_its_run() {
+    fn a_run_set_contains_the_entries_of_its_runs() {
         let run = |name: &str| RunKey {
             namespace: "a".parse().unwrap(),
             layer: "b".parse().unwrap(),

@@ -1,4 +1,4 @@
-//! Large objects: uploaded in parts, and made one object at the end.
+//! Large objects: uploaded in parts, and completed as one object.
 
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ impl Store {
         Ok(sha256)
     }
 
-    /// The ETag of the object that this upload has created, if it has.
+    /// The `ETag` of the object that this upload has created, if it has.
     async fn uploaded_etag(&self, path: &Path, id: &str) -> Option<Option<String>> {
         let head = self.objects.get_opts(path, GetOptions::new().with_head(true));
         let found = timeout(STAT_TIMEOUT, head).await.ok()?.ok()?;
@@ -186,7 +186,7 @@ impl Store {
         self.existing(path, received).await.unwrap_or(Existing::Absent)
     }
 
-    /// The ETag of the current object.
+    /// The `ETag` of the current object.
     async fn tag(&self, path: &Path) -> Option<String> {
         self.objects.head(path).await.ok()?.e_tag
     }

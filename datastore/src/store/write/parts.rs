@@ -1,4 +1,4 @@
-//! A large object on its way: blocks of memory, parts of an upload.
+//! The parts of a large upload: gathered in blocks of memory, and sent in parallel.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -43,7 +43,7 @@ pub(in crate::store) struct Parts {
     pub(in crate::store) upload: Upload,
     /// An id in the metadata of the object, by which the object is recognised as this upload's.
     pub(in crate::store) id: String,
-    /// The ETag of the object before the upload, on storages where that matters.
+    /// The `ETag` of the object before the upload, on storages where that matters.
     pub(in crate::store) previous_etag: Option<String>,
     part_size: usize,
     in_flight: JoinSet<object_store::Result<()>>,
@@ -237,7 +237,7 @@ pub(in crate::store) async fn abort(upload: &mut dyn MultipartUpload) {
 fn warn_of(removed: object_store::Result<()>) {
     if let Err(error) = removed {
         let error: BoxError = error.into();
-        tracing::warn!(%error, "an upload that broke off could not be removed");
+        tracing::warn!(%error, "cannot remove an interrupted upload");
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_nobody_has_is_filled_again() {
+    fn a_dropped_block_is_reused() {
         let pool = BlockPool::default();
         let pooled = || pool.0.lock().unwrap().len();
         let mut blocks = Blocks::new(pool.clone());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_object_takes_no_block() {
+    fn a_small_object_uses_no_block_of_the_pool() {
         let pool = BlockPool::default();
         let mut blocks = Blocks::new(pool.clone());
         blocks.extend(b"small");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_give_back_what_they_were_given_whole_blocks_first() {
+    fn blocks_return_their_bytes_in_order() {
         for pieces in [&[1][..], &[BLOCK], &[BLOCK - 1, 2], &[3 * BLOCK + 5], &[7; 100]] {
             let all = (0..=250).cycle().take(pieces.iter().sum()).collect::<Vec<u8>>();
             let mut blocks = Blocks::default();

@@ -1,7 +1,7 @@
 //! Multipart uploads that a killed process has left in a bucket: invisible, and paid for.
 //!
-//! `object_store` does not list them, so they are listed here: on S3 by a signed URL, on Google Cloud Storage by its XML
-//! API with the token that `object_store` has. On Azure what is not committed goes after a week by itself.
+//! `object_store` does not list them, so this does: on S3 by a signed URL, on Google Cloud Storage by its XML API with the
+//! token of `object_store`. Azure removes uncommitted blocks after a week.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_read_as_s3_writes_it() {
+    fn a_page_of_s3_is_parsed() {
         let xml = "<?xml version=\"1.0\"?><ListMultipartUploadsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
             <Bucket>b</Bucket><KeyMarker/><UploadIdMarker></UploadIdMarker><NextKeyMarker>k</NextKeyMarker>\
             <NextUploadIdMarker>i</NextUploadIdMarker><MaxUploads>2</MaxUploads><IsTruncated>true</IsTruncated>\

@@ -1,8 +1,7 @@
-//! A condition on the completion of a multipart upload, which `object_store` has no way to ask for.
+//! Adds a condition to the completion of a multipart upload, which `object_store` does not offer.
 //!
-//! What a task does within [`creating`] is completed only if there is no object at that key. The header is added to
-//! the request here, after it was signed: a signature need not cover it. Whether a server honours it, the probe finds
-//! out.
+//! A completion within [`create_only`] succeeds only if no object exists. The header is added after the request was signed,
+//! because the signature need not cover it. A probe finds out whether a server honours it.
 
 use std::sync::{Arc, OnceLock};
 

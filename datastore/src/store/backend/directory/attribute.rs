@@ -1,8 +1,8 @@
 //! The digest of an object in a directory, as an extended attribute of its file.
 //!
-//! The attribute is part of the file: whatever the file is renamed to, and whenever the machine loses power, the two
-//! belong together. It names the version of the file that it describes as a record does (`record.rs`), so a file that
-//! was changed in place is noticed, and a copy with its attributes (`cp -a`) is compared with its digest.
+//! The attribute is part of the file, so renames and power failures cannot separate the two. It names the version of the file
+//! that it describes, as a record does (`digest_record.rs`). So a file that was changed in place is detected, and a copy with
+//! attributes (`cp -a`) is compared with its digest.
 
 use std::fs::File;
 use std::path::Path;

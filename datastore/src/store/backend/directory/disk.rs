@@ -1,8 +1,8 @@
-//! Files of a `file://` storage: opened, staged, published and deleted, each in one blocking job.
+//! Objects as files of a `file://` storage: opened, staged, published and deleted, each in one blocking job.
 //!
-//! A new version is staged beside its place as `<name>#<number>`, which no object may be called, and published by
-//! `publish.rs`. Whatever changes an object or its record holds the lock of its directory (`flock`), which other
-//! processes over the same directory respect. Where the file system has no locks, only this process is kept in order.
+//! A new version is staged beside its file as `<name>#<number>`, which no object may be named, and published by
+//! `publish.rs`. Every change of an object or its record holds the lock of its directory (`flock`), which other processes
+//! over the same directory respect. Where the file system has no locks, only jobs of this process exclude each other.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -235,7 +235,7 @@ impl Disk {
         self.run_job("list", IDLE_TIMEOUT, prefix, look).await
     }
 
-    /// Publishes a staged version with its record, and fills in the ETag of `version`. Fails with
+    /// Publishes a staged version with its record, and fills in the `ETag` of `version`. Fails with
     /// [`Error::AlreadyExists`] if it may only create and an object exists.
     pub(in crate::store) async fn publish(
         &self,

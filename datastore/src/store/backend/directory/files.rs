@@ -51,7 +51,7 @@ pub(in crate::store) fn remove(file_path: &FsPath) -> io::Result<()> {
     }
 }
 
-/// The ETag of a file, as `object_store` builds it.
+/// The `ETag` of a file, as `object_store` builds it.
 pub(in crate::store) fn etag(meta: &fs::Metadata) -> String {
     let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let microseconds = modified.unwrap_or_default().as_micros();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn jobs_that_wait_for_each_other_all_run_at_once() {
+    async fn jobs_that_wait_for_each_other_run_in_parallel() {
         let barrier = Arc::new(Barrier::new(20));
         let jobs = (0..20).map(|number| {
             let barrier = Arc::clone(&barrier);

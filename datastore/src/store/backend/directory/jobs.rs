@@ -163,14 +163,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_job_that_panics_has_ended() {
+    async fn a_job_that_panics_releases_its_permit() {
         let jobs = Arc::new(Jobs::new());
         jobs.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
         assert_eq!((jobs.abandoned(), jobs.permits.available_permits()), (0, MAX_JOBS));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_all_threads_hang_others_are_refused_and_then_served_again() {
+    async fn jobs_are_refused_while_all_threads_hang_and_accepted_afterwards() {
         let jobs = Arc::new(Jobs::new());
         let (ends, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));

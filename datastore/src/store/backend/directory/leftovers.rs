@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_staged_files_that_are_old_are_removed() {
+    fn only_old_staged_files_are_removed() {
         let root = tempfile::TempDir::new().unwrap();
         let below = root.path().join("layers/a#1");
         std::fs::create_dir_all(&below).unwrap();

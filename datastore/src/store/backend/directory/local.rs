@@ -1,6 +1,6 @@
-//! The files that the datastore keeps for itself in a directory, as `object_store` has them: claims, entries of the
-//! index, what is tried with. All of it is done by the jobs of the directory, so that no hung file system takes more
-//! threads than theirs.
+//! The datastore's own files in a directory, as an `ObjectStore`: claims, entries of the index, objects of probes.
+//!
+//! All of it runs as jobs of the directory, so that a hung file system blocks no more threads than theirs.
 
 use std::fmt;
 use std::time::SystemTime;

@@ -42,7 +42,7 @@ use crate::store::backend::directory::jobs::fail_if_abandoned;
 use crate::store::backend::directory::staged::Staged;
 use crate::store::digest_record::{Record, Version, bare};
 
-/// Publishes a staged file with its digest, and fills in the ETag of `version`.
+/// Publishes a staged file with its digest, and fills in the `ETag` of `version`.
 pub(in crate::store) fn publish(
     root: &FsPath,
     location: &Path,

@@ -1,4 +1,4 @@
-//! A new version of a file of a `file://` storage, until it is published.
+//! An unpublished version of a file of a `file://` storage.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

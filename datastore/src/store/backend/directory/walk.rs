@@ -1,7 +1,7 @@
-//! A directory listed in the order of its keys, as a bucket is.
+//! Lists a directory in the order of its keys, as a bucket does.
 //!
-//! `object_store` lists a directory in the order of the file system. A command that groups objects by
-//! layer, or a person who reads a listing, needs the order of the keys.
+//! `object_store` lists a directory in the order of the file system. Commands that group objects by layer need the order of
+//! the keys.
 
 use std::io;
 use std::path::Path as FilePath;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_are_listed_in_their_order_and_staged_files_are_not_listed() {
+    async fn keys_are_listed_in_order_without_staged_files() {
         let root = tempfile::tempdir().unwrap();
         let names = ["a/b/1", "a-b/1", "a/b.c", "a/b-c/2", "a0", "z/1", "a/b/10", "a/b/2", "é/x"];
         for name in names {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_of_more_than_one_batch_is_whole() {
+    async fn a_listing_of_several_batches_is_complete() {
         let root = tempfile::tempdir().unwrap();
         for number in 0..BATCH + 5 {
             std::fs::write(root.path().join(format!("{number:05}")), "").unwrap();
