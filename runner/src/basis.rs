@@ -14,7 +14,7 @@ use datastore_api::Sha256;
 use crate::basis::backend::Backend;
 use crate::basis::plan_file::Contents;
 use crate::order::job::{Apply, Job};
-use crate::order::layer::Origin;
+use crate::order::layer::LayerHandle;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
 use crate::version::{Request, ToolName, Version};
@@ -91,7 +91,7 @@ impl Basis {
         let recorded = record.as_ref().and_then(|record| record.revision.clone());
         // The plan is applied only if its digest is the annotation `plan-sum`, where there is one. So the
         // annotation beside it is this plan's.
-        let layer = job.layer.as_ref().map(Origin::layer);
+        let layer = job.layer.as_ref().map(LayerHandle::layer);
         let annotated = layer.filter(|layer| layer.annotation("plan-sum").is_some());
         let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
         let annotated = annotated.map(str::to_owned);

@@ -1,6 +1,6 @@
 //! Runs Terraform and OpenTofu unattended: one process for one run.
 //!
-//! [`run()`] is the whole program: an order comes in, an exit code goes out.
+//! [`run()`] is the whole program. It is the only place that turns errors into exit codes.
 
 mod basis;
 pub mod cli;
@@ -17,7 +17,7 @@ pub mod version;
 
 pub use process::guard;
 
-/// What fuzz targets call.
+/// The functions that fuzz targets call.
 #[cfg(fuzzing)]
 pub mod fuzz {
     pub use crate::release::fuzz::{archive, list};
@@ -31,17 +31,16 @@ use jiff::Timestamp;
 
 use crate::cli::{Cli, Command, Environment};
 use crate::failure::Failure;
-use crate::order::job::{Job, Refused};
-use crate::process::{Log, Signals};
+use crate::order::job::{Job, Rejected};
+use crate::process::Signals;
 use crate::report::{Outcome, Report};
-use crate::run::action::{Run, RunError};
-use crate::source::checkout::Source;
-use crate::source::scratch::Scratch;
+use crate::run::error::RunError;
+use crate::run::{Run, RunFiles};
 
-/// Where Kubernetes reads how a container ended, if it put a file there.
+/// The file from which Kubernetes reads why a container ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Does what the command line says.
+/// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     telemetry::start(cli.log_format);
     let burrito = cli.burrito;
@@ -49,34 +48,34 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
         Command::Plan(args) => {
             let result = args.run.result.clone();
             let job = Job::plan(*args, burrito, &environment);
-            let job = Box::pin(async { job.await.map_err(Refused::from) });
-            order("plan", job, &environment, result.as_deref()).await
+            let job = Box::pin(async { job.await.map_err(Rejected::from) });
+            execute("plan", job, &environment, result.as_deref()).await
         }
         Command::Apply(args) => {
             let result = args.run.result.clone();
             let job = Job::apply(*args, burrito, &environment);
-            let job = Box::pin(async { job.await.map_err(Refused::from) });
-            order("apply", job, &environment, result.as_deref()).await
+            let job = Box::pin(async { job.await.map_err(Rejected::from) });
+            execute("apply", job, &environment, result.as_deref()).await
         }
         Command::Start(args) => {
             let job = Box::pin(Job::start(args, &environment));
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            order(&action, job, &environment, None).await
+            execute(&action, job, &environment, None).await
         }
         Command::Upload(args) => {
-            let sent = crate::run::unsent::upload(&args, &environment).await;
-            ended(sent.map_err(|error| Failure::from(&error)))
+            let uploaded = run::unsent::upload(&args, &environment).await;
+            exit_code(uploaded.map_err(|error| Failure::from(&error)))
         }
-        Command::Resolve(args) => ended(release::resolve(&args, &environment).await),
-        Command::Install(args) => ended(release::install(&args, &environment).await),
-        Command::Mirror(args) => ended(release::mirror(&args, &environment).await),
-        Command::Tools(command) => ended(release::tools(&command, &environment).await),
-        Command::Version => ended(release::print(&version(burrito))),
+        Command::Resolve(args) => exit_code(release::resolve(&args, &environment).await),
+        Command::Install(args) => exit_code(release::install(&args, &environment).await),
+        Command::Mirror(args) => exit_code(release::mirror(&args, &environment).await),
+        Command::Tools(command) => exit_code(release::tools(&command, &environment).await),
+        Command::Version => exit_code(release::print(&version(burrito))),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })
 }
 
-/// As `burrito`, in upstream's form: `<version>-<commit> (<time>)`. The image's build says both.
+/// The version; as `burrito` in upstream's form, `<version>-<commit> (<time>)`, which the build of the image sets.
 fn version(burrito: bool) -> String {
     let version = env!("CARGO_PKG_VERSION");
     if !burrito {
@@ -87,93 +86,72 @@ fn version(burrito: bool) -> String {
     format!("{version}-{commit} ({time})")
 }
 
-fn ended(result: Result<(), Failure>) -> u8 {
-    result.map_or_else(|failure| tell(&failure), |()| 0)
+/// The exit code of a command without a report.
+fn exit_code(result: Result<(), Failure>) -> u8 {
+    result.map_or_else(|failure| log_failure(&failure), |()| 0)
 }
 
-async fn order(
+/// Plans or applies: makes the job, runs it, and publishes the report.
+async fn execute(
     action: &str,
-    job: impl Future<Output = Result<Job, Refused>>,
+    job: impl Future<Output = Result<Job, Rejected>>,
     environment: &Environment,
     result: Option<&Path>,
 ) -> u8 {
     let report = Report::new(action, Timestamp::now());
     let signals = match Signals::listen() {
         Ok(signals) => signals,
-        Err(error) => return refuse(&report, &Failure::from(&RunError::Io(error)), result),
+        Err(error) => return reject(report, &Failure::from(&RunError::Io(error)), result),
     };
     match signals.or(job).await {
-        Ok(Ok(job)) => Box::pin(execute(&job, environment, &signals, result)).await,
-        Ok(Err(Refused { error, place })) => {
+        Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, result)).await,
+        Ok(Err(Rejected { error, attempt })) => {
             let failure = Failure::from(&error);
-            if let Some(place) = place {
-                crate::run::failed::leave_reason(&place, failure.message()).await;
+            if let Some(attempt) = attempt {
+                run::failed::store_rejection(&attempt, failure.message()).await;
             }
-            // What cannot be written is not tried a second time.
+            // A file of --result that was refused is not written.
             let result = result.filter(|_| !failure.message().starts_with("--result "));
-            refuse(&report, &failure, result)
+            reject(report, &failure, result)
         }
-        Err(stop) => refuse(&report, &stop.into(), result),
+        Err(stop) => reject(report, &stop.into(), result),
     }
 }
 
-/// One run, from its order to what becomes of it.
-async fn execute(
+/// Runs a job and publishes its report.
+async fn run_job(
     job: &Job,
     environment: &Environment,
     signals: &Signals,
     result: Option<&Path>,
 ) -> u8 {
-    let mut report = Report::new(job.action.as_str(), Timestamp::now());
-    report.place = Some(job.place.clone());
-    if let (Source::Directory(dir), None) = (&job.source, &job.place.repository) {
-        report.directory = fs_err::canonicalize(dir).ok().map(|dir| dir.display().to_string());
-    }
-    let set_up = || -> Result<_, RunError> {
-        process::forbid_core_dumps()?;
-        let scratch = Scratch::create()?;
-        let log = Log::create(scratch.join(crate::source::scratch::LOG))?;
-        Ok((scratch, log))
-    };
-    let (scratch, log) = match set_up() {
-        Ok(parts) => parts,
-        Err(error) => {
-            return refuse(&report, &Failure::from(&error), result);
-        }
+    let files = match RunFiles::create() {
+        Ok(files) => files,
+        Err(error) => return reject(run::new_report(job), &Failure::from(&error), result),
     };
     tracing::info!("{job}");
-    let (scratch, log) = (&scratch, &log);
-    let mut run = Run { job, environment, signals, scratch, log, report, artifacts: None };
-    if let Some(datastore) = job.datastore.clone() {
-        // A minute of patience is more than there is left after a signal.
-        let (signals, limit) = (signals.clone(), run.last_words() / 4);
-        tokio::spawn(async move {
-            signals.wait().await;
-            datastore.shorten_timeout(limit);
-        });
-    }
-    let outcome = Box::pin(run.execute()).await;
-    let failure = outcome.err().map(|error| Failure::from(&error));
-    // After an apply all was stored that could be.
+    let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
+    let mut run = Run::new(job, environment, signals, &files, record_error);
+    let failure = Box::pin(run.execute()).await.err().map(|error| Failure::from(&error));
+    // An apply that succeeded has stored its report itself.
     if let Some(failure) = &failure
         && run.report.outcome != Outcome::Applied
     {
-        run.report.failed(failure);
-        Box::pin(run.store_failure(failure)).await;
+        failure.record(&mut run.report);
+        Box::pin(run.store_failure(failure.message(), &failure.reason())).await;
     }
     publish(&run.report, result);
-    failure.map_or(run.report.exit, |failure| tell(&failure))
+    failure.map_or(run.report.exit, |failure| log_failure(&failure))
 }
 
-/// An order that cannot even be begun.
-fn refuse(report: &Report, failure: &Failure, result: Option<&Path>) -> u8 {
-    let mut report = report.clone();
-    report.failed(failure);
+/// Reports a failure before the run has started.
+fn reject(mut report: Report, failure: &Failure, result: Option<&Path>) -> u8 {
+    failure.record(&mut report);
     publish(&report, result);
-    tell(failure)
+    log_failure(failure)
 }
 
-/// Writes the outcome where it was asked for.
+/// Writes the report to `--result` and to the termination log.
 fn publish(report: &Report, result: Option<&Path>) {
     if let Some(path) = result
         && let Err(error) = report.write_result(path)
@@ -185,10 +163,11 @@ fn publish(report: &Report, result: Option<&Path>) {
     }
 }
 
-fn tell(failure: &Failure) -> u8 {
-    match failure.next() {
+/// Logs a failure with its hint. Returns the exit code.
+fn log_failure(failure: &Failure) -> u8 {
+    match failure.hint() {
         None => tracing::error!("{}", failure.reason()),
-        Some(next) => tracing::error!("{}\n  next: {next}", failure.reason()),
+        Some(hint) => tracing::error!("{}\n  next: {hint}", failure.reason()),
     }
     failure.exit_code()
 }

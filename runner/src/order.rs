@@ -1,10 +1,12 @@
-//! What to do: flags, environment, manifest and the pod's objects become one job; where annotations go.
+//! Makes one job of flags, environment, manifest and the pod's objects, and writes annotations to the layer. What a run
+//! does with the job is not known here.
 
 pub(crate) mod apply_command;
-pub(crate) mod asked_tool;
+mod command_line;
 pub(crate) mod datastore;
-pub(crate) mod identity;
+mod identity;
 pub(crate) mod job;
 pub(crate) mod layer;
-pub(crate) mod outputs;
-pub(crate) mod pod;
+mod outputs;
+mod pod;
+mod requested_tool;

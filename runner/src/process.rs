@@ -28,7 +28,7 @@ use tokio::process::{Child, Command};
 use crate::process::capture::Capture;
 use crate::process::guard::Guard;
 pub(crate) use crate::process::log::{Log, private_file};
-use crate::process::log::{Output, Screen};
+use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::signals::{Signals, Stop};
 
 /// Variables of the runner's own that hold a secret, or a URL that may: no program that it starts has
@@ -81,18 +81,18 @@ pub(crate) struct Program {
 
 /// Where output goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sink<'a> {
+pub(crate) enum Output<'a> {
     /// Both streams, in their order, to our stdout and to the log.
-    Shown(&'a Log),
+    Tee(&'a Log),
     /// The standard output into this file, which is made private; the error output to our stderr and to the log.
-    Kept(&'a Path, &'a Log),
+    Capture(&'a Path, &'a Log),
     /// Both streams to the log alone.
-    Hidden(&'a Log),
+    LogOnly(&'a Log),
 }
 
 /// How a program ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ExitReport {
     /// Its exit status.
     pub(crate) status: ExitStatus,
     /// The signal that was passed on to it while it ran.
@@ -107,7 +107,7 @@ pub(crate) struct Ended {
     pub(crate) incomplete: Option<io::Error>,
 }
 
-impl Ended {
+impl ExitReport {
     /// The exit code; for a program that a signal ended, 128 and the signal's number, as in a shell.
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
@@ -123,28 +123,28 @@ pub(crate) fn forbid_core_dumps() -> io::Result<()> {
 /// it has not ended `grace` after that, the group is killed.
 pub(crate) async fn run(
     program: &Program,
-    sink: Sink<'_>,
+    output: Output<'_>,
     signals: &Signals,
     grace: Duration,
-) -> io::Result<Ended> {
-    let (log, screen, to) = match sink {
-        Sink::Shown(log) => (log, Screen::Stdout, None),
-        Sink::Kept(path, log) => (log, Screen::Stderr, Some(path)),
-        Sink::Hidden(log) => (log, Screen::Nowhere, None),
+) -> io::Result<ExitReport> {
+    let (log, screen, to) = match output {
+        Output::Tee(log) => (log, Screen::Stdout, None),
+        Output::Capture(path, log) => (log, Screen::Stderr, Some(path)),
+        Output::LogOnly(log) => (log, Screen::Nowhere, None),
     };
-    let output = Output::create(log)?;
+    let file = OutputFile::create(log)?;
     let started = Instant::now();
     let peak_before = children_peak();
     let (mut child, capture) = {
         let mut command = command(program);
-        command.stderr(output.stdio()?);
-        command.stdout(if to.is_some() { Stdio::piped() } else { output.stdio()? });
+        command.stderr(file.stdio()?);
+        command.stdout(if to.is_some() { Stdio::piped() } else { file.stdio()? });
         let mut child = start(program, &mut command).await?;
         let capture = to.zip(child.stdout.take());
         (child, capture.map(|(path, pipe)| Capture::new(pipe, path)).transpose()?)
     };
     let group = Group::of(&child, signals);
-    let following = log.follow(&output, screen)?;
+    let following = log.follow(&file, screen)?;
     let mut sampled = None;
     let waited = wait(&mut child, &group, signals, grace, &mut sampled);
     let (waited, captured) = match capture {
@@ -154,7 +154,7 @@ pub(crate) async fn run(
     let (status, stop, killed) = waited?;
     let followed = following.finish(if stop.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
     let peak = children_peak();
-    Ok(Ended {
+    Ok(ExitReport {
         status,
         stop,
         killed,

@@ -1,27 +1,30 @@
-//! The outcome of a run, as others read it: `run.json`, `--result`, the termination log.
+//! The outcome of a run as data: `run.json`, `--result`, the termination log, and the record of an apply. How errors
+//! become exit codes and classes is not known here.
+
+mod applied_record;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use datastore_api::{Attempt, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use applied_record::AppliedRecord;
+
 use crate::basis::backend::Backend;
 use crate::basis::place::PlanPlace;
-use crate::failure::Failure;
-use crate::process::{Ended, private_file};
-use crate::release::Installed;
-use crate::run::apply_record::Record;
-use crate::run::plan_summary::Counts;
+use crate::process::private_file;
 use crate::tool::diagnostics::Diagnostic;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
 const TERMINATION_LIMIT: usize = 4096;
 
-/// Version 1 of the document.
+/// `run.json`, version 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     version: u32,
@@ -29,38 +32,39 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The runner's exit code.
     pub(crate) exit: u8,
-    /// Why it failed, in one word.
+    /// The class of the failure, in one word.
     pub(crate) class: Option<String>,
     pub(crate) message: Option<String>,
     /// What the tool reported, the most specific error first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) errors: Vec<Diagnostic>,
-    /// What to do about it.
-    pub(crate) next: Option<String>,
+    /// What to do about the failure.
+    #[serde(rename = "next")]
+    pub(crate) hint: Option<String>,
     pub(crate) tool: Option<ToolReport>,
-    /// What had the tool run, if anything.
+    /// Terragrunt, if it ran the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terragrunt: Option<ToolReport>,
     pub(crate) revision: Option<String>,
     pub(crate) plan: Option<PlanReport>,
-    /// Of `.terraform.lock.hcl`, once init has run.
+    /// The digest of `.terraform.lock.hcl`, after init.
     pub(crate) lock_file_sha256: Option<Sha256>,
     /// The versions in `.terraform.lock.hcl`, by the providers' addresses.
     #[serde(default)]
     pub(crate) providers: Option<BTreeMap<String, String>>,
-    /// Where the plan belongs.
+    /// The place that the plan was made for.
     #[serde(default)]
     pub(crate) place: Option<PlanPlace>,
-    /// The directory of the code, where no repository names it: shown, and never compared.
+    /// The directory of code that is in no repository. It is shown in messages and never compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) directory: Option<String>,
-    /// The state that it is for, once init has run.
+    /// The backend of the state, after init.
     #[serde(default)]
     pub(crate) backend: Option<Backend>,
-    /// Of the root module's configuration files, once init has run.
+    /// The digest of the root module's configuration files, after init.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
-    /// The dependencies whose outputs terragrunt has made up, by their configuration files.
+    /// The dependencies for which terragrunt used mock outputs, by their configuration files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
@@ -71,8 +75,8 @@ pub(crate) struct Report {
     pub(crate) state_lock: StateLock,
 }
 
-/// What an apply reads of a plan's `run.json`: no more than it needs, so that a later version of the
-/// document is no obstacle.
+/// The part of a plan's `run.json` that an apply needs. It ignores everything else, so that it can also read later
+/// versions of the document.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PlanRecord {
     #[serde(default)]
@@ -108,13 +112,13 @@ pub(crate) struct ToolRecord {
 }
 
 impl PlanRecord {
-    /// Whether the run that made the plan came to its end.
+    /// Whether the run that made the plan has finished.
     pub(crate) fn is_finished(&self) -> bool {
         self.plan.is_some() && !matches!(self.outcome.as_str(), "failed" | "interrupted")
     }
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -130,18 +134,35 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ToolReport {
     pub(crate) name: String,
-    version: String,
-    sha256: Sha256,
-    source: String,
+    pub(crate) version: String,
+    pub(crate) sha256: Sha256,
+    pub(crate) source: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PlanReport {
     pub(crate) sha256: Sha256,
-    /// The run that made it; none for a plan that is in no datastore.
+    /// The run that made the plan; none for a plan in a file.
     pub(crate) run: Option<String>,
     pub(crate) attempt: Option<Attempt>,
     pub(crate) counts: Option<Counts>,
+}
+
+/// The counts of a plan, as Burrito counts them: a replacement is both a creation and a deletion,
+/// outputs do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) create: u64,
+    pub(crate) update: u64,
+    pub(crate) delete: u64,
+}
+
+impl fmt::Display for Counts {
+    /// The line that Burrito's server and metrics compare, character by character.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { create, update, delete } = self;
+        write!(f, "Plan: {create} to create, {update} to update, {delete} to delete")
+    }
 }
 
 /// One program that was run.
@@ -151,23 +172,24 @@ pub(crate) struct Step {
     seconds: f64,
     exit: i32,
     attempts: u32,
-    /// The most memory that the program was seen to hold, in bytes.
+    /// The peak of the program's resident memory, in bytes, as far as it was measured.
     rss_peak: Option<u64>,
 }
 
-/// Whether the state's lock is held now, as far as we know.
+/// Whether the state's lock is held after the run, as far as the runner knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StateLock {
-    /// Not by us: the tool ended by itself, or never ran.
+    /// Not by this run: the tool released it, or never ran.
     Free,
-    /// By someone else: the tool said so.
+    /// By another process, as the tool reported.
     Held,
     /// The tool was killed.
     Unknown,
 }
 
 impl Report {
+    /// The report of a run that has not started: until it has a result, it counts as failed.
     pub(crate) fn new(action: &str, started: Timestamp) -> Self {
         Self {
             version: 1,
@@ -177,7 +199,7 @@ impl Report {
             class: None,
             message: None,
             errors: Vec::new(),
-            next: None,
+            hint: None,
             tool: None,
             terragrunt: None,
             revision: None,
@@ -196,57 +218,16 @@ impl Report {
         }
     }
 
-    pub(crate) fn tools(&mut self, tool: &Installed, terragrunt: Option<&Installed>) {
-        let report = |installed: &Installed| ToolReport {
-            name: installed.tool.to_string(),
-            version: installed.version.to_string(),
-            sha256: installed.sha256,
-            source: installed.source.clone(),
-        };
-        self.tool = Some(report(tool));
-        self.terragrunt = terragrunt.map(report);
-    }
-
-    /// An earlier run or attempt has applied this.
-    pub(crate) fn applied_by(&mut self, record: &Record) {
-        self.applied = Some(record.applied.clone());
-        self.plan.clone_from(&record.plan);
-        self.revision.clone_from(&record.revision);
-    }
-
-    /// Nothing went wrong, or has gone wrong so far.
-    pub(crate) fn succeeded(&mut self, exit: u8) {
-        self.exit = exit;
-    }
-
-    /// It did not do what was ordered.
-    pub(crate) fn failed(&mut self, failure: &Failure) {
-        self.outcome = failure.outcome();
-        self.because(failure);
-    }
-
-    /// It was applied, but not all that follows an apply could be done.
-    pub(crate) fn applied_but(&mut self, failure: &Failure) {
-        self.outcome = Outcome::Applied;
-        self.because(failure);
-    }
-
-    fn because(&mut self, failure: &Failure) {
-        self.exit = failure.exit_code();
-        self.class = Some(failure.class().to_owned());
-        self.message = Some(failure.message().to_owned());
-        self.errors = failure.errors().to_vec();
-        self.next = failure.next().map(str::to_owned);
-    }
-
-    pub(crate) fn step(&mut self, name: &str, ended: &Ended) {
-        self.steps.push(Step {
-            name: name.to_owned(),
-            seconds: (ended.took.as_secs_f64() * 1000.0).round() / 1000.0,
-            exit: ended.code(),
-            attempts: 1,
-            rss_peak: ended.rss_peak,
-        });
+    /// Adds a program that was run.
+    pub(crate) fn add_step(
+        &mut self,
+        name: &str,
+        took: Duration,
+        exit: i32,
+        rss_peak: Option<u64>,
+    ) {
+        let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
+        self.steps.push(Step { name: name.to_owned(), seconds, exit, attempts: 1, rss_peak });
     }
 
     /// The whole document.
@@ -257,7 +238,7 @@ impl Report {
         json
     }
 
-    /// The document without steps, with as many errors as fit, and with its message cut to what the termination log takes.
+    /// The document without its steps, and with as many errors and as much of the message as the termination log takes.
     fn to_termination_message(&self) -> String {
         let mut short = Self { steps: Vec::new(), ..self.clone() };
         loop {
@@ -278,14 +259,14 @@ impl Report {
         }
     }
 
-    /// Writes `--result`, whole or not at all where it is a plain file.
+    /// Writes `--result`. A plain file is replaced in one step.
     pub(crate) fn write_result(&self, path: &Path) -> io::Result<()> {
         let text = self.to_json();
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            // A device or a pipe is written into, never replaced.
+            // A device or a pipe is written to, never replaced.
             return fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
-        // A link stays one.
+        // A symbolic link is kept; its target is replaced.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
@@ -295,7 +276,7 @@ impl Report {
         Ok(())
     }
 
-    /// Writes the termination log, where whatever started the container has put one.
+    /// Writes the termination log, if the container runtime has created one.
     pub(crate) fn write_termination_log(&self, path: &Path) -> io::Result<()> {
         if !path.exists() {
             return Ok(());

@@ -1,12 +1,139 @@
-//! One run from its job to its outcome.
+//! One run, from its job to its outcome.
+//!
+//! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
+//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions. This room
+//! does not know exit codes: the caller passes [`Run::record_error`].
 
-pub(crate) mod action;
-pub(crate) mod applied;
-pub(crate) mod apply_record;
+mod apply;
 pub(crate) mod artifacts;
-pub(crate) mod errored;
+mod describe;
+pub(crate) mod error;
 pub(crate) mod failed;
+mod plan;
 pub(crate) mod plan_summary;
-mod run_lock;
+mod prepare;
+mod step;
 pub(crate) mod stored_plan;
 pub(crate) mod unsent;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cli::Environment;
+use crate::order::job::{Action, Job};
+use crate::order::layer::{self, Annotations};
+use crate::process::{Log, Signals};
+use crate::report::Report;
+use crate::run::artifacts::{Artifacts, AttemptRequest};
+use crate::run::error::RunError;
+use crate::source::checkout::Source;
+use crate::source::scratch::{self, Scratch};
+
+/// The plan in the private directory: the only file that the tool applies.
+const PLAN_FILE: &str = "plan.bin";
+
+/// The private directory of a run, and the log in it.
+#[derive(Debug)]
+pub(crate) struct RunFiles {
+    scratch: Scratch,
+    log: Log,
+}
+
+impl RunFiles {
+    /// Creates both. The directory is removed when the value is dropped.
+    pub(crate) fn create() -> Result<Self, RunError> {
+        crate::process::forbid_core_dumps()?;
+        let scratch = Scratch::create()?;
+        let log = Log::create(scratch.join(scratch::LOG))?;
+        Ok(Self { scratch, log })
+    }
+}
+
+/// One run: its job, its resources, and its results so far.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    job: &'a Job,
+    environment: &'a Environment,
+    signals: &'a Signals,
+    scratch: &'a Scratch,
+    log: &'a Log,
+    pub(crate) report: Report,
+    /// Writes exit code, class, message and hint of an error into the report.
+    record_error: fn(&RunError, &mut Report),
+    /// Set once the datastore has answered, and an apply has read the records of earlier ones.
+    artifacts: Option<Artifacts>,
+}
+
+impl<'a> Run<'a> {
+    /// A run that has not started yet. After a signal, requests to the datastore get only a short timeout.
+    pub(crate) fn new(
+        job: &'a Job,
+        environment: &'a Environment,
+        signals: &'a Signals,
+        files: &'a RunFiles,
+        record_error: fn(&RunError, &mut Report),
+    ) -> Self {
+        let RunFiles { scratch, log } = files;
+        let report = new_report(job);
+        let run =
+            Self { job, environment, signals, scratch, log, report, record_error, artifacts: None };
+        if let Some(datastore) = job.datastore.clone() {
+            let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
+            tokio::spawn(async move {
+                signals.wait().await;
+                datastore.shorten_timeout(limit);
+            });
+        }
+        run
+    }
+
+    /// Plans or applies. The results are in `self.report`, also when it fails.
+    pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
+        match &self.job.action {
+            Action::Plan { .. } => self.prepare_and_plan().await,
+            Action::Apply(plan) => self.read_records_and_apply(plan).await,
+        }
+    }
+
+    /// How long all uploads together may take after a signal.
+    fn upload_grace(&self) -> Duration {
+        // Kubernetes kills a pod 30 s after the signal, and the tool has 20 s of them.
+        if self.job.pod {
+            Duration::from_secs(8)
+        } else {
+            self.job.grace.min(Duration::from_secs(15))
+        }
+    }
+
+    /// Writes annotations to the layer, if there is one.
+    async fn annotate(&self, annotations: &Annotations) -> Result<(), RunError> {
+        let Some(layer) = &self.job.layer else { return Ok(()) };
+        let written = self.signals.within(self.upload_grace(), layer.annotate(annotations)).await;
+        written
+            .map_err(RunError::Stopped)?
+            .map_err(|source| RunError::Annotate { annotations: layer::shown(annotations), source })
+    }
+}
+
+/// Opens the run's attempt in the datastore, if there is one.
+async fn open_artifacts(job: &Job) -> Result<Option<Artifacts>, RunError> {
+    let Some(client) = job.datastore.clone() else { return Ok(None) };
+    let wanted = AttemptRequest {
+        number: job.attempt,
+        lowest: job.lowest_attempt,
+        is_fixed: job.pod,
+        is_new_run: !job.named.run && !job.pod,
+    };
+    Ok(Some(Artifacts::open(client, job.run.clone(), wanted).await?))
+}
+
+/// The report of a run that has not started yet.
+pub(crate) fn new_report(job: &Job) -> Report {
+    let mut report = Report::new(job.action.as_str(), Timestamp::now());
+    report.place = Some(job.place.clone());
+    if let (Source::Directory(dir), None) = (&job.source, &job.place.repository) {
+        report.directory = fs_err::canonicalize(dir).ok().map(|dir| dir.display().to_string());
+    }
+    report
+}

@@ -27,7 +27,7 @@ pub(crate) fn record_path(plan: &Path) -> PathBuf {
 
 /// Puts the plan and its record where the caller wants them: 0600, each whole or not at all. A plan and a
 /// record that do not belong together are refused when the plan is applied.
-pub(crate) fn hand_out(plan: &Path, to: &Path, report: &Report) -> io::Result<()> {
+pub(crate) fn export_plan(plan: &Path, to: &Path, report: &Report) -> io::Result<()> {
     let record = record_path(to);
     // A link stays one.
     let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
@@ -82,10 +82,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (plan, to) = (dir.path().join("plan.bin"), dir.path().join("p"));
         let report = Report::new("plan", jiff::Timestamp::now());
-        hand_out(&plan, &to, &report).unwrap_err();
+        export_plan(&plan, &to, &report).unwrap_err();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         fs::write(&plan, "a plan").unwrap();
-        hand_out(&plan, &to, &report).unwrap();
+        export_plan(&plan, &to, &report).unwrap();
         assert!(to.exists() && record_path(&to).exists());
     }
 }

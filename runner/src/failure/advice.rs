@@ -1,4 +1,4 @@
-//! The next step after a step of the tool has failed, by what the tool reported.
+//! What to do after a step of the tool has failed, by the errors that it reported.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
     let find = |text: &str| {
         errors.iter().find(|error| error.summary.contains(text) || error.detail.contains(text))
     };
-    if let Some(lock) = find("Error acquiring the state lock") {
-        return locked(tool, lock);
+    if let Some(error) = errors.iter().find(|error| is_lock_error(error)) {
+        return locked(tool, errors, error);
     }
     if find("Saved plan is stale").is_some() || find("Saved plan does not match").is_some() {
         return "the state has changed since the plan was made: plan again, and apply the new plan"
@@ -18,7 +18,7 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
     }
     if find("No configuration files").is_some() {
         return format!(
-            "{} has no configuration: name the module's directory, by DIR, or inside the source by --path or \
+            "{} has no configuration: name the module's directory as DIR, or inside the source with --path or \
              the layer's spec.path",
             dir.display()
         );
@@ -35,30 +35,54 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
     format!("read the tool's output {place}")
 }
 
-/// Who holds the lock, as the tool printed it.
-fn locked(tool: &str, error: &Diagnostic) -> String {
+/// Who holds the state's lock, since when, for what and under which ID, as far as the tool prints it. `None`: no other
+/// process holds it.
+pub(super) fn held_lock(errors: &Diagnostics) -> Option<String> {
+    let error = errors.iter().find(|error| is_lock_error(error))?;
     let text = format!("{}\n{}", error.summary, error.detail);
+    let of = |label: &str| lock_info(&text, label);
     if !text.contains("Lock Info:") {
+        return text.contains("already locked").then(String::new);
+    }
+    let mut facts = vec![format!("held by {}", of("Who:").unwrap_or("another process"))];
+    facts.extend(of("Created:").map(|created| format!("since {created}")));
+    facts.extend(of("Operation:").map(|operation| format!("for {operation}")));
+    facts.extend(of("ID:").map(|id| format!("(lock ID {id})")));
+    Some(facts.join(" "))
+}
+
+fn is_lock_error(error: &Diagnostic) -> bool {
+    const TEXT: &str = "Error acquiring the state lock";
+    error.summary.contains(TEXT) || error.detail.contains(TEXT)
+}
+
+/// What to do about a state that could not be locked.
+fn locked(tool: &str, errors: &Diagnostics, error: &Diagnostic) -> String {
+    if held_lock(errors).is_none() {
         return "the state could not be locked, for the reason above; the runner never releases a lock that is \
                 not its own"
             .to_owned();
     }
-    let of = |label: &str| lock_info(&text, label);
-    let holder = of("Who:").unwrap_or("somebody else");
-    let mut facts = vec![format!("{holder} holds it")];
-    facts.extend(of("Created:").map(|created| format!("since {created}")));
-    facts.extend(of("Operation:").map(|operation| format!("for {operation}")));
-    let id = of("ID:");
-    facts.extend(id.map(|id| format!("under the ID {id}")));
+    let text = format!("{}\n{}", error.summary, error.detail);
     format!(
-        "{}: run again when that has ended; the runner never releases the lock of another run (where that \
-         run is dead: {tool} force-unlock {})",
-        facts.join(" "),
-        id.unwrap_or("ID")
+        "run again when the other run has ended; the runner never releases the lock of another run (if that run \
+         is dead: {tool} force-unlock {})",
+        lock_info(&text, "ID:").unwrap_or("ID")
     )
 }
 
-/// The value behind a label of the tool's `Lock Info`, whether each has a line of its own or not.
+/// What to do after the tool was killed in this step.
+pub(super) fn after_kill(step: &str) -> &'static str {
+    if step == "apply" {
+        "resources may exist that the state does not record, and the state may still be locked: compare both, then \
+         unlock it with the tool's `force-unlock`, and plan again"
+    } else {
+        "the state may still be locked: check that nothing else uses it, unlock it with the tool's `force-unlock`, \
+         and run again"
+    }
+}
+
+/// The value of a label in the tool's `Lock Info`. The labels may share one line.
 fn lock_info<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     const LABELS: [&str; 7] =
         ["ID:", "Path:", "Operation:", "Who:", "Version:", "Created:", "Info:"];
@@ -79,18 +103,23 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_names_its_holder() {
+    fn a_held_lock_has_its_holder_and_the_command_that_unlocks_it() {
         let output = "Error: Error acquiring the state lock\n\nError message: resource temporarily unavailable\n\
             Lock Info:\n  ID:        fb982e0a-8a8c\n  Path:      terraform.tfstate\n  \
             Operation: OperationTypeApply\n  Who:       ann@build-7\n  Version:   1.11.4\n  \
             Created:   2026-11-22 01:57:02.5 +0000 UTC\n  Info:      \n\n\nTerraform acquires a state lock.\n";
         let boxed = format!("│ {}\n", output.trim_end().replace('\n', "\n│ "));
         for output in [output.to_owned(), format!("╷\n{boxed}╵\n")] {
+            let errors = Diagnostics::read(output.as_bytes()).unwrap();
+            assert_eq!(
+                held_lock(&errors).unwrap(),
+                "held by ann@build-7 since 2026-11-22 01:57:02.5 +0000 UTC for OperationTypeApply (lock ID \
+                 fb982e0a-8a8c)"
+            );
             assert_eq!(
                 advice(&output),
-                "ann@build-7 holds it since 2026-11-22 01:57:02.5 +0000 UTC for OperationTypeApply under the \
-                 ID fb982e0a-8a8c: run again when that has ended; the runner never releases the lock of \
-                 another run (where that run is dead: terraform force-unlock fb982e0a-8a8c)"
+                "run again when the other run has ended; the runner never releases the lock of another run (if \
+                 that run is dead: terraform force-unlock fb982e0a-8a8c)"
             );
         }
         let bare = "Error: Error acquiring the state lock\n\nAccess denied\n";

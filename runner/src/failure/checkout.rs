@@ -1,4 +1,4 @@
-//! Why the code could not be had.
+//! Errors of the checkout.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use crate::failure::{Failure, Kind};
 use crate::source::error::CheckoutError;
 use crate::source::work_dir::MARK;
 
-const NO_ROOM: &str = "free some space there, or name a directory with more by --work-dir or by TMPDIR, and run again";
+const NO_ROOM: &str =
+    "free some space there, or name a directory with more with --work-dir or TMPDIR, and run again";
 
 impl From<&CheckoutError> for Failure {
     fn from(error: &CheckoutError) -> Self {
@@ -36,33 +37,33 @@ impl From<&CheckoutError> for Failure {
         let failure = Self::new(kind, error);
         match error {
             CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
-                failure.next_step(&format!("{next}; --no-submodules plans without it"))
+                failure.with_hint(&format!("{next}; --no-submodules plans without it"))
             }
             CheckoutError::Datastore(cause) if cause.status() == Some(StatusCode::FORBIDDEN) => failure
-                .next_step(
+                .with_hint(
                     "the repository is in another namespace than this service account: the datastore's \
                      policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
                 ),
             CheckoutError::Io(cause) => {
-                failure.next_step(match cause.kind() {
+                failure.with_hint(match cause.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
                     _ => "name a directory that can be made and written, by --work-dir or by TMPDIR",
                 })
             }
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
-                .next_step("have the controllers sync the repository again: they cut its bundles"),
-            CheckoutError::OutdatedSubmodule { .. } => failure.next_step(
+                .with_hint("have the controllers sync the repository again: they cut its bundles"),
+            CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(
                 "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
             ),
-            CheckoutError::OtherRepository { dir, .. } => failure.next_step(&format!(
+            CheckoutError::OtherRepository { dir, .. } => failure.with_hint(&format!(
                 "name another --work-dir; if it is the same repository under a new address, empty the file {}",
                 dir.join(MARK).display()
             )),
-            CheckoutError::StateInTheWay { .. } => failure.next_step(
+            CheckoutError::StateInTheWay { .. } => failure.with_hint(
                 "move the state to a backend or another directory, or name another --work-dir",
             ),
             _ => match of_git(error) {
-                Some(next) => failure.next_step(&next),
+                Some(next) => failure.with_hint(&next),
                 None => failure,
             },
         }

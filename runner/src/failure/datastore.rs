@@ -1,23 +1,23 @@
-//! Why the datastore did not serve.
+//! Errors of the datastore.
 
 use std::error::Error;
 
 use datastore_api::ClientError;
 use reqwest::StatusCode;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, disk_hint};
 
 impl Failure {
     pub(super) fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
         let failure = Self::new(datastore_kind(cause), error);
-        match next_step(failure.kind, cause) {
-            Some(next) => failure.next_step(next),
+        match hint(failure.kind, cause) {
+            Some(hint) => failure.with_hint(hint),
             None => failure,
         }
     }
 }
 
-fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
+fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
     Some(match (kind, cause) {
         (_, ClientError::Token { .. }) => {
             "see that the file of --token-file (PLANCHA_TOKEN_FILE; in Burrito's pods the mounted one) or the \
@@ -63,7 +63,7 @@ fn next_step(kind: Kind, cause: &ClientError) -> Option<&'static str> {
                  pods: BURRITO_DATASTORE_HOSTNAME), and can be reached from here (GET /readyz), then run again"
             }
         },
-        (_, ClientError::File(cause)) => return super::of_disk(cause),
+        (_, ClientError::File(cause)) => return disk_hint(cause),
         _ => return None,
     })
 }

@@ -1,19 +1,19 @@
-//! The command that applies what a job plans, as a person would type it.
+//! The command that applies the plan of a job, to be shown to the user.
 
 use std::fmt;
 
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use crate::order::job::RunArgs;
+use crate::cli::RunArgs;
 use crate::source::checkout::Source;
 
-/// Where the plan of a job goes, and the command that applies it from there.
+/// The command that applies a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplyCommand {
     /// The words, without the plan.
     words: Vec<String>,
-    /// Whether the command finds the plan by itself: the layer's annotations name it.
+    /// Whether the command needs no `--plan`, because a layer or a plan file names the plan.
     finds_plan: bool,
 }
 
@@ -26,7 +26,7 @@ impl ApplyCommand {
             Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
                 words.push(dir.display().to_string());
             }
-            // As git takes it: the password that it may have held is not shown.
+            // The URL without a password.
             Source::Git(git) => words.push(git.url().to_owned()),
             Source::Directory(_) | Source::Bundle(_) => {}
         }

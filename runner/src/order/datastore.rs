@@ -1,4 +1,4 @@
-//! Which datastore the flags name, and how its URL is checked.
+//! The client of the datastore that the flags name, and the checks of its URL.
 
 use std::path::Path;
 
@@ -32,14 +32,13 @@ pub(crate) fn datastore(
     client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
 }
 
-/// How a datastore is waited for: no longer than was allowed, and never without a word.
+/// Settings of the client: the timeout, and warnings while it waits.
 pub(super) fn settings(url: Url, args: &DatastoreArgs) -> Settings {
     let notify: Notify = |notice| tracing::warn!("{notice}");
     Settings { timeout: args.datastore_timeout, notify: Some(notify), ..Settings::new(url) }
 }
 
-/// The URL of a datastore. `place` is where the text comes from. Messages never show what may be a password or
-/// a token.
+/// Parses the URL of a datastore. `place` names the flag or variable. Errors never contain a possible password or token.
 pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
     const EXPECTED: &str = "expected http://HOST[:PORT] or https://HOST[:PORT]";
     if let Some(address) = without_scheme(text) {
@@ -55,7 +54,7 @@ pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
         );
     }
     if !matches!(url.scheme(), "http" | "https") {
-        // What was meant as user and password would stand behind the scheme.
+        // The part after the scheme may be a user and a password.
         let shown = if text.contains('@') { String::new() } else { format!(" `{url}`") };
         return refused(&format!("the URL{shown} has another scheme than http or https"));
     }
@@ -81,7 +80,7 @@ pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A text that is a host, a port and perhaps a path, and nothing that may be secret.
+/// The text, if it is only a host with an optional port and path, and so contains no secret.
 fn without_scheme(text: &str) -> Option<&str> {
     let host = text.split(['/', '?', '#']).next().unwrap_or_default();
     let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));

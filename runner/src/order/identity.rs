@@ -1,4 +1,4 @@
-//! The place of a job's code, and the default name of the layer.
+//! The place of the code (repository, path, workspace), and the default name of the layer.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use crate::order::job::JobError;
 use crate::source::checkout::Source;
 use crate::source::git::{WorkTree, work_tree};
 
-/// Where a job's code belongs.
+/// The place of a job's code.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) place: PlanPlace,
-    /// The parts of a default name: of the repository its last segment, and the path inside it.
+    /// The parts of a default name: the last segment of the repository, and the path inside it.
     repository: String,
     path: String,
 }
 
-/// The place of the code: what git, the environment and the data directory say before anything runs.
+/// Finds the place of the code with git, the environment and the data directory, before anything runs.
 pub(super) async fn identify(
     source: &Source,
     path: &Path,
@@ -73,7 +73,7 @@ impl Identity {
         let name = place::default_name(&self.repository, &self.path, workspace);
         name.parse().map_err(|error| {
             JobError::Usage(format!(
-                "the directory's name cannot be the layer's: {error}; --name gives one"
+                "the directory's name is not valid as the layer's name: {error}; set one with --name"
             ))
         })
     }
@@ -83,7 +83,7 @@ fn last_segment(repository: &str) -> String {
     repository.rsplit('/').next().unwrap_or(repository).to_owned()
 }
 
-/// The workspace of the module in `dir`; without a directory only the environment can name one.
+/// The workspace of the module in `dir`. Without a directory only the environment can select one.
 pub(super) fn workspace(environment: &Environment, dir: Option<&Path>) -> String {
     let data_dir = environment.tf_data_dir.clone().unwrap_or_else(|| PathBuf::from(".terraform"));
     let data_dir = match dir {

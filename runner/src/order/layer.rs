@@ -1,7 +1,5 @@
-//! The layer: where a job comes from, and where its annotations go.
-//!
-//! The document is Burrito's `TerraformLayer` (`config.terraform.padok.cloud/v1alpha1`); only what the
-//! runner reads of it is known here.
+//! A layer: Burrito's `TerraformLayer` (`config.terraform.padok.cloud/v1alpha1`), read from a manifest or a cluster, and
+//! the annotations that a run writes to it. Only the fields that the runner uses are known here.
 
 mod file;
 mod kubernetes;
@@ -21,7 +19,7 @@ pub(crate) use crate::order::layer::kubernetes::{
     Cluster, ClusterError, ClusterFault, Order, OrderedAttempt,
 };
 
-/// What annotations of the runner begin with.
+/// The prefix of the runner's annotations.
 const PREFIX: &str = "runner.terraform.padok.cloud/";
 
 /// A `TerraformLayer`.
@@ -58,7 +56,7 @@ pub(crate) struct LayerSpec {
     pub(crate) remediation_strategy: RemediationStrategy,
 }
 
-/// Which `TerraformRepository` a layer belongs to.
+/// The `TerraformRepository` of a layer.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RepositoryRef {
     pub(crate) name: Option<String>,
@@ -72,8 +70,8 @@ pub(crate) struct Repository {
     pub(crate) spec: RepositorySpec,
 }
 
-/// The `spec` of a `TerraformRepository`. It shares the tools' fields with a layer's, but its own field
-/// `repository` is `{url}`, where a layer's is [`RepositoryRef`].
+/// The `spec` of a `TerraformRepository`. Its tools have the same fields as a layer's, but its field `repository` holds
+/// a URL, where a layer's is a [`RepositoryRef`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RepositorySpec {
@@ -88,7 +86,7 @@ pub(crate) struct RepositorySpec {
     pub(crate) remediation_strategy: RemediationStrategy,
 }
 
-/// Where a repository is.
+/// The address of a repository.
 #[derive(Clone, Debug, Deserialize)]
 struct RepositoryUrl {
     url: Option<String>,
@@ -101,7 +99,7 @@ impl RepositorySpec {
     }
 }
 
-/// Whether a tool is enabled, and which version of it. An empty version is none.
+/// Whether a tool is enabled, and in which version. An empty version is the same as none.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct ToolSpec {
     pub(crate) enabled: Option<bool>,
@@ -114,7 +112,7 @@ pub(crate) struct RemediationStrategy {
     pub(crate) apply_without_plan_artifact: Option<bool>,
 }
 
-/// A field that is `null` has its default, as one that is missing.
+/// A field that is `null` gets its default, like a missing one.
 fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -126,7 +124,7 @@ fn parse<T: DeserializeOwned>(json: &str) -> Result<T, String> {
     let deserializer = &mut serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let text = error.to_string();
-        // The line is one of the API's answer, which nobody sees.
+        // The line number is that of the API's answer, which the user does not see.
         text.split(" at line ").next().unwrap_or_default().to_owned()
     })
 }
@@ -139,16 +137,16 @@ impl Layer {
     }
 }
 
-/// Where a layer was read, and where its annotations go.
+/// A layer, and the place that its annotations are written to.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum LayerHandle {
     /// A manifest.
     File(LayerFile),
     /// The Kubernetes API.
     Cluster { cluster: Cluster, namespace: Name, name: Name, layer: Box<Layer> },
 }
 
-impl Origin {
+impl LayerHandle {
     /// The layer as it was read.
     pub(crate) fn layer(&self) -> &Layer {
         match self {
@@ -157,7 +155,7 @@ impl Origin {
         }
     }
 
-    /// Sets the annotations; those without a value go.
+    /// Sets the annotations. Those without a value are removed.
     pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
         match self {
             Self::File(file) => file.annotate(annotations).await,
@@ -168,21 +166,21 @@ impl Origin {
     }
 }
 
-/// What a layer and its repository together ask for.
+/// The settings of a layer and its repository, merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Merged {
+pub(crate) struct EffectiveSpec {
     /// Terraform or OpenTofu, if one of them is enabled.
     pub(crate) tool: Option<ToolName>,
-    /// The version of it, if one is named.
+    /// The version of the tool, if one is set.
     pub(crate) version: Option<String>,
-    /// The version of terragrunt, if it is enabled; empty where none is named.
+    /// The version of terragrunt, if it is enabled; empty if none is set.
     pub(crate) terragrunt: Option<String>,
     pub(crate) apply_without_plan: bool,
 }
 
-impl Merged {
-    /// Upstream's rules (`api/v1alpha1/common.go`): the layer goes before the repository; one that
-    /// enables a tool keeps the other out; where both are left, terraform wins.
+impl EffectiveSpec {
+    /// Burrito's rules (`api/v1alpha1/common.go`): the layer wins over the repository. If the layer enables one tool, the
+    /// other is disabled. If both are enabled, terraform wins.
     pub(crate) fn new(layer: &LayerSpec, repository: &RepositorySpec) -> Self {
         let enabled = |own: &ToolSpec, other: &ToolSpec, inherited: &ToolSpec| {
             other.enabled != Some(true) && own.enabled.or(inherited.enabled).unwrap_or(false)
@@ -215,8 +213,7 @@ impl Merged {
     }
 }
 
-/// Annotations to be written, in this order; those without a value are taken away, since they would
-/// tell of another run.
+/// Annotations to write, in this order. Those without a value are removed, because they describe an earlier run.
 pub(crate) type Annotations = Vec<(String, Option<String>)>;
 
 /// Annotations for a message: `plan-date=..., plan-run=...`.
@@ -235,7 +232,7 @@ fn annotation(key: &str, value: Option<String>) -> (String, Option<String>) {
     (format!("{PREFIX}{key}"), value)
 }
 
-/// What a plan leaves on its layer.
+/// The annotations of a plan.
 pub(crate) fn plan_annotations(
     now: Timestamp,
     run: &Name,
@@ -251,8 +248,7 @@ pub(crate) fn plan_annotations(
     ]
 }
 
-/// What an apply leaves on its layer. The sum is the plan's, in base64: the controllers compare the
-/// two texts.
+/// The annotations of an apply. `sum` is the plan's digest in base64: the controllers compare it with `plan-sum`.
 pub(crate) fn apply_annotations(
     now: Timestamp,
     sum: Option<&str>,
@@ -265,8 +261,8 @@ pub(crate) fn apply_annotations(
     ]
 }
 
-/// Go's `time.UnixDate`, always in UTC: Burrito's controllers parse exactly this, and would take any
-/// zone's abbreviation for an offset of 0.
+/// A date in Go's format `time.UnixDate`, always in UTC. Burrito's controllers parse exactly this format, and ignore the
+/// offset of any other time zone.
 fn unix_date(now: Timestamp) -> String {
     now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y").to_string()
 }
@@ -282,7 +278,8 @@ mod tests {
     /// RN08, RN09.
     #[test]
     fn a_layer_goes_before_its_repository_by_upstreams_rules() {
-        let merged = |layer: &str, repository: &str| Merged::new(&spec(layer), &spec(repository));
+        let merged =
+            |layer: &str, repository: &str| EffectiveSpec::new(&spec(layer), &spec(repository));
         let tool = |layer, repository| merged(layer, repository).tool;
         let (tf, tofu) = (Some(ToolName::Terraform), Some(ToolName::Tofu));
         assert_eq!(tool("path: .", "path: ."), None);
@@ -337,7 +334,7 @@ mod tests {
                     opentofu: tool(ro),
                     ..RepositorySpec::default()
                 };
-                let merged = Merged::new(&layer, &repository);
+                let merged = EffectiveSpec::new(&layer, &repository);
                 assert_eq!(merged.tool, expected, "{lt:?} {lo:?} {rt:?} {ro:?}");
                 seen += 1;
             }
@@ -366,14 +363,14 @@ mod tests {
             (named.name.as_deref(), named.namespace.as_deref()),
             (Some("infra"), Some("team"))
         );
-        let expected = Merged {
+        let expected = EffectiveSpec {
             tool: Some(ToolName::Tofu),
             version: Some("1.9.4".to_owned()),
             terragrunt: Some("1.0.0".to_owned()),
             apply_without_plan: true,
         };
-        assert_eq!(Merged::new(spec, &RepositorySpec::default()), expected);
-        assert_eq!(Merged::new(&LayerSpec::default(), &repository.spec), expected);
+        assert_eq!(EffectiveSpec::new(spec, &RepositorySpec::default()), expected);
+        assert_eq!(EffectiveSpec::new(&LayerSpec::default(), &repository.spec), expected);
         assert_eq!(repository.spec.url(), Some("https://git.example.com/platform/infra.git"));
         assert_eq!(run.spec.layer.revision, "0123456789abcdef0123456789abcdef01234567");
         assert_eq!((&*run.spec.artifact.run, &*run.spec.artifact.attempt), ("vpc-plan-x4k2q", "0"));
@@ -388,7 +385,10 @@ mod tests {
                 "terraform": null, "opentofu": {"enabled": null}, "remediationStrategy": null}}"#,
         )
         .unwrap();
-        assert_eq!(Merged::new(&layer.spec, &RepositorySpec::default()), Merged::default());
+        assert_eq!(
+            EffectiveSpec::new(&layer.spec, &RepositorySpec::default()),
+            EffectiveSpec::default()
+        );
         assert!(parse::<kubernetes::Run>(r#"{"spec": null, "status": null}"#).is_ok());
         assert!(parse::<Repository>("{}").is_ok());
     }

@@ -12,8 +12,8 @@ use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::scratch::reason;
 
-/// What the run writes, and git must not take for the user's changes.
-pub(super) fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
+/// The files that the run writes. They do not count as changes of the code.
+pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
     let record = args.plan_file.as_deref().map(plan_file::record_path);
     let files = [&args.layer, &args.result, &args.plan_file, &record, &environment.tf_data_dir];
     let absolute = |path: &PathBuf| {
@@ -25,7 +25,7 @@ pub(super) fn ours(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
     files.into_iter().flatten().filter_map(absolute).collect()
 }
 
-/// What cannot be written is better known before hours of work than after; and what cannot be read, too.
+/// Checks before the run that all files can be read or written that it needs.
 pub(super) fn check_outputs(
     args: &RunArgs,
     action: &Action,
@@ -47,7 +47,8 @@ pub(super) fn check_outputs(
     }
 }
 
-/// Whether a file can be made or replaced at `path`. A device or a pipe can only be written into, if at all.
+/// Checks that a file can be created or replaced at `path`. A device or a pipe can only be written to, if
+/// `may_be_device`.
 fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobError> {
     let refused = |reason: String| Err(JobError::Config(format!("{flag} {reason}")));
     let shown = path.display();
@@ -84,7 +85,7 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobE
     }
 }
 
-/// A plan replaces no other file than a plan, and takes no name under which a tool reads its code.
+/// Checks that the plan replaces nothing but a plan, and that no tool reads its name as configuration.
 fn check_replaced(path: &Path) -> Result<(), JobError> {
     const CODE: [&str; 7] =
         [".tf", ".tf.json", ".tfvars", ".tfvars.json", ".tofu", ".tofu.json", ".hcl"];
@@ -100,9 +101,10 @@ fn check_replaced(path: &Path) -> Result<(), JobError> {
     if is_empty || plan_file::is_plan(path) {
         return Ok(());
     }
-    refused("exists, and is no plan")
+    refused("exists and is not a plan")
 }
 
+/// Checks that a plan can be read.
 fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
     let refused = |reason: &str| {
         Err(JobError::Config(format!(

@@ -1,4 +1,4 @@
-//! An order of Burrito's: the environment of its pod, and three objects in the cluster.
+//! A job of a pod that Burrito's controllers started: its environment, and three objects in the cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,38 +11,34 @@ use crate::basis::place::{self, PlanPlace};
 use crate::cli::{BIN_DIR, DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::identity::workspace;
-use crate::order::job::{Action, Apply, Job, JobError, Named, Place, Refused, inside};
-use crate::order::layer::{Cluster, Merged, Order, OrderedAttempt, Origin, Repository, ToolSpec};
+use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside};
+use crate::order::layer::{
+    Cluster, EffectiveSpec, LayerHandle, LayerSpec, Order, OrderedAttempt, Repository, ToolSpec,
+};
+use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
-/// Where upstream's pods find the datastore when nothing names it.
+/// The default address of Burrito's datastore.
 const DATASTORE: &str = "burrito-datastore.burrito-system.svc.cluster.local";
-/// What the controllers mount: the token of audience `burrito`, and the datastore's own certificate.
+/// Files that the controllers mount: the token of audience `burrito`, and the datastore's certificate.
 const TOKEN: &str = "/var/run/secrets/token/burrito";
 const CA: &str = "/etc/ssl/certs/burrito-datastore-ca.crt";
-/// Kubernetes kills 30 s after the SIGTERM; what is left goes to the uploads.
+/// Kubernetes kills a pod 30 s after SIGTERM. The rest of that time is for the uploads.
 const GRACE: Duration = Duration::from_secs(20);
 
 impl Job {
-    /// What the pod was started for.
-    pub(crate) async fn start(args: StartArgs, environment: &Environment) -> Result<Self, Refused> {
+    /// The job that the controllers have started this pod for.
+    pub(crate) async fn start(
+        args: StartArgs,
+        environment: &Environment,
+    ) -> Result<Self, Rejected> {
         let pod = &environment.pod;
-        let missing = |variable: &str| {
-            JobError::Config(format!(
-                "{variable} is not set: `runner start` is for Burrito's pods, whose controllers set it; elsewhere \
-                 use `runner plan` or `runner apply`"
-            ))
-        };
-        let named = |value: &Option<String>, variable: &str| {
-            let text = value.as_deref().ok_or_else(|| missing(variable))?;
-            text.parse::<Name>().map_err(|error| JobError::Config(format!("{variable}: {error}")))
-        };
-        let layer = named(&pod.layer, "BURRITO_RUNNER_LAYER_NAME")?;
-        let namespace = named(&pod.namespace, "BURRITO_RUNNER_LAYER_NAMESPACE")?;
-        let run = named(&pod.run, "BURRITO_RUNNER_RUN")?;
-        let action = pod.action.as_deref().ok_or_else(|| missing("BURRITO_RUNNER_ACTION"))?;
+        let layer = required_name(pod.layer.as_deref(), "BURRITO_RUNNER_LAYER_NAME")?;
+        let namespace = required_name(pod.namespace.as_deref(), "BURRITO_RUNNER_LAYER_NAMESPACE")?;
+        let run = required_name(pod.run.as_deref(), "BURRITO_RUNNER_RUN")?;
+        let action = required(pod.action.as_deref(), "BURRITO_RUNNER_ACTION")?;
         if !matches!(action, "plan" | "apply") {
             return Err(JobError::Config(format!(
                 "unrecognized runner action `{action}` in BURRITO_RUNNER_ACTION: plan or apply"
@@ -53,21 +49,21 @@ impl Job {
         let cluster = Cluster::connect().await.map_err(JobError::from)?;
         let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());
         let order = order.await.map_err(JobError::from)?;
-        let place = Place {
+        let attempt = AttemptRef {
             datastore,
             run: RunKey { namespace, layer, run },
             attempt: order.attempt.lowest(),
         };
-        // From here on it is known where the reason of a failure goes.
-        let repository = cluster.repository(&order.layer, &place.run.namespace).await;
+        // From here on the reason of a failure can be stored.
+        let repository = cluster.repository(&order.layer, &attempt.run.namespace).await;
         let job = match repository {
             Ok(repository) => {
-                let place = place.clone();
-                Self::of_order(args, environment, cluster, order, &repository, place, action)
+                let attempt = attempt.clone();
+                Self::of_order(args, environment, cluster, order, &repository, attempt, action)
             }
             Err(error) => Err(error.into()),
         };
-        job.map_err(|error| Refused { error, place: Some(Box::new(place)) })
+        job.map_err(|error| Rejected { error, attempt: Some(Box::new(attempt)) })
     }
 
     fn of_order(
@@ -76,42 +72,17 @@ impl Job {
         cluster: Cluster,
         order: Order,
         repository: &Repository,
-        place: Place,
+        attempt: AttemptRef,
         action: &str,
     ) -> Result<Self, JobError> {
-        let Place { datastore, run, attempt: lowest_attempt } = place;
+        let AttemptRef { datastore, run, attempt: lowest_attempt } = attempt;
         let attempt = match order.attempt {
             OrderedAttempt::Recorded(attempt) => Some(attempt),
             OrderedAttempt::AtLeast(_) => None,
         };
-        let merged = Merged::new(&order.layer.spec, &repository.spec);
-        let tool = merged.tool.ok_or_else(|| {
-            JobError::Config(
-                "Please enable either Terraform or OpenTofu in the layer or its repository"
-                    .to_owned(),
-            )
-        })?;
-        let own = &order.layer.spec;
-        let named = |tool: &ToolSpec| tool.version.as_ref().is_some_and(|text| !text.is_empty());
-        let place = match tool {
-            ToolName::Terraform if named(&own.terraform) => "the layer's spec.terraform.version",
-            ToolName::Terraform => "the repository's spec.terraform.version",
-            _ if named(&own.opentofu) => "the layer's spec.opentofu.version",
-            _ => "the repository's spec.opentofu.version",
-        };
-        let terragrunt_place = if named(&own.terragrunt) {
-            "the layer's spec.terragrunt.version"
-        } else {
-            "the repository's spec.terragrunt.version"
-        };
-        let action = match action {
-            "apply" if merged.apply_without_plan => {
-                // One that cannot be named is none: nothing of it is applied.
-                Action::Apply(Apply::Unplanned(artifact(&order).ok()))
-            }
-            "apply" => Action::Apply(Apply::Run(artifact(&order)?)),
-            _ => Action::Plan { detailed_exitcode: false },
-        };
+        let effective = EffectiveSpec::new(&order.layer.spec, &repository.spec);
+        let requested = RequestedTools::new(&order.layer.spec, &effective)?;
+        let action = requested_action(action, &order, &effective)?;
         let mut tools = args.tools;
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
         let path = order.layer.spec.path.as_deref().unwrap_or_default();
@@ -131,9 +102,9 @@ impl Job {
             path,
             work_dir: Some(args.repository_path.join("content")),
             submodules: !args.no_submodules,
-            tool: Some(tool),
-            request: merged.version.map(|version| (version, place)),
-            terragrunt: merged.terragrunt.map(|version| (version, terragrunt_place)),
+            tool: Some(requested.tool),
+            request: requested.version,
+            terragrunt: requested.terragrunt,
             datastore: Some(datastore),
             tools,
             options: PlanOptions::default(),
@@ -141,11 +112,11 @@ impl Job {
             allow_mocks: args.allow_mocks,
             plan_file: None,
             grace: GRACE,
-            ours: Vec::new(),
+            ignored_paths: Vec::new(),
             burrito: true,
             pod: true,
             provider_mirror: environment.pod.hermitcrab.clone(),
-            layer: Some(Origin::Cluster {
+            layer: Some(LayerHandle::Cluster {
                 cluster,
                 namespace: run.namespace.clone(),
                 name: run.layer.clone(),
@@ -156,7 +127,72 @@ impl Job {
     }
 }
 
-/// The plan that the controller ordered to be applied; an empty attempt is the latest.
+/// The value of a variable that the controllers always set.
+fn required<'a>(value: Option<&'a str>, variable: &str) -> Result<&'a str, JobError> {
+    value.ok_or_else(|| {
+        JobError::Config(format!(
+            "{variable} is not set: `runner start` is for Burrito's pods, whose controllers set it; elsewhere \
+             use `runner plan` or `runner apply`"
+        ))
+    })
+}
+
+fn required_name(value: Option<&str>, variable: &str) -> Result<Name, JobError> {
+    let text = required(value, variable)?;
+    text.parse().map_err(|error| JobError::Config(format!("{variable}: {error}")))
+}
+
+fn requested_action(
+    action: &str,
+    order: &Order,
+    effective: &EffectiveSpec,
+) -> Result<Action, JobError> {
+    Ok(match action {
+        "apply" if effective.apply_without_plan => {
+            // The plan is only named for its digest: one that cannot be named is left out.
+            Action::Apply(Apply::Unplanned(artifact(order).ok()))
+        }
+        "apply" => Action::Apply(Apply::Run(artifact(order)?)),
+        _ => Action::Plan { detailed_exitcode: false },
+    })
+}
+
+/// The tools that a layer and its repository request, and the fields that name the versions.
+struct RequestedTools {
+    tool: ToolName,
+    version: Option<(String, &'static str)>,
+    terragrunt: Option<(String, &'static str)>,
+}
+
+impl RequestedTools {
+    fn new(layer: &LayerSpec, effective: &EffectiveSpec) -> Result<Self, JobError> {
+        let tool = effective.tool.ok_or_else(|| {
+            JobError::Config(
+                "Please enable either Terraform or OpenTofu in the layer or its repository"
+                    .to_owned(),
+            )
+        })?;
+        let named = |tool: &ToolSpec| tool.version.as_ref().is_some_and(|text| !text.is_empty());
+        let field = match tool {
+            ToolName::Terraform if named(&layer.terraform) => "the layer's spec.terraform.version",
+            ToolName::Terraform => "the repository's spec.terraform.version",
+            _ if named(&layer.opentofu) => "the layer's spec.opentofu.version",
+            _ => "the repository's spec.opentofu.version",
+        };
+        let terragrunt_field = if named(&layer.terragrunt) {
+            "the layer's spec.terragrunt.version"
+        } else {
+            "the repository's spec.terragrunt.version"
+        };
+        Ok(Self {
+            tool,
+            version: effective.version.clone().map(|version| (version, field)),
+            terragrunt: effective.terragrunt.clone().map(|version| (version, terragrunt_field)),
+        })
+    }
+}
+
+/// The plan that the controller named for the apply. An empty attempt is the latest.
 fn artifact(order: &Order) -> Result<PlanName, JobError> {
     let artifact = &order.run.spec.artifact;
     let of_run = |field: &'static str| {
@@ -179,7 +215,7 @@ fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {
     let of_layer = |field: &'static str| {
         move |error| JobError::Config(format!("the layer's {field}: {error}"))
     };
-    // The cluster has answered for it, so the layer names one.
+    // The repository was read from the cluster, so the layer names it.
     let repository = spec.repository.as_ref();
     let name = repository.and_then(|repository| repository.name.as_deref()).unwrap_or_default();
     let owner = repository.and_then(|repository| repository.namespace.as_deref());
@@ -217,7 +253,7 @@ fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<
     let mut settings = settings(url, args);
     settings.token = Token::File(args.token_file.clone().unwrap_or_else(|| TOKEN.into()));
     settings.ca_files.extend(ca_file.map(Path::to_owned));
-    // Whatever SSL_CERT_FILE says, the datastore's own certificate is trusted where it is mounted.
+    // The mounted certificate is trusted, even if SSL_CERT_FILE does not name it.
     settings.ca_files.extend(Path::new(CA).exists().then(|| PathBuf::from(CA)));
     Client::new(settings).map_err(|error| JobError::Config(error.to_string()))
 }

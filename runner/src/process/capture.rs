@@ -9,7 +9,7 @@ use fs_err::tokio::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdout;
 
-use crate::process::private_file;
+use crate::process::log::private_file;
 
 /// How long the pipe must have been empty, once the program has ended, where a daemon that it left behind holds it
 /// open.

@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Begins to follow a program's output.
-    pub(super) fn follow(&self, output: &Output, screen: Screen) -> io::Result<Following> {
+    pub(super) fn follow(&self, output: &OutputFile, screen: Screen) -> io::Result<Following> {
         let shared = Arc::new(Shared::default());
         let copy = Copy { log: self.clone(), room: output.room, source: output.source(&shared)? };
         let (kept, keep) = spawn(move || copy.run())?;
@@ -116,13 +116,13 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
 
 /// The private file that one program writes; it goes away with this value.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct OutputFile {
     file: File,
     path: PathBuf,
     room: Room,
 }
 
-impl Output {
+impl OutputFile {
     /// A new one beside a log, with some room reserved.
     pub(super) fn create(log: &Log) -> io::Result<Self> {
         use fs_err::os::unix::fs::OpenOptionsExt as _;
@@ -154,7 +154,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!("{error}");

@@ -1,7 +1,7 @@
-//! What a run that failed leaves: its reason, its log and its report.
+//! Stores the reason, the log and the report of a run that failed.
 //!
-//! A failure here is only reported: the first one decides how the run ended. What could not be stored is kept, and
-//! the message names the command that sends it.
+//! A further failure here is only a warning: the first one is the result of the run. Files that could not be stored are
+//! kept, and the warning names the command that sends them.
 
 use std::io;
 use std::time::Duration;
@@ -9,26 +9,23 @@ use std::time::Duration;
 use datastore_api::client::{Condition, Upload};
 use datastore_api::{ClientError, File, PlanFormat, chain};
 
-use crate::failure::Failure;
-use crate::order::job::Place;
-use crate::run::action::Run;
-use crate::run::artifacts::{APPLIED, Artifacts};
+use crate::run::Run;
+use crate::run::artifacts::{APPLIED, Artifacts, AttemptRef};
 use crate::run::unsent::Unsent;
 
 /// The name of a file, and why it is not stored.
 type Lost = (&'static str, String);
 
 impl Run<'_> {
-    /// Stores what the failed run leaves.
-    pub(crate) async fn store_failure(&self, failure: &Failure) {
-        if let Err(error) = self.log.line(&format!("Error: {}", failure.message())) {
+    /// Stores the failure. `message` is one line for the log, `reason` also has the tool's other errors.
+    pub(crate) async fn store_failure(&self, message: &str, reason: &str) {
+        if let Err(error) = self.log.line(&format!("Error: {message}")) {
             tracing::warn!("the log: {error}");
         }
         let Some(artifacts) = &self.artifacts else { return };
-        let reason = failure.reason();
         let short = async {
-            // Upstream's UI and kubectl show a run's short text as its result.
-            if self.job.pod { artifacts.put_reason(&reason).await } else { Ok(()) }
+            // Burrito's UI shows the short text as the result of a run.
+            if self.job.pod { artifacts.put_reason(reason).await } else { Ok(()) }
         };
         let (short, log, report) = tokio::join!(
             self.lost("short.diff", short),
@@ -41,7 +38,7 @@ impl Run<'_> {
         }
         let reasons = lost.iter().map(|(name, why)| format!("{name}: {why}"));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
-        match self.keep_failure(&lost, &reason) {
+        match self.keep_failure(&lost, reason) {
             Ok(unsent) => {
                 let command = unsent.command(artifacts.client(), self.job.burrito);
                 tracing::warn!(
@@ -59,7 +56,7 @@ impl Run<'_> {
         name: &'static str,
         upload: impl Future<Output = Result<(), ClientError>>,
     ) -> Option<Lost> {
-        match self.signals.within(self.last_words(), upload).await {
+        match self.signals.within(self.upload_grace(), upload).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some((name, chain(&error))),
             Err(_) => Some((name, "the datastore takes too long".to_owned())),
@@ -71,7 +68,7 @@ impl Run<'_> {
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let attempt = attempt.unwrap_or_default();
         let unsent = Unsent::of_failure(state_home, self.scratch, &self.job.run, attempt)?;
-        unsent.stay(self.scratch);
+        unsent.keep_directory(self.scratch);
         for (name, _) in lost {
             match *name {
                 "run.log" => unsent.keep_file(name, self.log.path())?,
@@ -83,13 +80,13 @@ impl Run<'_> {
     }
 }
 
-/// Stores why an order did not become a run, where Burrito's controllers look for its result.
-pub(crate) async fn leave_reason(place: &Place, reason: &str) {
+/// Stores why a run could not start where Burrito's UI shows its result.
+pub(crate) async fn store_rejection(attempt: &AttemptRef, reason: &str) {
     const LIMIT: Duration = Duration::from_secs(10);
-    let Place { datastore, run, attempt } = place;
+    let AttemptRef { datastore, run, attempt } = attempt;
     let (file, upload) = (File::Plan(PlanFormat::Short), Upload::bytes(reason.to_owned()));
     let stored = async {
-        // An earlier pod of the same number may have left a plan: its text stays.
+        // An earlier pod with the same number may have stored a plan, whose text must not be replaced.
         let stored = datastore.attempts_unless_burritos(run).await?.unwrap_or_default().attempts;
         let mut files = stored.iter().filter(|files| files.attempt == *attempt);
         let bin = File::Plan(PlanFormat::Bin);

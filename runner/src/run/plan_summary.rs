@@ -1,4 +1,5 @@
-//! What a plan says: `show -json` read once, as a stream, into counts and a verdict.
+//! The summary of a plan: how many resources it changes, and whether there is anything to apply. The output of
+//! `show -json` is read once, as a stream.
 //!
 //! The format is HashiCorp's and OpenTofu's "JSON plan representation", `format_version` 0.1 to 1.x.
 //! Memory does not grow with the plan, except by its longest string.
@@ -6,19 +7,12 @@
 use std::fmt;
 use std::io::Read;
 
+use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize};
 
-/// The counts of a plan, as Burrito counts them: a replacement is both a creation and a deletion,
-/// outputs do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    pub(crate) create: u64,
-    pub(crate) update: u64,
-    pub(crate) delete: u64,
-}
+use crate::report::Counts;
 
-/// What a plan says.
+/// The summary of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) counts: Counts,
@@ -26,21 +20,13 @@ pub(crate) struct Summary {
     pub(crate) changes: bool,
 }
 
-/// The JSON is no plan that we can read.
+/// The JSON is not a plan, or of an unknown version.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error("the plan's JSON cannot be read")]
     Json(#[from] serde_json::Error),
     #[error("the plan's JSON has format_version `{0}`; versions from 0.1 to 1.x can be read")]
     Format(String),
-}
-
-impl fmt::Display for Counts {
-    /// The line that Burrito's server and metrics compare; every character of it counts.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { create, update, delete } = self;
-        write!(f, "Plan: {create} to create, {update} to update, {delete} to delete")
-    }
 }
 
 impl Summary {
@@ -155,9 +141,9 @@ struct AnyOutput(bool);
 
 impl<'de> Deserialize<'de> for AnyOutput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Look;
+        struct AnyChange;
 
-        impl<'de> Visitor<'de> for Look {
+        impl<'de> Visitor<'de> for AnyChange {
             type Value = AnyOutput;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,7 +163,7 @@ impl<'de> Deserialize<'de> for AnyOutput {
             }
         }
 
-        deserializer.deserialize_any(Look)
+        deserializer.deserialize_any(AnyChange)
     }
 }
 

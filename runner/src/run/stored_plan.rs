@@ -11,14 +11,14 @@ use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
 use crate::cli::PlanName;
 use crate::order::job::{Apply, Job};
-use crate::order::layer::Origin;
+use crate::order::layer::LayerHandle;
 use crate::process::private_file;
 use crate::report::PlanReport;
 use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
 
 /// There is no plan that may be applied.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlannedError {
+pub(crate) enum StoredPlanError {
     #[error("the datastore has no plan {}of {layer}", .plan.as_ref().map(|plan| format!("`{plan}` ")).unwrap_or_default())]
     Missing {
         /// The plan that was named.
@@ -44,7 +44,7 @@ pub(crate) enum PlannedError {
     #[error(
         "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
     )]
-    Other { plan: String, place: String, expected: String, actual: String },
+    DigestMismatch { plan: String, place: String, expected: String, actual: String },
     #[error(
         "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
     )]
@@ -70,7 +70,7 @@ pub(crate) async fn choose(
     job: &Job,
     from: &Apply,
     artifacts: Option<&Artifacts>,
-) -> Result<Option<Choice>, PlannedError> {
+) -> Result<Option<Choice>, StoredPlanError> {
     let stored = match (from, artifacts) {
         (Apply::Unplanned(_), _) => return Ok(None),
         (Apply::File(_), _) => None,
@@ -84,7 +84,7 @@ pub(crate) async fn choose(
             NewestPlan::Elsewhere { plan, place } => {
                 let (theirs, ours) = (place.to_string(), job.place.to_string());
                 let layer = layer(job);
-                return Err(PlannedError::NoneHere { layer, plan, theirs, ours });
+                return Err(StoredPlanError::NoneHere { layer, plan, theirs, ours });
             }
         },
         // Without a datastore no job names one of its plans.
@@ -93,11 +93,11 @@ pub(crate) async fn choose(
     if let Some(plan) = &stored
         && plan.record.as_ref().is_some_and(|record| !record.is_finished())
     {
-        return Err(PlannedError::Unfinished(plan.to_string()));
+        return Err(StoredPlanError::Unfinished(plan.to_string()));
     }
     let (name, record) = match (from, &stored) {
         (Apply::File(path), _) => {
-            let record = plan_file::record(path).map_err(|cause| PlannedError::Record {
+            let record = plan_file::record(path).map_err(|cause| StoredPlanError::Record {
                 path: plan_file::record_path(path),
                 cause,
             })?;
@@ -126,7 +126,7 @@ pub(crate) async fn fetch(
     choice: Option<&Choice>,
     artifacts: Option<&Artifacts>,
     to: &Path,
-) -> Result<Option<PlanReport>, PlannedError> {
+) -> Result<Option<PlanReport>, StoredPlanError> {
     match (from, choice.and_then(|choice| choice.stored.as_ref()), artifacts) {
         (Apply::File(path), _, _) => {
             let record = choice.and_then(|choice| choice.basis.recorded_plan());
@@ -141,11 +141,11 @@ pub(crate) async fn fetch(
 
 /// The sha256 of the plan that Burrito's controllers named for an apply that made its own: they compare
 /// it with the layer's `plan-sum`, and order another apply where it differs. `None`: there is none.
-pub(crate) async fn sum_of_the_ordered(
+pub(crate) async fn ordered_plan_digest(
     from: &Apply,
     artifacts: Option<&Artifacts>,
     to: &Path,
-) -> Result<Option<Sha256>, PlannedError> {
+) -> Result<Option<Sha256>, StoredPlanError> {
     let (Apply::Unplanned(Some(name)) | Apply::Run(name), Some(artifacts)) = (from, artifacts)
     else {
         return Ok(None);
@@ -164,12 +164,12 @@ async fn from_file(
     path: &Path,
     record: Option<&PlanReport>,
     to: &Path,
-) -> Result<PlanReport, PlannedError> {
-    let mut source = fs::File::open(path).map_err(PlannedError::Unreadable)?;
+) -> Result<PlanReport, StoredPlanError> {
+    let mut source = fs::File::open(path).map_err(StoredPlanError::Unreadable)?;
     std::io::copy(&mut source, &mut private_file(to)?)?;
     let sha256 = Upload::file(to).await?.sha256();
     let name = path.display().to_string();
-    is_annotated(job, &name, sha256)?;
+    matches_annotation(job, &name, sha256)?;
     if let Some(record) = record {
         let place = plan_file::record_path(path).display().to_string();
         check(&name, &place, &record.sha256.to_string(), &sha256.to_string())?;
@@ -183,24 +183,24 @@ async fn from_datastore(
     plan: &StoredPlan,
     artifacts: &Artifacts,
     to: &Path,
-) -> Result<PlanReport, PlannedError> {
+) -> Result<PlanReport, StoredPlanError> {
     let name = plan.to_string();
     let own = plan.record.as_ref().and_then(|record| record.plan.as_ref());
     let sha256 = artifacts.fetch_plan(plan, to).await.map_err(|cause| match cause {
         cause @ (ClientError::Damaged { .. } | ClientError::Digest { .. }) => {
             let expected = own.map(|own| own.sha256);
-            PlannedError::Damaged { plan: name.clone(), expected, cause: Box::new(cause) }
+            StoredPlanError::Damaged { plan: name.clone(), expected, cause: Box::new(cause) }
         }
         cause => cause.into(),
     })?;
-    let sha256 = sha256.ok_or_else(|| PlannedError::Missing {
+    let sha256 = sha256.ok_or_else(|| StoredPlanError::Missing {
         plan: Some(name.clone()),
         layer: layer(job),
         pod: job.pod,
     })?;
-    if !is_annotated(job, &name, sha256)? {
+    if !matches_annotation(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
-        let expected = expected.ok_or_else(|| PlannedError::Unchecked(name.clone()))?;
+        let expected = expected.ok_or_else(|| StoredPlanError::Unchecked(name.clone()))?;
         check(&name, "its run.json", &expected, &sha256.to_string())?;
     }
     let run = Some(plan.run.to_string());
@@ -208,8 +208,8 @@ async fn from_datastore(
 }
 
 /// Whether the layer has a `plan-sum`; an error if it is another plan's.
-fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedError> {
-    let layer = job.layer.as_ref().map(Origin::layer);
+fn matches_annotation(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, StoredPlanError> {
+    let layer = job.layer.as_ref().map(LayerHandle::layer);
     let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
         return Ok(false);
     };
@@ -217,11 +217,11 @@ fn is_annotated(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, PlannedEr
     Ok(true)
 }
 
-fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), PlannedError> {
+fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), StoredPlanError> {
     if expected == actual {
         return Ok(());
     }
-    Err(PlannedError::Other {
+    Err(StoredPlanError::DigestMismatch {
         plan: plan.to_owned(),
         place: place.to_owned(),
         expected: expected.to_owned(),
@@ -229,12 +229,12 @@ fn check(plan: &str, place: &str, expected: &str, actual: &str) -> Result<(), Pl
     })
 }
 
-fn missing(job: &Job, from: &Apply) -> PlannedError {
+fn missing(job: &Job, from: &Apply) -> StoredPlanError {
     let plan = match from {
         Apply::Run(plan) => Some(plan.to_string()),
         _ => None,
     };
-    PlannedError::Missing { plan, layer: layer(job), pod: job.pod }
+    StoredPlanError::Missing { plan, layer: layer(job), pod: job.pod }
 }
 
 fn layer(job: &Job) -> String {

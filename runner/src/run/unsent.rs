@@ -1,10 +1,10 @@
-//! What a run could not store: a private directory that outlives the run, and the command that sends it.
+//! Files that a run could not store. They are kept in a private directory, from which `runner upload` sends them.
 //!
-//! The directory is `$XDG_STATE_HOME/plancha/unsent/<namespace>/<layer>/<run>/<attempt>`. Where that cannot be
-//! written, it is one in the scratch directory, which then stays. That of an apply holds its record
-//! (`applied.json`) from the moment at which the apply has succeeded, and is removed once all is stored. So a
-//! runner that is killed in between leaves the record, too. That of a failed run holds the name of its attempt
-//! (`attempt.json`), and is made only if something could not be stored.
+//! The directory is `$XDG_STATE_HOME/plancha/unsent/<namespace>/<layer>/<run>/<attempt>`. If that cannot be created, it
+//! is a directory inside the run's private directory, which is then not removed. An apply writes its record
+//! (`applied.json`) there as soon as it has succeeded, and removes the directory when every file is stored: a runner
+//! that is killed in between leaves the record. A failed run creates the directory only if a file could not be stored;
+//! it then holds the name of the attempt (`attempt.json`).
 
 mod send;
 
@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) use send::{UploadError, send, upload};
 
 use crate::process::private_file;
-use crate::run::apply_record::Record;
+use crate::report::AppliedRecord;
 use crate::run::artifacts::{APPLIED, other};
 use crate::source::scratch::Scratch;
 use crate::source::states;
 
-/// The digests of the files, as `sha256sum` prints them; of a name the last line counts.
+/// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
 const SUMS: &str = "SHA256SUMS";
 /// The directory in the scratch directory.
 const IN_SCRATCH: &str = "unsent";
@@ -37,7 +37,7 @@ const IN_SCRATCH: &str = "unsent";
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub(crate) dir: PathBuf,
-    /// Whether a later run finds it by its names.
+    /// Whether a later run of the same layer finds it.
     pub(crate) is_found: bool,
 }
 
@@ -67,7 +67,7 @@ impl Unsent {
         state_home: Option<&Path>,
         scratch: &Scratch,
         run: &RunKey,
-        record: &Record,
+        record: &AppliedRecord,
     ) -> io::Result<Self> {
         let unsent = Self::create(state_home, scratch, run, record.attempt)?;
         unsent.keep(APPLIED, record.to_json().as_bytes())?;
@@ -94,7 +94,7 @@ impl Unsent {
         Ok(unsent)
     }
 
-    /// The directory of an attempt whose state is to be kept, which may hold other files already.
+    /// A directory for the state of an attempt. It may exist already and hold other files.
     pub(crate) fn of_state(
         state_home: Option<&Path>,
         scratch: &Scratch,
@@ -113,7 +113,7 @@ impl Unsent {
         Ok(Self { dir, is_found: false })
     }
 
-    /// Keeps a copy of a state, on disk when this returns; it replaces none. Returns where it is.
+    /// Keeps a copy of a state file, synced to disk. It replaces no file. Returns the path.
     pub(crate) fn keep_state(&self, from: &Path) -> io::Result<PathBuf> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -132,7 +132,7 @@ impl Unsent {
         match copied {
             Ok(()) => Ok(path),
             Err(error) => {
-                // Half a state would be taken for a whole one.
+                // A truncated state could be mistaken for a complete one.
                 fs::remove_file(path)?;
                 Err(error)
             }
@@ -151,7 +151,9 @@ impl Unsent {
         let (dir, is_found) = match named {
             Ok(dir) => (dir, true),
             Err(error) => {
-                tracing::debug!("what is not sent would stay in the scratch directory: {error}");
+                tracing::debug!(
+                    "files that are not stored are kept in the scratch directory: {error}"
+                );
                 let dir = scratch.join(IN_SCRATCH);
                 builder().recursive(true).create(&dir)?;
                 (dir, false)
@@ -190,19 +192,19 @@ impl Unsent {
         writeln!(sums, "{}  {name}", hasher.finish())
     }
 
-    /// Lets it outlive the run.
-    pub(crate) fn stay(&self, scratch: &Scratch) {
+    /// Keeps the directory after the run.
+    pub(crate) fn keep_directory(&self, scratch: &Scratch) {
         if !self.is_found {
             scratch.keep(IN_SCRATCH);
         }
     }
 
-    /// All was stored: removes it.
+    /// Removes the directory, once all files are stored.
     pub(crate) fn remove(self) -> io::Result<()> {
         remove(&self.dir).map(drop)
     }
 
-    /// The command that sends it, for a shell.
+    /// The command that sends the files, quoted for a shell.
     pub(crate) fn command(&self, client: &Client, burrito: bool) -> String {
         let settings = client.settings();
         let mut words =
@@ -219,8 +221,8 @@ impl Unsent {
     }
 }
 
-/// The records of this layer that were kept, and where.
-pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, Record)> {
+/// The kept records of this layer, with their directories.
+pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, AppliedRecord)> {
     let Some(home) = state_home else { return Vec::new() };
     let layer = of_layer(home, run);
     let below = |dir: &Path| {
@@ -230,7 +232,7 @@ pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, 
     let attempts = below(&layer).into_iter().flat_map(|run| below(&run));
     let read = |dir: PathBuf| {
         let json = fs::read(dir.join(APPLIED)).ok()?;
-        match Record::parse(&json) {
+        match AppliedRecord::parse(&json) {
             Ok(record) => Some((dir, record)),
             Err(reason) => {
                 tracing::warn!("{} cannot be read: {reason}", dir.join(APPLIED).display());
@@ -242,10 +244,10 @@ pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, 
 }
 
 const REPORT: &str = "run.json";
-/// Names the attempt that failed.
+/// The attempt that failed.
 const FAILED: &str = "attempt.json";
 
-/// The files that a directory may hold, in the order in which they are sent.
+/// The files that a directory may hold besides the records, in the order in which they are sent.
 fn files() -> [(&'static str, File); 3] {
     let short = File::Plan(PlanFormat::Short);
     [("run.log", File::Log), ("short.diff", short), (REPORT, other(REPORT))]
@@ -257,7 +259,7 @@ fn of_layer(state_home: &Path, run: &RunKey) -> PathBuf {
     state_home.join("plancha/unsent").join(namespace.as_ref()).join(layer.as_ref())
 }
 
-/// Makes the directory of an attempt, which must not be there yet, or hold nothing but states.
+/// Creates the directory of an attempt. An existing one may only hold state files.
 fn create(state_home: &Path, run: &RunKey, attempt: Attempt) -> io::Result<PathBuf> {
     let of_run = of_layer(state_home, run).join(run.run.as_ref());
     builder().recursive(true).create(&of_run)?;
@@ -286,8 +288,8 @@ fn builder() -> std::fs::DirBuilder {
     builder
 }
 
-/// Removes what is ours in a directory, and then it and those above it that are ours and empty by then. Returns
-/// the names of other files in it, which stay.
+/// Removes the runner's files in a directory, then the directory and its empty parents. Returns the names of other
+/// files, which are not removed.
 fn remove(dir: &Path) -> io::Result<Vec<String>> {
     for name in files().map(|(name, _)| name).into_iter().chain([APPLIED, FAILED, SUMS]) {
         match fs::remove_file(dir.join(name)) {
@@ -307,7 +309,7 @@ fn remove(dir: &Path) -> io::Result<Vec<String>> {
     let named = dir.ancestors().nth(4).is_some_and(|root| root.ends_with("plancha/unsent"));
     let above = if named { 3 } else { usize::from(dir.ends_with(IN_SCRATCH)) };
     for parent in dir.ancestors().skip(1).take(above) {
-        // One that is not empty belongs to others, too.
+        // A parent that is not empty is used by other runs.
         if fs::remove_dir(parent).is_err() {
             break;
         }
@@ -315,7 +317,7 @@ fn remove(dir: &Path) -> io::Result<Vec<String>> {
     Ok(foreign)
 }
 
-/// The digests that were written beside the files, by their names.
+/// The recorded digests of the files, by name.
 fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
     let text = fs::read_to_string(dir.join(SUMS)).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| {
@@ -325,7 +327,7 @@ fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
     pairs.collect()
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -207,7 +207,11 @@ async fn rn14_unreachable_provider_mirror_is_bypassed() {
         ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
     ];
     let ended = tenant.start_with("plan", "plan-1", &down);
-    assert!(ended.stderr.contains("the mirror of providers did not serve"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("the provider mirror did not serve a provider"),
+        "{}",
+        ended.stderr
+    );
     assert!(ended.stdout.contains("successfully initialized"), "{}", ended.stdout);
 }
 
@@ -232,7 +236,11 @@ async fn rn14_terragrunt_repeats_a_step_without_the_unreachable_mirror() {
     tenant.run("plan-1", json!({})).await;
     let ended = tenant.start_with("plan", "plan-1", &down);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the mirror of providers did not serve"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("the provider mirror did not serve a provider"),
+        "{}",
+        ended.stderr
+    );
     tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
     let ended = tenant.start_with("apply", "apply-1", &down);
     assert_eq!(ended.code, 0, "{}", ended.stderr);

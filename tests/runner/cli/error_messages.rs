@@ -133,7 +133,7 @@ fn missing_things_exit_8() {
       next: install it once with network, or leave out --offline
 
     $ runner apply
-    ERROR there is no plan to apply without a datastore: name one by --datastore, a file by --plan-file, or plan and apply in one with --no-plan
+    ERROR there is no plan to apply without a datastore: name one with --datastore, a file with --plan-file, or plan and apply in one step with --no-plan
     "#);
 }
 
@@ -160,7 +160,7 @@ fn error_names_the_thing_and_the_next_step() {
         (
             &["plan", "--layer", "bad.yaml"],
             8,
-            &["bad.yaml is no manifest: line 1", "next: correct"],
+            &["bad.yaml is not a manifest: line 1", "next: correct"],
         ),
         (
             &["plan", "--keyring", "no.asc"],

@@ -170,17 +170,22 @@ fn apply_that_finished_counts_despite_a_signal() {
     assert!(sandbox.read("layer.yaml").contains("apply-date: "));
 }
 
+/// The datastore asks for pauses of 30 s between the attempts to store one file. Only the limit after the signal ends
+/// them earlier: three quarters of the grace. The rest is for the report.
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_limits_the_time_of_remaining_uploads() {
     let datastore = TestDatastore::memory().await;
-    let hanging = Fault { method: "PUT", part: "format=short", status: 0, times: usize::MAX };
-    let hanging = FaultyDatastore::before(&datastore.url, vec![hanging]).await;
+    let busy = Fault { method: "PUT", part: "format=short", status: 429, times: usize::MAX };
+    let busy = FaultyDatastore::before(&datastore.url, vec![busy]).await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    let args = ["plan", "--name", "x", "--run", "r", "--grace", "300ms"];
-    let runner = sandbox.start(Some(&hanging.url), &args);
-    eventually("the upload hangs", || hanging.seen().iter().any(|p| p.contains("format=short")));
+    let args = ["plan", "--name", "x", "--run", "r", "--grace", "12s"];
+    let runner = sandbox.start(Some(&busy.url), &args);
+    eventually("the upload waits", || busy.seen().iter().any(|p| p.contains("format=short")));
+    let signalled = Instant::now();
     runner.signal("TERM");
-    assert_eq!(runner.wait().code, 143);
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(signalled.elapsed() < Duration::from_secs(25), "{:?}", signalled.elapsed());
     let report = StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
     assert_eq!(json(&report)["outcome"], "interrupted");
 }
@@ -214,6 +219,44 @@ fn ignored_sighup_does_not_stop_a_plan() {
     // Had the first signal counted, the code would be that of SIGHUP and SIGTERM: 143.
     runner.signal("INT");
     assert_eq!(runner.wait().code, 130);
+}
+
+/// A tool that cannot lock the state, as terraform prints it.
+fn locked_out() -> Sandbox {
+    Sandbox::new(RUNNER).hello().fake_terraform(
+        "if [ $STEP = plan ]; then cat >&2 <<'END'\n\
+         \u{2577}\n\
+         \u{2502} Error: Error acquiring the state lock\n\
+         \u{2502} \n\
+         \u{2502} Error message: resource temporarily unavailable\n\
+         \u{2502} Lock Info:\n\
+         \u{2502}   ID:        fb982e0a-8a8c\n\
+         \u{2502}   Path:      terraform.tfstate\n\
+         \u{2502}   Operation: OperationTypeApply\n\
+         \u{2502}   Who:       ann@build-7\n\
+         \u{2502}   Version:   1.11.4\n\
+         \u{2502}   Created:   2026-11-22 01:57:02.5 +0000 UTC\n\
+         \u{2502}   Info:      \n\
+         \u{2575}\nEND\nexit 1; fi",
+    )
+}
+
+#[test]
+fn locked_state_is_exit_code_4_with_the_holder_of_the_lock() {
+    let sandbox = locked_out();
+    let ended = sandbox.run(&["plan", "--result", "result.json"]);
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    for text in [
+        "held by ann@build-7 since 2026-11-22 01:57:02.5 +0000 UTC for OperationTypeApply (lock ID fb982e0a-8a8c)",
+        "terraform force-unlock fb982e0a-8a8c",
+    ] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let report = json(sandbox.read("result.json").as_bytes());
+    assert_eq!(
+        (&report["exit"], &report["class"], &report["state_lock"]),
+        (&4.into(), &"lock".into(), &"held".into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,12 +149,19 @@ async fn upload_command_verifies_and_reports_each_file() {
     let ended = upload();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("applied.json: was stored already, with the same bytes"));
-    assert!(ended.stderr.contains("stays, for it also holds notes.txt"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("is not removed, because it also holds notes.txt"),
+        "{}",
+        ended.stderr
+    );
     let left = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(left.collect::<Vec<_>>(), ["notes.txt"]);
     let ended = upload();
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("is no directory of files that were not sent"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("is not a directory of files that a run could not store"),
+        "{ended:?}"
+    );
     std::fs::remove_dir_all(&dir).unwrap();
     let ended = upload();
     assert_eq!(ended.code, 8, "{}", ended.stderr);

@@ -380,3 +380,13 @@ fn kept_work_directory_belongs_to_one_repository() {
     assert_eq!(run(&other).code, 0);
     assert_eq!(run(&dir).code, 8);
 }
+
+#[test]
+fn unused_work_dir_is_a_warning() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--work-dir", "kept"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let warning = format!("--work-dir kept is not used: the source {}", sandbox.work().display());
+    assert!(ended.stderr.contains(&warning), "{warning}: {}", ended.stderr);
+    assert!(!sandbox.path("work/kept").exists());
+}

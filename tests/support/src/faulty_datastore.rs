@@ -20,7 +20,7 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead; 0 is never an answer.
+    /// What they are answered instead; 0 is never an answer, and 429 asks for a pause of 30 s.
     pub status: u16,
     /// How many of them.
     pub times: usize,
@@ -131,7 +131,10 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
         std::future::pending::<()>().await;
     }
     if let Some(status) = fault {
-        return (StatusCode::from_u16(status).unwrap(), "a fault of the test's").into_response();
+        let status = StatusCode::from_u16(status).unwrap();
+        let pause = (status == StatusCode::TOO_MANY_REQUESTS).then_some([("retry-after", "30")]);
+        return (status, pause.unwrap_or([("x-fault", "1")]), "a fault of the test's")
+            .into_response();
     }
     let is_burritos = matches!(proxy.change, Change::Burritos);
     let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];

@@ -1,7 +1,7 @@
 //! A layer in a file: a `TerraformLayer` manifest, YAML or JSON, as `kubectl apply` takes it.
 //!
-//! Annotations are written back into it atomically; comments, order, and all that we do not know stay
-//! as they are. The result is read again before it takes the old file's place.
+//! Annotations are written into it atomically. Comments, order and unknown fields are preserved. The new text is parsed
+//! and compared before it replaces the file.
 
 use std::fs::TryLockError;
 use std::io::{self, Read as _, Write as _};
@@ -16,10 +16,10 @@ use yaml_edit::{Document, MappingBuilder, YamlFile};
 
 use crate::order::layer::{Annotations, Layer};
 
-/// A manifest of more than this is none.
+/// A larger manifest is refused.
 const MAX_SIZE: u64 = 16 << 20;
 const KIND: &str = "TerraformLayer";
-/// How often the lock of a manifest is tried, how often a wait for it is reported, and when it is given up.
+/// The lock of a manifest: the interval between attempts, between warnings, and the timeout.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 const LOCK_NOTICE: Duration = Duration::from_secs(5);
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
@@ -36,7 +36,7 @@ pub(crate) struct LayerFile {
 pub(crate) enum LayerError {
     #[error("the layer's manifest cannot be read or written")]
     Io(#[from] io::Error),
-    #[error("{} is no manifest: {reason}", .path.display())]
+    #[error("{} is not a manifest: {reason}", .path.display())]
     Malformed { path: PathBuf, reason: String },
     #[error("{} holds no TerraformLayer", .path.display())]
     Missing { path: PathBuf },
@@ -48,7 +48,7 @@ pub(crate) enum LayerError {
     Cluster(#[from] crate::order::layer::ClusterError),
     #[error("annotations cannot be written into {}: {reason}", .path.display())]
     Edit { path: PathBuf, reason: String },
-    #[error("{} cannot be locked, so that annotations could be lost", .path.display())]
+    #[error("{} cannot be locked, so annotations of another run could be lost", .path.display())]
     NoLocks {
         path: PathBuf,
         #[source]
@@ -96,13 +96,13 @@ impl LayerFile {
         try_lock(&path).map(drop)
     }
 
-    /// Sets the annotations in the file as it is by now: another runner may have written others.
+    /// Sets the annotations. The file is read again, because another runner may have changed it.
     pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
-        // A link stays a link; what it points to is replaced.
+        // A symbolic link is kept; its target is replaced.
         let path = fs::canonicalize(&self.path)?;
         let held = lock(&path).await?;
         let (file, annotations) = (self.clone(), annotations.clone());
-        // On a file system that does not answer, the runner must still hear signals.
+        // The file system may hang, and the runner must still receive signals.
         let edited = tokio::task::spawn_blocking(move || file.edit(&path, &held, &annotations));
         edited.await.map_err(io::Error::other)?
     }
@@ -244,7 +244,7 @@ fn is_layer(document: &Document, name: Option<&str>) -> bool {
     text(&mapping, "kind").as_deref() == Some(KIND) && own.as_deref() == name
 }
 
-/// Refuses an edit that did anything but set these annotations.
+/// Checks that an edit changed nothing but these annotations.
 fn check(
     before: &str,
     after: &str,
@@ -264,7 +264,7 @@ fn check(
     if documents(after)? == expected {
         Ok(())
     } else {
-        Err("its YAML is of a kind that cannot be edited without changing more".to_owned())
+        Err("its YAML cannot be edited without other changes".to_owned())
     }
 }
 
@@ -274,7 +274,7 @@ fn replace(path: &Path, before: &std::fs::Metadata, text: &str) -> io::Result<()
     let mode = PermissionsExt::from_mode(before.permissions().mode());
     file.as_file().set_permissions(mode)?;
     match fchown(file.as_file(), Some(before.uid()), Some(before.gid())) {
-        // Not ours to give away: then the new file is ours.
+        // Only root may change the owner: the new file then belongs to this user.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         other => other?,
     }

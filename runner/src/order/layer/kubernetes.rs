@@ -1,5 +1,5 @@
-//! A layer in a cluster: what Burrito's controllers wrote, read by three GETs, and the annotations, by
-//! one merge-patch on the layer. Nothing else is within the rights of a runner's service account.
+//! A layer in a cluster: three GETs read the objects that Burrito's controllers use, and one merge-patch writes the
+//! annotations. The service account of a runner may do nothing else.
 //!
 //! The only module that knows kube.
 
@@ -20,18 +20,18 @@ use crate::order::layer::{Annotations, Layer, Repository, null_is_default, parse
 
 const GROUP: &str = "config.terraform.padok.cloud";
 const VERSION: &str = "v1alpha1";
-/// How long the run is read again until the controller has recorded our pod in it. A controller that
-/// has not done so by then has died, or has lost this pod.
+/// How long the run waits until the controller has recorded this pod in it. After that, the controller has probably
+/// crashed or lost the pod.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(15);
 const RECORD_INTERVAL: Duration = Duration::from_millis(500);
-/// How long that takes without a line in the log.
+/// After this time, the wait is logged.
 const QUIET: Duration = Duration::from_millis(2500);
 
-/// The cluster that we run in, or that a kubeconfig names.
+/// The cluster of this pod, or the one that a kubeconfig names.
 #[derive(Clone)]
 pub(crate) struct Cluster(Client);
 
-/// What an order of Burrito's consists of, beside the layer's repository.
+/// The objects of a run, except the layer's repository.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) layer: Layer,
@@ -112,21 +112,21 @@ struct RunAttempt {
     number: u32,
 }
 
-/// The cluster did not do what was asked.
+/// A request to the cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error("no cluster can be found: neither a pod's service account nor a kubeconfig")]
     Nowhere(#[source] Box<kube::Error>),
     #[error("{what}: {}", cause(.error))]
     Unanswered { what: String, error: Box<kube::Error> },
-    /// With the API server's own words alone: kube shows the whole status.
+    /// With the API server's message only: kube would print the whole status.
     #[error("{what}: {code} {reason}: {message}")]
     Refused { what: String, code: u16, reason: String, message: String },
     #[error("{what} cannot be used: {reason}")]
     Malformed { what: String, reason: String },
 }
 
-/// Whose fault it is that a cluster did not answer as it should.
+/// The kind of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterFault {
     /// 401, or the token cannot be read.
@@ -135,17 +135,18 @@ pub(crate) enum ClusterFault {
     Forbidden,
     /// The API server says that there is no such object (404).
     Missing,
-    /// The object holds what it should not.
+    /// The object has an invalid field.
     Malformed,
-    /// There is no cluster at all.
+    /// No cluster is configured.
     Nowhere,
-    /// Another request, or another cluster, is needed.
+    /// The request cannot succeed in this cluster.
     Configuration,
-    /// It may pass: no answer, 408, 429, 5xx.
+    /// A retry may succeed: no answer, 408, 429, 5xx.
     Transient,
 }
 
 impl ClusterError {
+    /// The kind of the failure.
     pub(crate) fn fault(&self) -> ClusterFault {
         match self {
             Self::Refused { code: 401, .. } => ClusterFault::Unauthenticated,
@@ -178,7 +179,7 @@ impl ClusterError {
 }
 
 impl Run {
-    /// The number that the controller has recorded for this pod, else what it has recorded so far.
+    /// The number that the controller has recorded for this pod, else the lowest number that is free.
     pub(super) fn attempt(&self, pod: Option<&str>) -> OrderedAttempt {
         let RunStatus { retries, runner_pod, attempts } = &self.status;
         let retries = Attempt(*retries);
@@ -190,15 +191,15 @@ impl Run {
         if runner_pod == pod || runner_pod.is_empty() && others.is_none() {
             return OrderedAttempt::Recorded(retries);
         }
-        // A retry's pod is created before it is recorded: these are the numbers of the pods before.
+        // A pod is created before it is recorded, so these numbers belong to earlier pods.
         let Attempt(highest) = others.unwrap_or(retries).max(retries);
         OrderedAttempt::AtLeast(Attempt(highest.saturating_add(1)))
     }
 }
 
 impl Cluster {
-    /// In a pod, the pod's own cluster: a `KUBECONFIG` there is meant for a provider. Else what a
-    /// kubeconfig names.
+    /// Connects to the pod's own cluster: in a pod, `KUBECONFIG` is meant for a provider. Outside of a pod, to the cluster
+    /// that a kubeconfig names.
     pub(crate) async fn connect() -> Result<Self, ClusterError> {
         let mut config = match Config::incluster() {
             Ok(config) => config,
@@ -213,8 +214,8 @@ impl Cluster {
         Ok(Self(client))
     }
 
-    /// Reads layer and run, and the number of this attempt. The run is read again as long as the
-    /// controller has recorded other pods in it, but not ours.
+    /// Reads the layer and the run, and finds the number of this attempt. While the controller has recorded other pods
+    /// but not this one, the run is read again.
     pub(crate) async fn order(
         &self,
         namespace: &Name,
@@ -279,17 +280,17 @@ impl Cluster {
     ) -> Result<T, ClusterError> {
         let what = format!("{kind} {namespace}/{name}");
         let (requests, params) = (requests(kind, plural, namespace), GetParams::default());
-        // The answer is parsed here, not by kube: an object need hold no more than the runner reads.
-        let ask = async || {
+        // The answer is parsed here and not by kube, which would require more fields than the runner reads.
+        let send = async || {
             let request = requests.get(name, &params).map_err(kube::Error::BuildRequest)?;
             self.0.request_text(request).await
         };
         let object =
-            retried(&what, ask).await.map_err(|error| ClusterError::new(what.clone(), error))?;
+            retried(&what, send).await.map_err(|error| ClusterError::new(what.clone(), error))?;
         parse(&object).map_err(|reason| ClusterError::Malformed { what, reason })
     }
 
-    /// Sets the annotations on the layer; those without a value go.
+    /// Sets the annotations on the layer. Those without a value are removed.
     pub(crate) async fn annotate(
         &self,
         namespace: &Name,
@@ -300,12 +301,12 @@ impl Cluster {
         let patch = json!({"metadata": {"annotations": values.collect::<Map<String, Value>>()}});
         let layers = requests("TerraformLayer", "terraformlayers", namespace.as_ref());
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let ask = async || {
+        let send = async || {
             let request = layers.patch(layer.as_ref(), &params, &patch);
             self.0.request_text(request.map_err(kube::Error::BuildRequest)?).await
         };
         let what = format!("the annotations of TerraformLayer {namespace}/{layer}");
-        retried(&what, ask).await.map(drop).map_err(|error| ClusterError::new(what, error))
+        retried(&what, send).await.map(drop).map_err(|error| ClusterError::new(what, error))
     }
 }
 
@@ -321,7 +322,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Why the API did not answer, or what it answered, without the layers of the HTTP client above the cause.
+/// The cause of an error, without the layers of the HTTP client above it.
 fn cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => {
@@ -341,7 +342,7 @@ fn cause(error: &kube::Error) -> String {
     }
 }
 
-/// Tries again what passes: no answer, 429, 5xx.
+/// Retries a call after transient errors: no answer, 429, 5xx.
 async fn retried<T>(
     what: &str,
     call: impl AsyncFn() -> Result<T, kube::Error>,

@@ -1,4 +1,4 @@
-//! `runner upload`: sends what was kept, replaces nothing, and removes only what is stored.
+//! `runner upload`: sends kept files. It replaces no stored file, and removes a kept file only when it is stored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use fs_err as fs;
 use reqwest::StatusCode;
 
 use crate::cli::{Environment, UploadArgs};
-use crate::order::job;
-use crate::run::apply_record::{Record, applied_key};
-use crate::run::artifacts::{APPLIED, other};
+use crate::order::datastore::datastore;
+use crate::report::AppliedRecord;
+use crate::run::artifacts::{APPLIED, applied_key, other};
 use crate::run::unsent::{FAILED, FailedAttempt, REPORT, files, remove, sums};
 
 /// `runner upload` did not send everything.
@@ -19,7 +19,7 @@ use crate::run::unsent::{FAILED, FailedAttempt, REPORT, files, remove, sums};
 pub(crate) enum UploadError {
     #[error("there is no directory {}", .0.display())]
     Missing(PathBuf),
-    #[error("{} is no directory of files that were not sent: {reason}", .dir.display())]
+    #[error("{} is not a directory of files that a run could not store: {reason}", .dir.display())]
     Directory { dir: PathBuf, reason: String },
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged { file: PathBuf, reason: String },
@@ -39,7 +39,7 @@ pub(crate) enum UploadError {
     Io(#[from] io::Error),
 }
 
-/// What became of a file.
+/// The result of sending one file.
 enum Sent {
     New,
     /// The same bytes were stored before.
@@ -48,30 +48,28 @@ enum Sent {
     Other,
 }
 
-/// A directory that can be sent: every file of it was checked.
+/// A directory whose files have been verified.
 struct Checked {
     run: RunKey,
     attempt: Attempt,
-    /// Of its apply, unless it failed.
-    record: Option<Record>,
+    /// The record of the apply; none for a run that failed.
+    record: Option<AppliedRecord>,
 }
 
-/// Sends what a run could not store.
+/// Sends the files in the directory that `runner upload` names.
 pub(crate) async fn upload(
     args: &UploadArgs,
     environment: &Environment,
 ) -> Result<(), UploadError> {
-    let client = job::datastore(&args.datastore, args.ca_file.as_deref(), environment);
+    let client = datastore(&args.datastore, args.ca_file.as_deref(), environment);
     let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
     let client = client.ok_or_else(|| {
-        UploadError::Usage(
-            "there is no datastore to send it to: name one by --datastore".to_owned(),
-        )
+        UploadError::Usage("no datastore is named: name one with --datastore".to_owned())
     })?;
     send(&client, &args.dir).await.map(drop)
 }
 
-/// Sends a directory: the record of an apply first. It replaces nothing, and removes what is stored.
+/// Sends the files in a directory, the record of an apply first.
 pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadError> {
     let Checked { run, attempt, record } = check(dir).await?;
     let attempts = client.attempts_unless_burritos(&run).await?;
@@ -85,7 +83,7 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
     let mut others = Vec::new();
     if let Some(record) = record.filter(|_| !is_burritos) {
         let sent = send_record(client, &record, &run, was_there(APPLIED)).await?;
-        others.extend(report_outcome(APPLIED, &sent, dir));
+        others.extend(log_result(APPLIED, &sent, dir));
     }
     for (name, file) in files().into_iter().filter(|(name, _)| !is_burritos || *name != REPORT) {
         let path = dir.join(name);
@@ -94,8 +92,8 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
         }
         let upload = Upload::file(&path).await?;
         let put = client.put_file(&run, attempt, &file, &upload, Condition::Create);
-        let sent = outcome(put.await, was_there(name))?;
-        others.extend(report_outcome(name, &sent, dir));
+        let sent = send_result(put.await, was_there(name))?;
+        others.extend(log_result(name, &sent, dir));
         if !matches!(sent, Sent::Other) {
             fs::remove_file(path)?;
         }
@@ -108,7 +106,9 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
         tracing::info!("everything of {run} is stored; {} is removed", dir.display());
     } else {
         let (dir, foreign) = (dir.display(), foreign.join(", "));
-        tracing::info!("everything of {run} is stored; {dir} stays, for it also holds {foreign}");
+        tracing::info!(
+            "everything of {run} is stored; {dir} is not removed, because it also holds {foreign}"
+        );
     }
     Ok(run)
 }
@@ -138,7 +138,7 @@ fn owner(dir: &Path) -> Result<Checked, UploadError> {
         |name: &str, reason: String| UploadError::Damaged { file: dir.join(name), reason };
     match fs::read(dir.join(APPLIED)) {
         Ok(json) => {
-            let record = Record::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;
+            let record = AppliedRecord::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;
             let run = record.run_key().map_err(|error| damaged(APPLIED, error.to_string()))?;
             Ok(Checked { run, attempt: record.attempt, record: Some(record) })
         }
@@ -156,15 +156,15 @@ fn owner(dir: &Path) -> Result<Checked, UploadError> {
 /// Sends the record of the attempt and that of the plan.
 async fn send_record(
     client: &Client,
-    record: &Record,
+    record: &AppliedRecord,
     run: &RunKey,
     was_there: bool,
 ) -> Result<Sent, UploadError> {
     let (file, json) = (other(APPLIED), Upload::bytes(record.to_json()));
     let put = client.put_file(run, record.attempt, &file, &json, Condition::Create);
-    let of_attempt = outcome(put.await, was_there)?;
+    let of_attempt = send_result(put.await, was_there)?;
     let Some(plan) = record.plan_sha256() else { return Ok(of_attempt) };
-    match outcome(client.put_applied(&applied_key(run, plan), &json).await, was_there)? {
+    match send_result(client.put_applied(&applied_key(run, plan), &json).await, was_there)? {
         Sent::Other => {
             tracing::warn!("another apply of the plan {plan} is recorded");
             Ok(Sent::Other)
@@ -173,7 +173,7 @@ async fn send_record(
     }
 }
 
-fn outcome(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, ClientError> {
+fn send_result(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, ClientError> {
     match put {
         Ok(()) if was_there => Ok(Sent::Before),
         Ok(()) => Ok(Sent::New),
@@ -182,8 +182,8 @@ fn outcome(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, Client
     }
 }
 
-/// Says what became of a file; its name, if it stays.
-fn report_outcome(name: &'static str, sent: &Sent, dir: &Path) -> Option<&'static str> {
+/// Logs the result of one file. Returns its name, if the file is not stored.
+fn log_result(name: &'static str, sent: &Sent, dir: &Path) -> Option<&'static str> {
     match sent {
         Sent::New => tracing::info!("{name}: sent"),
         Sent::Before => tracing::info!("{name}: was stored already, with the same bytes"),

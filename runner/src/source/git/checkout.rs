@@ -9,7 +9,7 @@ use std::time::Duration;
 use fs_err as fs;
 use secrecy::ExposeSecret as _;
 
-use crate::process::{self, Log, Sink};
+use crate::process::{self, Log, Output};
 use crate::source::context::CheckoutContext;
 use crate::source::error::CheckoutError;
 use crate::source::git::command::{program, question};
@@ -224,8 +224,8 @@ impl Git<'_> {
     ) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
         let program = program(dir, args, self.source.env(self.context));
-        let sink = Sink::Hidden(&self.log);
-        let ended = process::run(&program, sink, self.context.signals, GRACE).await;
+        let output = Output::LogOnly(&self.log);
+        let ended = process::run(&program, output, self.context.signals, GRACE).await;
         let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),

@@ -1,9 +1,9 @@
-//! What follows an apply that succeeded, in this run or in an earlier one. Nothing of it may cause a
-//! second apply.
+//! The steps after an apply that succeeded, in this run or in an earlier one. No failure here may cause a second
+//! apply.
 //!
-//! First the record that it was made; then the annotations, tried again; then the other files; last
-//! `run.json`. One thing that fails does not keep the others from being done, and what could not be
-//! stored is kept.
+//! First the record of the apply is stored, then the annotations are written (with retries), then the log and the
+//! short text are stored, and `run.json` last. If one step fails, the others are still done. Files that could not be
+//! stored are kept in a directory, from which `runner upload` sends them.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -14,43 +14,34 @@ use datastore_api::{ClientError, File, PlanFormat, Sha256, chain};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::failure::Failure;
 use crate::order::job::Apply;
 use crate::order::layer::{self, Annotations};
 use crate::process::{Signals, Stop};
-use crate::report::Outcome;
-use crate::run::action::{Run, RunError};
-use crate::run::apply_record::Record;
+use crate::report::{AppliedRecord, Outcome};
+use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, Recorded};
+use crate::run::error::{AppliedError, RunError};
 use crate::run::stored_plan;
 use crate::run::unsent::{self, Unsent};
+use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::Source;
 
-/// Before each further try to annotate.
+/// The pauses between attempts to write the annotations.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// The annotations are given up after this.
-const ANNOTATING: Duration = Duration::from_mins(1);
+/// All attempts to write the annotations together take no longer.
+const ANNOTATION_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// It was applied, but not all of the rest could be done.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AppliedError {
-    #[error("applied, but the annotations could not be written: {reason} ({values})")]
-    Unannotated { reason: String, values: String, next: String },
-    #[error("applied, but not all of it is stored: {reason}")]
-    Unsent { reason: String, next: String },
-}
-
-/// What of an apply could not be done.
+/// The steps that failed.
 #[derive(Debug, Default)]
-struct Left {
+struct Failed {
     /// Files that are not stored, and why.
     lost: Vec<(&'static str, String)>,
     /// Why the layer is not annotated.
     unannotated: Option<String>,
 }
 
-/// The time that is left for all of it together once the runner was asked to stop.
+/// The time for all steps together after a signal.
 struct Budget<'a> {
     signals: &'a Signals,
     limit: Duration,
@@ -58,7 +49,7 @@ struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    /// The future's output, or the signal that came, once its time is over.
+    /// The output of the future, or the signal, if the time after it is over.
     async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
         let late = async {
             let stop = self.signals.wait().await;
@@ -73,7 +64,7 @@ impl Budget<'_> {
         }
     }
 
-    /// The name of a file, and why it is not stored; nothing if it is.
+    /// `None` if the file is stored, else its name and the reason.
     async fn lost(
         &self,
         name: &'static str,
@@ -88,11 +79,11 @@ impl Budget<'_> {
 }
 
 impl Run<'_> {
-    /// The record of an earlier apply that was not sent, and where it is kept: of this plan, else of this
-    /// run.
-    pub(crate) fn unsent_record(&self, plan: Option<Sha256>) -> Option<(PathBuf, Record)> {
+    /// The kept record of an earlier apply that could not be stored, and its directory. With `plan` it is the record
+    /// of that plan, else of this run.
+    pub(super) fn unsent_record(&self, plan: Option<Sha256>) -> Option<(PathBuf, AppliedRecord)> {
         let run = &self.job.run;
-        // Without a datastore nothing is ever unsent.
+        // Without a datastore no file is ever kept.
         self.job.datastore.as_ref()?;
         let kept = unsent::records(self.environment.state_home.as_deref(), run);
         kept.into_iter().find(|(_, record)| match plan {
@@ -101,23 +92,25 @@ impl Run<'_> {
         })
     }
 
-    /// Sends what an earlier run could not send; that it is applied is known all the same.
-    pub(crate) async fn send_unsent(&self, dir: &std::path::Path) {
+    /// Sends the files that an earlier run could not store. If that fails, the record is used all the same.
+    pub(super) async fn send_unsent(&self, dir: &std::path::Path) {
         let Some(client) = self.artifacts.as_ref().map(Artifacts::client) else { return };
-        match self.signals.within(self.last_words(), unsent::send(client, dir)).await {
+        match self.signals.within(self.upload_grace(), unsent::send(client, dir)).await {
             Ok(Ok(_)) => tracing::info!("sent what was kept in {}", dir.display()),
             Ok(Err(error)) => tracing::warn!("{} is not sent: {}", dir.display(), chain(&error)),
             Err(_) => tracing::warn!("{} is not sent: stopped", dir.display()),
         }
     }
 
-    /// An earlier run or attempt did it: that takes neither code nor tool.
-    pub(crate) async fn applied_before(
+    /// Repeats the steps after an apply that an earlier run or attempt has made. This needs neither code nor tool.
+    pub(super) async fn record_earlier_apply(
         &mut self,
         from: &Apply,
-        record: Record,
+        record: AppliedRecord,
     ) -> Result<(), RunError> {
-        self.report.applied_by(&record);
+        self.report.applied = Some(record.applied.clone());
+        self.report.plan.clone_from(&record.plan);
+        self.report.revision.clone_from(&record.revision);
         if self.report.revision.is_none()
             && let Source::Bundle(bundle) = &self.job.source
         {
@@ -131,78 +124,78 @@ impl Run<'_> {
         if sum.is_none() {
             sum = self.sum_of(from, record.applied.parse().ok()).await?;
         }
-        Box::pin(self.applied(sum, None)).await
+        Box::pin(self.finish_apply(sum, None)).await
     }
 
-    /// The sum of a plan that was applied, for the annotation.
+    /// The digest of an applied plan, for the annotation `apply-sum`.
     async fn sum_of(&self, from: &Apply, plan: Option<Sha256>) -> Result<Option<String>, RunError> {
         if let Some(plan) = plan {
             return Ok(Some(plan.to_base64()));
         }
-        let file = self.scratch.join(crate::run::action::PLAN_FILE);
-        let ordered = stored_plan::sum_of_the_ordered(from, self.artifacts.as_ref(), &file);
+        let file = self.scratch.join(PLAN_FILE);
+        let ordered = stored_plan::ordered_plan_digest(from, self.artifacts.as_ref(), &file);
         let sum = self.signals.or(ordered).await.map_err(RunError::Stopped)?;
         let sum = sum.unwrap_or_else(|error| {
             tracing::warn!("the digest of the plan is unknown: {error}");
             None
         });
-        Ok(sum.map(Sha256::to_base64).or_else(|| crate::run::action::annotated_sum(self.job)))
+        Ok(sum.map(Sha256::to_base64).or_else(|| annotated_sum(self.job)))
     }
 
-    /// The tool has just applied: records that, and does the rest.
-    pub(crate) async fn has_applied(&mut self, sum: Option<String>) -> Result<(), RunError> {
+    /// Records the apply that the tool has just made, and does the other steps.
+    pub(super) async fn record_apply(&mut self, sum: Option<String>) -> Result<(), RunError> {
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
-        let record = Record::new(&self.job.run, attempt, &self.report, sum.clone());
+        let record = AppliedRecord::new(&self.job.run, attempt, &self.report, sum.clone());
         self.report.applied = Some(record.applied.clone());
-        Box::pin(self.applied(sum, Some(record))).await
+        Box::pin(self.finish_apply(sum, Some(record))).await
     }
 
-    /// Does what follows an apply. `sum` becomes `apply-sum`; `record` is that of an apply that this run
-    /// has made.
-    async fn applied(
+    /// Does the steps after an apply. `sum` is the value for `apply-sum`; `record` is that of an apply that this run has
+    /// made.
+    async fn finish_apply(
         &mut self,
         sum: Option<String>,
-        record: Option<Record>,
+        record: Option<AppliedRecord>,
     ) -> Result<(), RunError> {
         self.report.outcome = Outcome::Applied;
-        self.report.succeeded(0);
+        self.report.exit = 0;
         let signals = self.signals;
-        let budget = Budget { signals, limit: self.last_words(), since: OnceCell::new() };
-        let unsent = record.as_ref().and_then(|record| self.begin_unsent(record));
-        let mut left = Left::default();
+        let budget = Budget { signals, limit: self.upload_grace(), since: OnceCell::new() };
+        let unsent = record.as_ref().and_then(|record| self.keep_record(record));
+        let mut failed = Failed::default();
         let recorded = match (&self.artifacts, &record) {
             (Some(artifacts), Some(record)) => {
                 let recorded = budget.within(Box::pin(artifacts.record(record))).await;
-                let Recorded { known, lost } = recorded.unwrap_or_else(|stop| Recorded {
-                    known: false,
+                let Recorded { is_known, lost } = recorded.unwrap_or_else(|stop| Recorded {
+                    is_known: false,
                     lost: Some(RunError::Stopped(stop).to_string()),
                 });
-                left.lost.extend(lost.map(|why| ("the record of the apply", why)));
-                known
+                failed.lost.extend(lost.map(|why| ("the record of the apply", why)));
+                is_known
             }
             (artifacts, None) => artifacts.is_some(),
             (None, Some(_)) => false,
         };
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
-        left.unannotated = self.annotate_applied(&annotations, &budget).await.err();
-        self.store_applied(&mut left, &budget).await;
+        failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
+        self.store_applied(&mut failed, &budget).await;
 
-        // What is stored says how it ends; that it could not be stored is known only then.
-        self.conclude(&left, &annotations, recorded, unsent.as_ref());
+        // `run.json` contains the result so far. Its own upload may still fail.
+        self.conclude(&failed, &annotations, recorded, unsent.as_ref());
         let json = self.report.to_json();
         if let Some(artifacts) = &self.artifacts {
             let put = artifacts.put_report(&self.report);
-            left.lost.extend(budget.lost("run.json", put).await);
+            failed.lost.extend(budget.lost("run.json", put).await);
         }
-        let error = self.conclude(&left, &annotations, recorded, unsent.as_ref());
-        self.keep_or_remove(unsent, &left, &json);
+        let error = self.conclude(&failed, &annotations, recorded, unsent.as_ref());
+        self.keep_or_remove(unsent, &failed, &json);
         match error {
-            // Upstream's controllers answer a failure by another apply, unless they find the record.
-            Some(error) if self.job.burrito && !(recorded && left.unannotated.is_some()) => {
+            // Burrito's controllers answer a failed run by another apply, unless the record is found.
+            Some(error) if self.job.burrito && !(recorded && failed.unannotated.is_some()) => {
                 tracing::warn!("{error}");
-                if let Some(next) = Failure::from(&error).next() {
-                    tracing::warn!("{next}");
+                if let Some(hint) = &self.report.hint {
+                    tracing::warn!("{hint}");
                 }
                 Ok(())
             }
@@ -211,37 +204,39 @@ impl Run<'_> {
         }
     }
 
-    /// What the run ends with; the report says so, too.
+    /// The result of the run, which is also written into the report.
     fn conclude(
         &mut self,
-        left: &Left,
+        failed: &Failed,
         annotations: &Annotations,
         recorded: bool,
         unsent: Option<&Unsent>,
     ) -> Option<RunError> {
-        let error = self.verdict(left, annotations, recorded, unsent);
+        let error = self.applied_error(failed, annotations, recorded, unsent);
         if let Some(error) = &error {
-            self.report.applied_but(&Failure::from(error));
+            (self.record_error)(error, &mut self.report);
+            self.report.outcome = Outcome::Applied;
         }
         if self.job.burrito {
-            self.report.exit = u8::from(left.unannotated.is_some() && recorded);
+            self.report.exit = u8::from(failed.unannotated.is_some() && recorded);
         }
         error
     }
 
-    fn begin_unsent(&self, record: &Record) -> Option<Unsent> {
+    /// Keeps the record on disk before it is sent, so that a killed runner leaves it.
+    fn keep_record(&self, record: &AppliedRecord) -> Option<Unsent> {
         self.artifacts.as_ref()?;
         let state_home = self.environment.state_home.as_deref();
         match Unsent::of_apply(state_home, self.scratch, &self.job.run, record) {
             Ok(unsent) => Some(unsent),
             Err(error) => {
-                tracing::warn!("what cannot be stored now will be lost: {error}");
+                tracing::warn!("files that cannot be stored now will be lost: {error}");
                 None
             }
         }
     }
 
-    /// Writes the annotations, and tries again for a while.
+    /// Writes the annotations, with retries.
     async fn annotate_applied(
         &self,
         annotations: &Annotations,
@@ -250,47 +245,47 @@ impl Run<'_> {
         let tries = async {
             let mut pauses = PAUSES.into_iter();
             loop {
-                let Err(error) = self.write(annotations).await else { return Ok(()) };
+                let Err(error) = self.annotate(annotations).await else { return Ok(()) };
                 let reason = match &error {
                     RunError::Annotate { source, .. } => chain(source),
                     error => chain(error),
                 };
                 let Some(pause) = pauses.next() else { return Err(reason) };
-                tracing::warn!("the annotations could not be written, trying again: {reason}");
+                tracing::warn!("the annotations could not be written; trying again: {reason}");
                 tokio::time::sleep(pause).await;
             }
         };
-        let limited = tokio::time::timeout(ANNOTATING, tries);
+        let limited = tokio::time::timeout(ANNOTATION_TIMEOUT, tries);
         match budget.within(limited).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) => Err(format!("no answer for {} s", ANNOTATING.as_secs())),
+            Ok(Err(_)) => Err(format!("no answer for {} s", ANNOTATION_TIMEOUT.as_secs())),
             Err(stop) => Err(RunError::Stopped(stop).to_string()),
         }
     }
 
     /// Stores the log and the short text.
-    async fn store_applied(&self, left: &mut Left, budget: &Budget<'_>) {
+    async fn store_applied(&self, failed: &mut Failed, budget: &Budget<'_>) {
         let Some(artifacts) = &self.artifacts else { return };
         let short = (File::Plan(PlanFormat::Short), Upload::bytes(SUCCESSFUL));
         let (log, short) = tokio::join!(
             budget.lost("run.log", artifacts.put_log(self.log.path())),
             budget.lost("short.diff", artifacts.put_unless_kept(&short)),
         );
-        left.lost.extend(log.into_iter().chain(short));
+        failed.lost.extend(log.into_iter().chain(short));
     }
 
-    /// What the run ends with, and what to do about it.
-    fn verdict(
+    /// The error for the steps that failed, with what to do about it.
+    fn applied_error(
         &self,
-        left: &Left,
+        failed: &Failed,
         annotations: &Annotations,
         recorded: bool,
         unsent: Option<&Unsent>,
     ) -> Option<RunError> {
-        let mut next = Vec::new();
-        if !left.lost.is_empty() {
+        let mut hints = Vec::new();
+        if !failed.lost.is_empty() {
             let client = self.job.datastore.as_ref();
-            next.push(match (unsent, client) {
+            hints.push(match (unsent, client) {
                 (Some(unsent), Some(client)) => {
                     let command = unsent.command(client, self.job.burrito);
                     format!("send what is missing with `{command}`")
@@ -298,10 +293,10 @@ impl Run<'_> {
                 _ => "the missing files are lost; the apply itself is done".to_owned(),
             });
         }
-        let error = if let Some(reason) = &left.unannotated {
-            // A later run finds the record, in the datastore or beside it, and applies nothing.
+        let error = if let Some(reason) = &failed.unannotated {
+            // A later run finds the record, in the datastore or on this disk, and applies nothing.
             let is_found = recorded || unsent.is_some_and(|unsent| unsent.is_found);
-            next.push(match (is_found, &self.report.plan) {
+            hints.push(match (is_found, &self.report.plan) {
                 (true, _) if self.job.pod => {
                     "the next attempt finds the record, applies nothing, and writes them".to_owned()
                 }
@@ -313,35 +308,35 @@ impl Run<'_> {
                      twice, and they are written",
                     self.job.run.run
                 ),
-                (false, _) => "write them by hand: another apply would be made anew".to_owned(),
+                (false, _) => "write them by hand: running the apply again would apply a second time".to_owned(),
             });
             let reason = reason.clone();
             AppliedError::Unannotated {
                 reason,
                 values: layer::shown(annotations),
-                next: next.join("; "),
+                hint: hints.join("; "),
             }
-        } else if left.lost.is_empty() {
+        } else if failed.lost.is_empty() {
             return None;
         } else {
-            let reasons = left.lost.iter().map(|(name, why)| format!("{name}: {why}"));
+            let reasons = failed.lost.iter().map(|(name, why)| format!("{name}: {why}"));
             let reason = reasons.collect::<Vec<_>>().join("; ");
-            AppliedError::Unsent { reason, next: next.join("; ") }
+            AppliedError::Unsent { reason, hint: hints.join("; ") }
         };
         Some(RunError::Applied(error))
     }
 
-    /// Keeps what is not stored, or nothing where all is.
-    fn keep_or_remove(&self, unsent: Option<Unsent>, left: &Left, report: &str) {
+    /// Keeps the files that are not stored. If all are stored, the directory is removed.
+    fn keep_or_remove(&self, unsent: Option<Unsent>, failed: &Failed, report: &str) {
         let Some(unsent) = unsent else { return };
-        if left.lost.is_empty() {
+        if failed.lost.is_empty() {
             if let Err(error) = unsent.remove() {
                 tracing::warn!("{error}");
             }
             return;
         }
-        unsent.stay(self.scratch);
-        for (name, _) in &left.lost {
+        unsent.keep_directory(self.scratch);
+        for (name, _) in &failed.lost {
             let kept = match *name {
                 "run.log" => unsent.keep_file(name, self.log.path()),
                 "short.diff" => unsent.keep(name, SUCCESSFUL.as_bytes()),
@@ -355,5 +350,5 @@ impl Run<'_> {
     }
 }
 
-/// Upstream's text for an apply.
+/// The short text that Burrito's runner stores for an apply.
 const SUCCESSFUL: &str = "Apply Successful";

@@ -1,8 +1,8 @@
-//! The last check before an apply. A run may have been applied since its records were first read, by another
-//! runner that was given the same order at the same time.
+//! The last check before an apply. Another runner with the same order may have applied the run since its records were
+//! first read.
 //!
-//! On one machine such runners wait for each other. Runners on several machines do not: there the tool's lock of
-//! the state keeps two applies from overlapping, and the second check finds the one that was recorded by then.
+//! On one machine such runners wait for each other. Runners on several machines do not: there the tool's state
+//! lock keeps two applies from overlapping, and the second check finds the record of the first one.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,15 +13,16 @@ use datastore_api::RunKey;
 
 use crate::order::job::Apply;
 use crate::process::private_file;
-use crate::run::action::{Run, RunError};
-use crate::run::apply_record::Record;
+use crate::report::AppliedRecord;
+use crate::run::Run;
+use crate::run::error::RunError;
 
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the run of this name. The lock is held as long as
-    /// the file that it returns.
+    /// Waits until no other runner on this machine applies the run of this name. The lock is held until the
+    /// returned file is dropped.
     pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<File>, RunError> {
         let job = self.job;
         let may_be_shared = matches!(from, Apply::Unplanned(_)) && job.named.run && !job.again;
@@ -66,17 +67,20 @@ impl Run<'_> {
     }
 
     /// The record of an apply that was made since the records were first read.
-    pub(super) async fn recorded_since(&self, from: &Apply) -> Result<Option<Record>, RunError> {
+    pub(super) async fn recorded_since(
+        &self,
+        from: &Apply,
+    ) -> Result<Option<AppliedRecord>, RunError> {
         let Some(artifacts) = &self.artifacts else { return Ok(None) };
         let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
         let found = async {
             if let Some(plan) = plan {
-                return artifacts.applied_plan(plan).await;
+                return artifacts.applied_record_of(plan).await;
             }
             if !self.job.pod && (!matches!(from, Apply::Unplanned(_)) || self.job.again) {
                 return Ok(None);
             }
-            let mut records = artifacts.look_again().await?.applied().await?;
+            let mut records = artifacts.refreshed().await?.applied_records().await?;
             Ok(if records.is_empty() { None } else { Some(records.swap_remove(0)) })
         };
         let record = self.signals.or(found).await.map_err(RunError::Stopped)??;

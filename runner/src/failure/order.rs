@@ -1,0 +1,75 @@
+//! Errors of the order: flags, manifest, cluster.
+
+use crate::failure::{Failure, Kind};
+use crate::order::job::JobError;
+use crate::order::layer::{ClusterFault, LayerError};
+
+impl From<&JobError> for Failure {
+    fn from(error: &JobError) -> Self {
+        let (kind, next) = match error {
+            JobError::Usage(_) => (Kind::Usage, None),
+            JobError::Config(_) => (Kind::Config, None),
+            JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
+            JobError::Cluster(cause) => match cause.fault() {
+                ClusterFault::Unauthenticated => (
+                    Kind::Credentials,
+                    Some("see whether the service account's token is mounted, and not too old"),
+                ),
+                ClusterFault::Forbidden => (
+                    Kind::Credentials,
+                    Some(
+                        "the service account needs the rights of Burrito's ClusterRole \
+                         burrito-runner in that very namespace",
+                    ),
+                ),
+                ClusterFault::Malformed => (
+                    Kind::Config,
+                    Some("correct that field of the object (kubectl edit), then run again"),
+                ),
+                ClusterFault::Missing => (
+                    Kind::Config,
+                    Some(
+                        "see whether it was deleted or has another name (kubectl get, in that namespace); a \
+                         layer names its repository in spec.repository",
+                    ),
+                ),
+                ClusterFault::Nowhere => (
+                    Kind::Config,
+                    Some(
+                        "`runner start` is for Burrito's pods: mount the service account's token there, or set \
+                         KUBECONFIG; elsewhere use `runner plan` or `runner apply`",
+                    ),
+                ),
+                ClusterFault::Configuration => (Kind::Config, None),
+                ClusterFault::Transient => (
+                    Kind::Network,
+                    Some("see that the API server can be reached from here, then run again"),
+                ),
+            },
+        };
+        Self { hint: next.map(str::to_owned), ..Self::new(kind, error) }
+    }
+}
+
+/// What to do about a manifest that cannot be used.
+fn of_manifest(error: &LayerError) -> Option<&'static str> {
+    Some(match error {
+        LayerError::Io(_) => {
+            "see that it is there and may be read and written, or name another with --layer"
+        }
+        LayerError::Malformed { .. } => {
+            "correct the manifest; `kubectl apply --dry-run=client -f` checks it"
+        }
+        LayerError::Missing { .. } => {
+            "name with --layer a file that holds a manifest with `kind: TerraformLayer`"
+        }
+        LayerError::OtherName { .. } => {
+            "correct --name (PLANCHA_NAME), or leave it out where the file holds one layer"
+        }
+        LayerError::NoLocks { .. } => "put the manifest on a file system that has locks",
+        LayerError::Locked { .. } => "wait until that process has ended, then run again",
+        LayerError::Ambiguous { .. } | LayerError::Cluster(_) | LayerError::Edit { .. } => {
+            return None;
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! Errors of stored plans, of the comparison with what a plan was made of, and of `runner upload`.
+
+use crate::basis::BasisError;
+use crate::failure::{Failure, Kind, disk_hint};
+use crate::run::stored_plan::StoredPlanError;
+use crate::run::unsent::UploadError;
+
+impl From<&UploadError> for Failure {
+    fn from(error: &UploadError) -> Self {
+        match error {
+            UploadError::Client(_) => Self::new(Kind::Config, error),
+            UploadError::Missing(_) => Self::new(Kind::Config, error).with_hint(
+                "either all of it was sent, which removes it, or it is another: name the directory of the \
+                 printed command",
+            ),
+            UploadError::Directory { .. } => Self::new(Kind::Config, error).with_hint(
+                "name the directory of an attempt, as in the printed command; it holds applied.json",
+            ),
+            UploadError::Damaged { .. } => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was sent; remove that file if you can do without it (not applied.json), and run \
+                 the same command again",
+            ),
+            UploadError::Usage(_) => Self::new(Kind::Usage, error),
+            UploadError::Datastore(cause) => Self {
+                hint: Some(
+                    "run the same command again: what was sent is not sent twice".to_owned(),
+                ),
+                ..Self::of_datastore(cause, error)
+            },
+            UploadError::Others { .. } => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was replaced; compare the files, and delete the directory if you do not \
+                 need them",
+            ),
+            UploadError::Io(_) => Self::new(Kind::Unclassified, error),
+        }
+    }
+}
+
+impl From<&StoredPlanError> for Failure {
+    fn from(error: &StoredPlanError) -> Self {
+        match error {
+            StoredPlanError::Missing { pod: true, .. } => Self::new(Kind::Config, error).with_hint(
+                "plan the layer again: Burrito's controllers do so at the next commit, or when its annotation \
+                 api.terraform.padok.cloud/sync-now is set to true",
+            ),
+            StoredPlanError::Missing { .. }
+            | StoredPlanError::NoneHere { .. }
+            | StoredPlanError::Unreadable(_)
+            | StoredPlanError::Unfinished(_) => {
+                Self::new(Kind::Config, error).with_hint("plan first, or name another plan")
+            }
+            StoredPlanError::Basis(cause) => cause.into(),
+            StoredPlanError::DigestMismatch { .. } => Self::new(Kind::Integrity, error)
+                .with_hint("nothing was applied; plan again, and find out who wrote the other one"),
+            StoredPlanError::Unchecked(_) => {
+                Self::new(Kind::Integrity, error).with_hint("nothing was applied; plan again")
+            }
+            StoredPlanError::Record { .. } => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was applied; plan again, or remove the record to have only what the plan itself \
+                 contains compared",
+            ),
+            StoredPlanError::Damaged { .. } => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was applied; plan again (`datastore verify` lists what else is damaged)",
+            ),
+            StoredPlanError::Datastore(cause) => Self::of_datastore(cause, error),
+            StoredPlanError::Io(cause) => Self {
+                hint: disk_hint(cause).map(str::to_owned),
+                ..Self::new(Kind::Unclassified, error)
+            },
+        }
+    }
+}
+
+impl From<&BasisError> for Failure {
+    fn from(error: &BasisError) -> Self {
+        let (kind, next) = match error {
+            BasisError::Unrecorded { .. } => {
+                (Kind::Config, "plan again, or name the plan by --plan")
+            }
+            BasisError::Elsewhere { .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan here, or apply where the plan was made",
+            ),
+            BasisError::Mocks { .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan again when the dependency is applied, or apply the made-up values \
+                 with --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
+            ),
+            BasisError::Changed { .. } => {
+                (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
+            }
+            BasisError::Tool { .. } => {
+                (Kind::Integrity, "nothing was applied; leave out the flag, or plan again with it")
+            }
+        };
+        Self::new(kind, error).with_hint(next)
+    }
+}

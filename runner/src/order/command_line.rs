@@ -1,0 +1,245 @@
+//! A job of `runner plan` or `runner apply`: flags, environment and the layer's manifest, merged and parsed once. A flag
+//! wins over the manifest, the manifest over the defaults.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+
+use datastore_api::{Attempt, Name, RunKey};
+
+use crate::cli::PlanName;
+use crate::cli::{ApplyArgs, Environment, PlanArgs, RunArgs};
+use crate::order::apply_command::ApplyCommand;
+use crate::order::datastore::datastore;
+use crate::order::identity::{Identity, identify};
+use crate::order::job::{Action, Apply, Job, JobError, Named, inside};
+use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
+use crate::order::outputs::{check_outputs, ignored_paths};
+use crate::order::requested_tool::requested_tool;
+use crate::source::checkout::Source;
+use crate::tool::argv::PlanOptions;
+
+impl Job {
+    /// The job of `runner plan`.
+    pub(crate) async fn plan(
+        args: PlanArgs,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let action = Action::Plan { detailed_exitcode: args.detailed_exitcode };
+        Self::new(args.run, burrito, false, environment, |_| Ok(action)).await
+    }
+
+    /// The job of `runner apply`.
+    pub(crate) async fn apply(
+        args: ApplyArgs,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let ApplyArgs { run, plan, no_plan, again, allow_mocks } = args;
+        let file = run.plan_file.clone();
+        let stored = run.datastore.datastore.is_some();
+        let options = !plan_options(&run)?.is_empty();
+        let is_named = plan.is_some() || file.is_some();
+        let action = |layer: Option<&Layer>| {
+            let unplanned =
+                layer.and_then(|layer| layer.spec.remediation_strategy.apply_without_plan_artifact);
+            let from = match (plan, file) {
+                (Some(plan), _) => Apply::Run(plan),
+                (None, Some(file)) => Apply::File(file),
+                (None, None) if no_plan || unplanned == Some(true) => {
+                    Apply::Unplanned(None)
+                }
+                (None, None) if !stored => return Err(JobError::Config(
+                    "there is no plan to apply without a datastore: name one with --datastore, a file \
+                     with --plan-file, or plan and apply in one step with --no-plan".to_owned(),
+                )),
+                (None, None) => match layer {
+                    Some(layer) => Apply::Run(annotated_plan(layer)?),
+                    None => Apply::Newest,
+                },
+            };
+            if options && from != Apply::Unplanned(None) {
+                return Err(JobError::Usage(
+                    "--var, --var-file, --target, --replace and arguments after -- were decided when \
+                     the plan was made; an apply takes them only with --no-plan".to_owned(),
+                ));
+            }
+            if again && from != Apply::Unplanned(None) {
+                return Err(JobError::Usage(
+                    "--again repeats an apply that makes its own plan (--no-plan); a stored plan that \
+                     was applied cannot be applied twice: plan again"
+                        .to_owned(),
+                ));
+            }
+            Ok(Action::Apply(from))
+        };
+        let job = Self::new(run, burrito, is_named, environment, action).await?;
+        Ok(Self { again, allow_mocks, ..job })
+    }
+
+    async fn new(
+        args: RunArgs,
+        burrito: bool,
+        plan_is_named: bool,
+        environment: &Environment,
+        action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
+    ) -> Result<Self, JobError> {
+        let layer_file = match &args.layer {
+            Some(path) => Some(LayerFile::load(path, args.name.as_ref().map(Name::as_ref))?),
+            None => None,
+        };
+        let layer = layer_file.as_ref().map(LayerFile::layer);
+        let action = action(layer)?;
+        let options = plan_options(&args)?;
+        let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
+        let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
+        let path = working_path(args.path.as_deref(), layer)?;
+        let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
+        let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
+        check_outputs(&args, &action, layer_file.as_ref())?;
+        let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
+        let run = run_key(&args, layer, &identity, &action)?;
+        Ok(Self {
+            apply_command: Some(ApplyCommand::new(&args, &source, burrito)),
+            named: Named {
+                plan: plan_is_named,
+                run: args.run.is_some(),
+                tool: args.tool,
+                version: args.tool_version.clone(),
+                terragrunt: args.terragrunt.clone(),
+            },
+            terragrunt: requested_terragrunt(&args, layer),
+            ignored_paths: ignored_paths(&args, environment),
+            action,
+            run,
+            attempt: args.attempt,
+            lowest_attempt: Attempt(0),
+            source,
+            path,
+            work_dir: args.work_dir,
+            submodules: !args.no_submodules,
+            place: identity.place,
+            layer: layer_file.map(LayerHandle::File),
+            tool,
+            request,
+            tools: args.tools,
+            options,
+            datastore,
+            again: false,
+            allow_mocks: false,
+            plan_file: args.plan_file,
+            grace: args.grace,
+            burrito,
+            pod: false,
+            provider_mirror: None,
+        })
+    }
+}
+
+/// Namespace, layer and run: the flags win over the manifest, the manifest over the defaults.
+fn run_key(
+    args: &RunArgs,
+    layer: Option<&Layer>,
+    identity: &Identity,
+    action: &Action,
+) -> Result<RunKey, JobError> {
+    let metadata = layer.map(|layer| &layer.metadata);
+    let name = match (&args.name, metadata.and_then(|metadata| metadata.name.as_deref())) {
+        (Some(name), _) => name.clone(),
+        (None, Some(name)) => in_manifest("metadata.name", name)?,
+        (None, None) => identity.default_name()?,
+    };
+    let namespace = metadata.and_then(|metadata| metadata.namespace.as_deref());
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => in_manifest("metadata.namespace", namespace.unwrap_or("default"))?,
+    };
+    let run = match &args.run {
+        Some(run) => run.clone(),
+        None => generated_run(&name, action.as_str())?,
+    };
+    Ok(RunKey { namespace, layer: name, run })
+}
+
+/// The version of terragrunt that is requested, if terragrunt is to run the tool.
+fn requested_terragrunt(args: &RunArgs, layer: Option<&Layer>) -> Option<(String, &'static str)> {
+    let enabled = || {
+        let spec = EffectiveSpec::new(&layer?.spec, &RepositorySpec::default());
+        Some((spec.terragrunt?, "the layer's spec.terragrunt.version"))
+    };
+    args.terragrunt.clone().map(|version| (version, "--terragrunt")).or_else(enabled)
+}
+
+/// Arguments for the tool's plan.
+fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
+    // The runner sets these itself, or cannot work with them.
+    let refused = ["-out", "-json", "-chdir", "-detailed-exitcode", "-input"];
+    for arg in &args.args {
+        let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
+        if arg.starts_with('-') && refused.iter().any(|refused| refused[1..] == *name) {
+            let instead = match name {
+                "out" => "--plan-file PATH, before the --, keeps the plan in a file",
+                "json" => "a datastore also keeps the plan as JSON (plan.json)",
+                "chdir" => "name the directory as DIR",
+                "detailed-exitcode" => "write --detailed-exitcode, before the --",
+                _ => "the tool never asks for input here",
+            };
+            return Err(JobError::Usage(format!(
+                "`{arg}` after -- is set by the runner itself: leave it out; {instead}"
+            )));
+        }
+    }
+    // The tool runs in another directory than the one to which the paths refer.
+    let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+    Ok(PlanOptions {
+        var_files: args.var_file.iter().map(absolute).collect(),
+        vars: args.var.clone(),
+        targets: args.target.clone(),
+        replaces: args.replace.clone(),
+        args: args.args.clone(),
+    })
+}
+
+/// The plan that the annotation `plan-run` of a layer names.
+fn annotated_plan(layer: &Layer) -> Result<PlanName, JobError> {
+    let Some(text) = layer.annotation("plan-run") else {
+        return Err(JobError::Config(
+            "the layer has no annotation plan-run: plan it first, or name a run by --plan"
+                .to_owned(),
+        ));
+    };
+    text.parse()
+        .map_err(|error| JobError::Config(format!("the layer's annotation plan-run: {error}")))
+}
+
+/// The working directory inside the source.
+fn working_path(flag: Option<&Path>, layer: Option<&Layer>) -> Result<PathBuf, JobError> {
+    let (path, place) = match (flag, layer.and_then(|layer| layer.spec.path.as_deref())) {
+        (Some(path), _) => (path, "--path"),
+        (None, Some(path)) => (Path::new(path), "the layer's spec.path"),
+        (None, None) => (Path::new(""), ""),
+    };
+    inside(path, place)
+}
+
+fn in_manifest(field: &str, text: &str) -> Result<Name, JobError> {
+    text.parse().map_err(|error| JobError::Config(format!("the layer's {field}: {error}")))
+}
+
+/// `<layer>-<action>-<5 random>`, as Kubernetes makes names of a `generateName`.
+fn generated_run(layer: &Name, action: &str) -> Result<Name, JobError> {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut random = RandomState::new().hash_one(std::process::id());
+    let mut suffix = String::new();
+    for _ in 0..5 {
+        let index = usize::try_from(random % ALPHABET.len() as u64).unwrap_or_default();
+        suffix.push(char::from(ALPHABET[index]));
+        random /= ALPHABET.len() as u64;
+    }
+    let mut layer = layer.as_ref();
+    while layer.len() > 240 {
+        layer = layer.strip_suffix(|_: char| true).unwrap_or_default();
+    }
+    let run = format!("{layer}-{action}-{suffix}");
+    run.parse().map_err(|error| JobError::Usage(format!("the run's name: {error}")))
+}

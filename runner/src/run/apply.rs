@@ -1,0 +1,157 @@
+//! The action `apply`: a plan is applied once, and only if it belongs to this code and backend.
+
+mod after_apply;
+mod compare;
+mod errored_state;
+mod lock;
+mod lost_state;
+
+use datastore_api::Sha256;
+use fs_err as fs;
+
+use crate::order::job::{Apply, Job};
+use crate::report::{AppliedRecord, PlanReport};
+use crate::run::apply::errored_state::errored_states;
+use crate::run::artifacts::Artifacts;
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::run::stored_plan::{self, Choice};
+use crate::run::{PLAN_FILE, Run, open_artifacts};
+use crate::source::scratch::Scratch;
+use crate::tool::argv::Tool;
+
+/// What an apply applies.
+#[derive(Debug)]
+struct PlanToApply {
+    /// The verified plan. `None`: the tool plans and applies in one.
+    plan: Option<PlanReport>,
+    /// The value for the annotation `apply-sum`, in base64.
+    sum: Option<String>,
+}
+
+impl Run<'_> {
+    /// Reads the records of earlier applies, and applies unless one of them says that it is done.
+    pub(super) async fn read_records_and_apply(&mut self, from: &Apply) -> Result<(), RunError> {
+        let job = self.job;
+        let opened = async {
+            let artifacts = open_artifacts(job).await?;
+            let records = match &artifacts {
+                Some(artifacts) => artifacts.applied_records().await?,
+                None => Vec::new(),
+            };
+            Ok::<_, RunError>((artifacts, records))
+        };
+        // `self.artifacts` is set only when the records are known: a failure that is stored could replace one.
+        let (artifacts, records) = self.signals.or(opened).await.map_err(RunError::Stopped)??;
+        self.artifacts = artifacts;
+        Box::pin(self.apply_unless_done(from, records)).await
+    }
+
+    /// Applies, unless a record says that it was done. `records` are those of this run, the latest first.
+    async fn apply_unless_done(
+        &mut self,
+        from: &Apply,
+        mut records: Vec<AppliedRecord>,
+    ) -> Result<(), RunError> {
+        // A run of Burrito's is one order, even if its plan differs by now. Elsewhere a run's name may be used again
+        // for another plan.
+        let is_unplanned = matches!(from, Apply::Unplanned(_));
+        if self.job.pod || is_unplanned && !self.job.again {
+            if !records.is_empty() {
+                return self.record_earlier_apply(from, records.swap_remove(0)).await;
+            }
+            if is_unplanned && let Some((dir, record)) = self.unsent_record(None) {
+                self.send_unsent(&dir).await;
+                return self.record_earlier_apply(from, record).await;
+            }
+        }
+        let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
+        let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
+        let basis = choice.as_ref().map(|choice| &choice.basis);
+        let (job, signals, scratch) = (self.job, self.signals, self.scratch);
+        let artifacts = self.artifacts.clone();
+        let fetched = async {
+            let (choice, artifacts) = (choice.as_ref(), artifacts.as_ref());
+            let fetched = plan_to_apply(job, from, choice, artifacts, scratch).await?;
+            let earlier = match (&fetched.plan, artifacts) {
+                (Some(plan), Some(artifacts)) => artifacts.applied_record_of(plan.sha256).await?,
+                _ => None,
+            };
+            Ok::<_, RunError>((fetched, earlier))
+        };
+        let prepared = async {
+            let code = self.check_out(basis).await?;
+            self.initialize(code).await
+        };
+        let (fetched, prepared) = tokio::join!(signals.or(fetched), prepared);
+        let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
+        if let Some(plan) = plan.as_ref().map(|plan| plan.sha256) {
+            let same = records.into_iter().find(|record| record.is_of(plan));
+            if let Some(record) = same.or(earlier) {
+                return self.record_earlier_apply(from, record).await;
+            }
+            if let Some((dir, record)) = self.unsent_record(Some(plan)) {
+                self.send_unsent(&dir).await;
+                return self.record_earlier_apply(from, record).await;
+            }
+        }
+        self.report.plan = plan;
+        let mut prepared = prepared?;
+        if let Some(basis) = basis {
+            self.compare(from, basis, &prepared)?;
+        }
+        // Held until the apply is recorded.
+        let _lock = self.lock_run(from).await?;
+        if let Some(record) = self.recorded_since(from).await? {
+            return self.record_earlier_apply(from, record).await;
+        }
+        self.apply(&mut prepared, sum).await
+    }
+
+    /// Runs the tool's apply, and everything that follows it.
+    async fn apply(
+        &mut self,
+        prepared: &mut Prepared,
+        sum: Option<String>,
+    ) -> Result<(), RunError> {
+        self.check_lost_state(prepared).await?;
+        let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
+        let is_planned = self.report.plan.is_some();
+        let program = |tool: &Tool<'_>| {
+            if is_planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
+        };
+        let before = fs::metadata(self.log.path())?.len();
+        let earlier_states = errored_states(&prepared.workspace);
+        let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
+        let program = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
+        Box::pin(self.keep_errored_states(result, &prepared.workspace, program, &earlier_states))
+            .await?;
+        self.signals.dismiss_guard();
+        if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
+            tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");
+        }
+        self.record_apply(sum).await
+    }
+}
+
+/// Downloads and verifies the plan before the tool applies anything.
+async fn plan_to_apply(
+    job: &Job,
+    from: &Apply,
+    choice: Option<&Choice>,
+    artifacts: Option<&Artifacts>,
+    scratch: &Scratch,
+) -> Result<PlanToApply, RunError> {
+    let file = scratch.join(PLAN_FILE);
+    let plan = stored_plan::fetch(job, from, choice, artifacts, &file).await?;
+    let sum = match &plan {
+        Some(plan) => Some(plan.sha256),
+        None => stored_plan::ordered_plan_digest(from, artifacts, &file).await?,
+    };
+    Ok(PlanToApply { plan, sum: sum.map(Sha256::to_base64).or_else(|| annotated_sum(job)) })
+}
+
+/// The layer's annotation `plan-sum`.
+fn annotated_sum(job: &Job) -> Option<String> {
+    job.layer.as_ref()?.layer().annotation("plan-sum").map(str::to_owned)
+}

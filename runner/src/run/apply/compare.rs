@@ -1,0 +1,103 @@
+//! Compares the code, the backend and the tool with the record of the plan, before anything is applied.
+
+use std::path::Path;
+
+use crate::basis::Basis;
+use crate::basis::plan_file::{self, Contents};
+use crate::order::job::Apply;
+use crate::report::Report;
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::run::{PLAN_FILE, Run};
+use crate::source::checkout::{Source, Workspace};
+use crate::source::git::is_code_changed;
+use crate::version::ToolName;
+
+impl Run<'_> {
+    /// Compares backend, configuration and providers, which are known after init, with the plan's. The report then
+    /// names the plan's revision.
+    pub(super) fn compare(
+        &mut self,
+        from: &Apply,
+        basis: &Basis,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        if prepared.terragrunt.is_some() {
+            // It runs init during the apply. Until then its cache shows an earlier run.
+            self.describe(prepared)?;
+        }
+        if let (Some(theirs), Some(ours)) = (basis.made_in(), self.report.directory.as_deref())
+            && theirs != ours
+        {
+            tracing::warn!("the plan was made in {theirs}; it is applied in {ours}");
+        }
+        let Report { backend, configuration_sha256, providers, .. } = &self.report;
+        if let Some(configuration) = *configuration_sha256 {
+            basis.check_initialized(backend.as_ref(), configuration, providers.as_ref())?;
+        }
+        if let Apply::File(path) = from
+            && basis.is_bare_file()
+        {
+            self.compare_contents(path, basis, prepared)?;
+        }
+        self.report.revision = basis.revision_or(self.report.revision.take());
+        Ok(())
+    }
+
+    /// Compares the contents of a plan file that has no record beside it.
+    fn compare_contents(
+        &self,
+        path: &Path,
+        basis: &Basis,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        let (dir, tofu) = (&prepared.workspace.dir, prepared.installed.tool == ToolName::Tofu);
+        let variables = &self.environment.backend;
+        let contents = Contents::read(&self.scratch.join(PLAN_FILE), dir, variables);
+        let record = plan_file::record_path(path);
+        let Some(contents) = contents else {
+            tracing::warn!(
+                "there is no record {} of the plan {}: its place, backend and configuration are not compared",
+                record.display(),
+                path.display()
+            );
+            return Ok(());
+        };
+        tracing::warn!(
+            "there is no record {} of the plan {}: only what the plan contains is compared",
+            record.display(),
+            path.display()
+        );
+        // Terragrunt copies the code to its cache and adds files.
+        let is_copied = prepared.terragrunt.is_some();
+        let difference = if is_copied { None } else { contents.difference(dir, tofu)? };
+        let (workspace, backend) =
+            (self.job.place.workspace.as_ref(), self.report.backend.as_ref());
+        Ok(basis.check_contents(&contents, workspace, backend, difference)?)
+    }
+
+    /// Checks that the code is at the plan's commit. A directory is used as it is, and a bundle may lack the
+    /// commit.
+    pub(in crate::run) async fn check_code(
+        &self,
+        basis: &Basis,
+        workspace: &Workspace,
+    ) -> Result<(), RunError> {
+        let ours = workspace.revision.as_deref();
+        if let Source::Directory(dir) = &self.job.source {
+            let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
+            let changed = dirty && is_code_changed(dir, &self.job.ignored_paths).await;
+            return Ok(basis.check_revision(ours, changed)?);
+        }
+        if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {
+            let line = if theirs == ours {
+                format!("working on the plan's commit {ours}")
+            } else {
+                format!("the bundle lacks the plan's commit {theirs}: working on {ours}")
+            };
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        Ok(())
+    }
+}

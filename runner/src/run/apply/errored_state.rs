@@ -1,0 +1,110 @@
+//! State that the tool could not write to its backend. The tool writes it to `errored.tfstate` in its working
+//! directory. Nothing else records what the apply created, so the file is kept when the run's directories are
+//! removed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use datastore_api::chain;
+use datastore_api::client::{Condition, Upload};
+use fs_err as fs;
+
+use crate::run::Run;
+use crate::run::artifacts::{Artifacts, other};
+use crate::run::error::{ErroredState, RunError};
+use crate::run::unsent::Unsent;
+use crate::source::checkout::Workspace;
+use crate::source::states::{self, ERRORED};
+
+/// Files, each with its modification time.
+pub(super) type Files = BTreeSet<(PathBuf, Option<SystemTime>)>;
+
+/// All `errored.tfstate` files in a workspace. Some may come from the repository or an earlier apply.
+pub(super) fn errored_states(workspace: &Workspace) -> Files {
+    let files = match &workspace.own {
+        Some(root) => states::errored(root),
+        None => states::errored_in_place(&workspace.dir),
+    };
+    let time = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
+    files.into_iter().map(|file| (file.clone(), time(&file))).collect()
+}
+
+impl Run<'_> {
+    /// Keeps the `errored.tfstate` files that this apply has written, and adds them to its result. `before` are the
+    /// files that existed earlier.
+    pub(super) async fn keep_errored_states(
+        &self,
+        result: Result<(), RunError>,
+        workspace: &Workspace,
+        program: String,
+        before: &Files,
+    ) -> Result<(), RunError> {
+        let now = errored_states(workspace);
+        let found = now.difference(before);
+        let found = found.map(|(file, _)| file.clone()).collect::<Vec<_>>();
+        if found.is_empty() {
+            return result;
+        }
+        let mut files = Vec::new();
+        for file in found {
+            files.push(if workspace.kept { file } else { self.rescue(&file) });
+        }
+        let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
+        let dir = workspace.kept.then(|| workspace.dir.clone());
+        let errored = ErroredState { files, program, dir, stored };
+        if let Err(cause) = result {
+            return Err(RunError::Errored { cause: Box::new(cause), errored });
+        }
+        tracing::warn!("the tool has written errored.tfstate: {}", errored.hint());
+        Ok(())
+    }
+
+    /// Copies a state file out of the directory that is removed with the run. Returns where it is.
+    fn rescue(&self, file: &Path) -> PathBuf {
+        match self.try_rescue(file) {
+            Ok(to) => to,
+            Err(error) => {
+                tracing::warn!(
+                    "{} cannot be moved, so its directory is kept: {error}",
+                    file.display()
+                );
+                self.scratch.keep_all();
+                file.to_owned()
+            }
+        }
+    }
+
+    fn try_rescue(&self, file: &Path) -> io::Result<PathBuf> {
+        let state_home = self.environment.state_home.as_deref();
+        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
+        let kept = Unsent::of_state(state_home, self.scratch, &self.job.run, attempt)?;
+        let to = kept.keep_state(file)?;
+        kept.keep_directory(self.scratch);
+        Ok(to)
+    }
+
+    /// Stores the files as artifacts of the attempt, because the disk of a pod is removed with the pod.
+    async fn store_errored(&self, files: &[PathBuf]) -> bool {
+        let Some(artifacts) = &self.artifacts else { return false };
+        let mut all = true;
+        for (index, file) in files.iter().enumerate() {
+            let name = states::errored_name(index);
+            let stored = async {
+                let upload = Upload::file(file).await?;
+                let (run, attempt) = (&self.job.run, artifacts.attempt());
+                let client = artifacts.client();
+                client.put_file(run, attempt, &other(&name), &upload, Condition::Create).await
+            };
+            let reason = match self.signals.within(self.upload_grace(), stored).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => chain(&error),
+                Err(_) => "the datastore takes too long".to_owned(),
+            };
+            tracing::warn!("{ERRORED} is not stored: {reason}");
+            all = false;
+        }
+        all
+    }
+}

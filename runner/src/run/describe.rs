@@ -1,0 +1,60 @@
+//! What the report records of the code, the backend and terragrunt's mock outputs. An apply compares it with the
+//! record of its plan.
+
+use std::path::Path;
+
+use crate::basis::backend::{self, Backend};
+use crate::basis::configuration;
+use crate::basis::plan_file::Contents;
+use crate::order::job::Action;
+use crate::run::Run;
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::tool::terragrunt;
+
+impl Run<'_> {
+    /// Reads the backend from the plan file if the data directory does not show it, as with terragrunt.
+    pub(super) fn find_backend(&mut self, prepared: &Prepared, plan: &Path) {
+        if self.report.backend.is_none() {
+            let (dir, variables) = (&prepared.workspace.dir, &self.environment.backend);
+            let contents = Contents::read(plan, dir, variables);
+            self.report.backend = contents.and_then(|contents| contents.backend);
+        }
+    }
+
+    /// Records the dependencies for which terragrunt used mock outputs. It reads terragrunt's warnings in the log
+    /// from the offset `before`.
+    pub(super) fn find_mocks(&mut self, prepared: &Prepared, before: u64) -> Result<(), RunError> {
+        if prepared.terragrunt.is_none() {
+            return Ok(());
+        }
+        self.report.mocks = terragrunt::mocks(self.log.reader(before)?)?;
+        if self.report.mocks.is_empty() {
+            return Ok(());
+        }
+        let dependencies = self.report.mocks.join(", ");
+        let line = match self.job.action {
+            Action::Plan { .. } => format!(
+                "this plan uses mock outputs, not the real ones of {dependencies}: plan again when that is \
+                 applied (an apply refuses this plan)"
+            ),
+            Action::Apply(_) => {
+                format!("this apply has used mock outputs, not the real ones of {dependencies}")
+            }
+        };
+        tracing::warn!("{line}");
+        Ok(self.log.line(&line)?)
+    }
+
+    /// Records backend and configuration.
+    pub(super) fn describe(&mut self, prepared: &Prepared) -> Result<(), RunError> {
+        let (dir, environment) = (&prepared.workspace.dir, self.environment);
+        let data_dir = environment.tf_data_dir.as_deref();
+        let data_dirs = backend::data_dirs(dir, data_dir, prepared.terragrunt.is_some());
+        let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
+        let variables = &environment.backend;
+        self.report.backend = Backend::of_module(dir, &data_dirs, workspace, variables);
+        self.report.configuration_sha256 = Some(configuration::digest(dir)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! What both actions need before the tool can plan or apply: the code, the tool, its variables, and init.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use datastore_api::client::Upload;
+use fs_err as fs;
+
+use crate::basis::{Basis, configuration};
+use crate::process::{Program, private_file};
+use crate::release::{Installed, Releases};
+use crate::report::ToolReport;
+use crate::run::Run;
+use crate::run::error::RunError;
+use crate::source::checkout::{self, Workspace};
+use crate::source::context::CheckoutContext;
+use crate::source::states;
+use crate::tool::argv::Tool;
+use crate::tool::path_dir::with_tools;
+use crate::tool::provider_mirror::{cli_config, own_files};
+use crate::version::{self, ToolName};
+
+/// The checked-out code, and the tool that runs on it.
+pub(super) struct Prepared {
+    pub(super) workspace: Workspace,
+    pub(super) installed: Installed,
+    pub(super) terragrunt: Option<Installed>,
+    /// Variables for the tool, in addition to the runner's own.
+    pub(super) env: Vec<(String, OsString)>,
+    /// Whether the variables name a provider mirror that no init has used yet.
+    pub(super) mirrored: bool,
+}
+
+impl Prepared {
+    pub(super) fn tool(&self) -> Tool<'_> {
+        Tool {
+            installed: &self.installed,
+            terragrunt: self.terragrunt.as_ref(),
+            dir: &self.workspace.dir,
+            color: std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            env: &self.env,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Checks out the code and installs the tool that it requires. With a `basis` both are those of the plan to
+    /// apply.
+    pub(super) async fn check_out(&mut self, basis: Option<&Basis>) -> Result<Prepared, RunError> {
+        let job = self.job;
+        // Only once, because it warns about settings that it ignores.
+        let releases = Releases::new(&job.tools, self.environment)?;
+        let url = match &job.source {
+            checkout::Source::Git(git) => Some(git.url()),
+            _ => None,
+        };
+        let context = CheckoutContext {
+            environment: self.environment,
+            scratch: self.scratch,
+            signals: self.signals,
+            datastore: job.datastore.as_ref(),
+            submodules: job.submodules,
+            repository: job.place.repository.as_deref().or(url),
+            planned: basis.and_then(Basis::commit),
+        };
+        let workspace = checkout::checkout(
+            &job.source,
+            &job.path,
+            job.work_dir.as_deref(),
+            &job.ignored_paths,
+            context,
+        );
+        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
+        let workspace = workspace?;
+        if workspace.own.is_some()
+            && let Some(file) = states::errored(&workspace.dir).into_iter().next()
+            && job.work_dir.is_some()
+        {
+            let dir = workspace.dir;
+            return Err(RunError::Unpushed { file, dir });
+        }
+        if let (None, Some(work_dir)) = (&workspace.own, &job.work_dir) {
+            tracing::warn!(
+                "--work-dir {} is not used: the source {} is a writable directory, and is used in place",
+                work_dir.display(),
+                workspace.dir.display()
+            );
+        }
+        self.report.revision.clone_from(&workspace.revision);
+        if let Some(basis) = basis {
+            self.check_code(basis, &workspace).await?;
+        }
+        let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
+        let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
+        self.report.tool = Some(tool_report(&installed));
+        self.report.terragrunt = terragrunt.as_ref().map(tool_report);
+        for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
+            let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        let (mut env, mirrored) = self.tool_env(installed.tool)?;
+        let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
+        let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
+        env.push(("PATH".to_owned(), path));
+        if terragrunt.is_some() {
+            env.extend(self.environment.terragrunt_log.iter().cloned());
+        }
+        Ok(Prepared { workspace, installed, terragrunt, env, mirrored })
+    }
+
+    /// Hashes the installed tool while the code is fetched, if flags or the layer name its version.
+    async fn hash_ahead(&self, releases: &Releases) {
+        if let (Some(tool), Some((version, _))) = (self.job.tool, &self.job.request) {
+            releases.hash_ahead(tool, version).await;
+        }
+    }
+
+    /// Runs init.
+    pub(super) async fn initialize(
+        &mut self,
+        mut prepared: Prepared,
+    ) -> Result<Prepared, RunError> {
+        // Terragrunt runs its own init: a separate one could fail for a dependency that allows mock outputs only for
+        // plans.
+        if prepared.terragrunt.is_none() {
+            self.step_with_mirror_fallback(&mut prepared, "init", init).await?;
+            prepared.mirrored = false;
+            self.record_lock_file(&prepared).await?;
+        }
+        Ok(prepared)
+    }
+
+    /// Records the lock file and everything that an apply compares, after init.
+    pub(super) async fn record_lock_file(&mut self, prepared: &Prepared) -> Result<(), RunError> {
+        let lock_file = prepared.workspace.dir.join(".terraform.lock.hcl");
+        self.report.providers = configuration::providers(&lock_file);
+        if fs::exists(&lock_file)? {
+            self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
+        }
+        self.describe(prepared)
+    }
+
+    /// Runs a step that may install providers, and once more without the mirror if that does not serve.
+
+    /// Installs the tool, and terragrunt if it runs the tool.
+    async fn install(
+        &self,
+        releases: &Releases,
+        workspace: &Workspace,
+        basis: Option<&Basis>,
+    ) -> Result<(Installed, Option<Installed>), RunError> {
+        let job = self.job;
+        let (tool, request) =
+            basis.map_or_else(|| (job.tool, job.request.clone()), |basis| basis.tool(job));
+        let terragrunt =
+            basis.map_or_else(|| job.terragrunt.clone(), |basis| basis.terragrunt(job));
+        let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
+        let mut context = self.environment.search_context.clone();
+        context.top.clone_from(&workspace.own);
+        let (dir, context) = (workspace.dir.as_path(), &context);
+        let wanted = version::wanted(tool, request, dir, context)?;
+        let installed = releases.install(&releases.resolve(&wanted).await?).await?;
+        let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
+        let request = Some((text.as_str(), origin));
+        let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, context)?;
+        let terragrunt = releases.install(&releases.resolve(&wanted).await?).await?;
+        Ok((installed, Some(terragrunt)))
+    }
+
+    /// Variables for the tool, and whether they name a provider mirror.
+    fn tool_env(&self, tool: ToolName) -> Result<(Vec<(String, OsString)>, bool), RunError> {
+        let mut env = Vec::new();
+        if !self.environment.checkpoint_disable {
+            // "A newer version is available" is of no use in a log, and the request costs time.
+            env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
+        }
+        let Some(url) = &self.job.provider_mirror else { return Ok((env, false)) };
+        match cli_config(url, &own_files(self.environment, tool)) {
+            Ok(config) => {
+                let file = self.scratch.join("config.tfrc");
+                private_file(&file)?.write_all(config.as_bytes())?;
+                env.push((CLI_CONFIG.to_owned(), file.into()));
+                Ok((env, true))
+            }
+            Err(why) => {
+                let line = format!("the provider mirror is not used: {why}");
+                tracing::warn!("{line}");
+                self.log.line(&line)?;
+                Ok((env, false))
+            }
+        }
+    }
+}
+
+/// The variable that names the tool's CLI configuration.
+pub(super) const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
+
+/// The program of an init.
+pub(super) fn init(tool: &Tool<'_>) -> Program {
+    tool.init()
+}
+
+fn tool_report(installed: &Installed) -> ToolReport {
+    ToolReport {
+        name: installed.tool.to_string(),
+        version: installed.version.to_string(),
+        sha256: installed.sha256,
+        source: installed.source.clone(),
+    }
+}

@@ -1,0 +1,142 @@
+//! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use datastore_api::chain;
+use fs_err as fs;
+
+use crate::process::{self, ExitReport, Output, Program};
+use crate::report::StateLock;
+use crate::run::Run;
+use crate::run::error::RunError;
+use crate::run::prepare::{CLI_CONFIG, Prepared};
+use crate::tool::argv::Tool;
+use crate::tool::diagnostics::Diagnostics;
+
+impl Run<'_> {
+    /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
+    /// once more without the mirror.
+    ///
+    /// Both sources in one configuration would not do: the tool fails if any configured source fails.
+    pub(super) async fn step_with_mirror_fallback(
+        &mut self,
+        prepared: &mut Prepared,
+        name: &'static str,
+        program: impl Fn(&Tool<'_>) -> Program,
+    ) -> Result<(), RunError> {
+        let before = fs::metadata(self.log.path())?.len();
+        let result = self.step(name, &program(&prepared.tool())).await;
+        let Err(RunError::Tool { .. }) = result else { return result };
+        if !prepared.mirrored || !is_provider_missing(&self.log.since(before)?) {
+            return result;
+        }
+        let line = "the provider mirror did not serve a provider: trying again without the mirror";
+        tracing::warn!("{line}");
+        self.log.line(line)?;
+        prepared.mirrored = false;
+        prepared.env.retain(|(name, _)| name != CLI_CONFIG);
+        self.step(name, &program(&prepared.tool())).await
+    }
+
+    /// Runs a step whose output is shown and logged.
+    async fn step(&mut self, name: &'static str, program: &Program) -> Result<(), RunError> {
+        self.run_step(name, program, Output::Tee(self.log)).await
+    }
+
+    /// Runs a step whose standard output is written to a private file.
+    pub(super) async fn step_into(
+        &mut self,
+        name: &'static str,
+        program: &Program,
+        to: &Path,
+    ) -> Result<(), RunError> {
+        self.run_step(name, program, Output::Capture(to, self.log)).await
+    }
+
+    async fn run_step(
+        &mut self,
+        step: &'static str,
+        program: &Program,
+        output: Output<'_>,
+    ) -> Result<(), RunError> {
+        if let Some(stop) = self.signals.stopped() {
+            return Err(RunError::Stopped(stop));
+        }
+        let before = fs::metadata(self.log.path())?.len();
+        let exit = process::run(program, output, self.signals, self.job.grace).await?;
+        self.report.add_step(step, exit.took, exit.code(), exit.rss_peak);
+        // The name of terragrunt, where it runs the tool.
+        let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let checked = self.check_exit((&tool, &program.dir), step, &exit, before);
+        let Some(cause) = exit.incomplete else { return checked };
+        // A failed write of captured output closes the pipe, which ends the tool.
+        let is_cause = checked.is_ok() || matches!(output, Output::Capture(..));
+        let incomplete = RunError::Incomplete { tool, step, cause };
+        match checked {
+            Ok(()) if step == "apply" => {
+                tracing::warn!("the log is incomplete: {}", chain(&incomplete));
+                Ok(())
+            }
+            _ if is_cause => Err(incomplete),
+            checked => checked,
+        }
+    }
+
+    /// Turns the exit of a step into a result. `dir` is where the tool ran, `before` the length of the log before
+    /// the step.
+    fn check_exit(
+        &mut self,
+        (tool, dir): (&str, &Path),
+        step: &'static str,
+        exit: &ExitReport,
+        before: u64,
+    ) -> Result<(), RunError> {
+        // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
+        let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
+        // An apply that succeeded in spite of a signal has succeeded.
+        if success && (exit.stop.is_none() || step == "apply") {
+            return Ok(());
+        }
+        let output = self.log.since(before)?;
+        let killed = exit.killed || exit.status.signal().is_some();
+        let is_locked = output.contains("Error acquiring the state lock");
+        if killed || output.contains("Error releasing the state lock") {
+            self.report.state_lock = StateLock::Unknown;
+        } else if is_locked {
+            self.report.state_lock = StateLock::Held;
+        }
+        let tool = tool.to_owned();
+        if let Some(end) = killed_by(exit, self.job.grace) {
+            return Err(RunError::Killed { tool, step, end, stop: exit.stop });
+        }
+        if let Some(signal) = exit.stop {
+            return Err(RunError::Stopped(signal));
+        }
+        let errors = Diagnostics::read(self.log.reader(before)?)?;
+        let (code, dir) = (exit.code(), dir.to_owned());
+        let stored = self.artifacts.is_some();
+        Err(RunError::Tool { tool, step, code, errors, dir, stored })
+    }
+}
+
+/// How a program was killed, if it was.
+fn killed_by(exit: &ExitReport, grace: Duration) -> Option<String> {
+    match (exit.stop, exit.status.signal()) {
+        (Some(stop), _) if exit.killed => {
+            Some(format!("did not stop within {grace:?} after {stop}, and was killed"))
+        }
+        (None, Some(9)) => Some("was killed by SIGKILL; perhaps memory ran out".to_owned()),
+        (None, Some(signal)) => Some(format!("was ended by signal {signal}")),
+        _ => None,
+    }
+}
+
+/// Whether an init failed because a provider could not be found, by the messages of terraform and tofu. An apply
+/// that has started is never repeated: there, a provisioner may have printed such a message.
+fn is_provider_missing(output: &str) -> bool {
+    let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
+    contains(&["Failed to query available provider packages", "Failed to install provider"])
+        && !contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"])
+}
