@@ -31,7 +31,7 @@ pub use wanted::{Wanted, wanted};
 pub mod fuzz {
     use std::path::Path;
 
-    use super::{Constraint, Request, ToolName, Version, file, required};
+    use crate::version::{Constraint, Request, ToolName, Version, file, required};
 
     /// Versions, constraints and requests: what is read reads back, and checks never panic.
     pub fn request(text: &str) {
