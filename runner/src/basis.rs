@@ -1,5 +1,5 @@
-//! What the plan to apply was made of, and whether the apply finds the same: its place, backend,
-//! revision, configuration and tool. Everything is compared before the tool applies anything.
+//! Checks that a plan belongs to the code and the state that it is applied to. Place, backend, revision, configuration
+//! and tool are recorded with a plan, and compared before the tool applies anything.
 
 pub(crate) mod backend;
 pub(crate) mod configuration;
@@ -19,28 +19,28 @@ use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
 use crate::version::{Request, ToolName, Version};
 
-/// A tool, and the version of it that is asked for by what.
-pub(crate) type Asked = Option<(String, &'static str)>;
+/// A requested version, and the flag, field or file that requests it.
+pub(crate) type VersionRequest = Option<(String, &'static str)>;
 
-/// Who asks for the version that made the plan.
+/// The source of a version that is read from the plan's record.
 const RECORDED: &str = "the plan's run.json";
 
 /// How the plan was chosen. It decides whether a difference is an error or a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chosen {
-    /// As the newest of its layer.
+    /// As the newest plan of its layer.
     Newest,
     /// By an annotation of the layer's manifest.
     ByLayer,
-    /// By the caller.
+    /// By `--plan`, or by `--plan-file` with a record of its place.
     ByName,
-    /// By the caller, as a file of which nothing says that it belongs to this module.
+    /// By `--plan-file`, with no record of the module that it belongs to.
     ByFile,
     /// By Burrito's controllers.
     ByController,
 }
 
-/// The plan does not belong to what it is to be applied to.
+/// The plan does not belong to this code, backend or tool.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BasisError {
     #[error("the plan {plan} was made for another {what}: {theirs}; here it is {ours}")]
@@ -58,7 +58,7 @@ pub(crate) enum BasisError {
     Mocks { plan: String, dependencies: Vec<String> },
 }
 
-/// What a plan was made of.
+/// The code, backend and tool of a plan, as recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Basis {
     /// The plan's name, for messages.
@@ -70,8 +70,8 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Compares what is known before the code is checked out: the place, and what the caller asks for.
-    /// `plan` is its name, `record` what its `run.json` or the record beside its file says.
+    /// Compares everything that is known before the checkout: the place, mock outputs, and the flags. `plan` is the plan's
+    /// name, `record` its `run.json` or the record beside its file.
     pub(crate) fn new(
         job: &Job,
         from: &Apply,
@@ -83,14 +83,13 @@ impl Basis {
         let chosen = match from {
             _ if job.pod => Chosen::ByController,
             Apply::Newest => Chosen::Newest,
-            // A stored plan is one of this layer. Any file can be named.
+            // A stored plan belongs to this layer. A file may be any plan.
             Apply::File(_) if !is_placed => Chosen::ByFile,
             _ if job.named.plan => Chosen::ByName,
             _ => Chosen::ByLayer,
         };
         let recorded = record.as_ref().and_then(|record| record.revision.clone());
-        // The plan is applied only if its digest is the annotation `plan-sum`, where there is one. So the
-        // annotation beside it is this plan's.
+        // If the layer has `plan-sum`, only the plan with that digest is applied. So `plan-commit` is this plan's.
         let layer = job.layer.as_ref().map(LayerHandle::layer);
         let annotated = layer.filter(|layer| layer.annotation("plan-sum").is_some());
         let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
@@ -104,20 +103,19 @@ impl Basis {
         Ok(basis)
     }
 
-    /// The plan's revision, for the annotation `apply-commit` and the report; `own` where nothing records
-    /// it.
+    /// The plan's revision, for the annotation `apply-commit` and the report; `own` if it is not recorded.
     pub(crate) fn revision_or(&self, own: Option<String>) -> Option<String> {
         let is_recorded = self.record.is_some() || self.revision.is_some();
         if is_recorded { self.revision.clone() } else { own }
     }
 
-    /// The commit that the code is to be checked out at.
+    /// The commit to check out.
     pub(crate) fn commit(&self) -> Option<&str> {
         self.revision.as_deref().map(commit)
     }
 
     /// The tool that made the plan, and its version.
-    pub(crate) fn tool(&self, job: &Job) -> (Option<ToolName>, Asked) {
+    pub(crate) fn tool(&self, job: &Job) -> (Option<ToolName>, VersionRequest) {
         let recorded = self.record.as_ref().and_then(|record| record.tool.as_ref());
         match recorded.and_then(|tool| Some((tool.name.parse().ok()?, tool.version.clone()))) {
             Some((name, version)) => (Some(name), Some((version, RECORDED))),
@@ -125,36 +123,36 @@ impl Basis {
         }
     }
 
-    /// The version of terragrunt that had the tool make the plan.
-    pub(crate) fn terragrunt(&self, job: &Job) -> Asked {
+    /// The version of terragrunt that ran the tool for the plan.
+    pub(crate) fn terragrunt(&self, job: &Job) -> VersionRequest {
         match self.recorded() {
             Some(record) => record.terragrunt.as_ref().map(|t| (t.version.clone(), RECORDED)),
             None => job.terragrunt.clone(),
         }
     }
 
-    /// The record, if it is of a version that records the plan's place, and so everything else.
+    /// The record, if it contains the place. It then contains everything else as well.
     fn recorded(&self) -> Option<&PlanRecord> {
         self.record.as_ref().filter(|record| record.place.is_some())
     }
 
-    /// What is recorded of the plan itself.
+    /// The recorded digest and counts of the plan.
     pub(crate) fn recorded_plan(&self) -> Option<&PlanReport> {
         self.record.as_ref()?.plan.as_ref()
     }
 
-    /// Whether the plan is a file, of which only the file itself can say where it belongs.
+    /// Whether the plan is a file without a record of its place.
     pub(crate) fn is_bare_file(&self) -> bool {
         self.chosen == Chosen::ByFile && self.recorded().is_none()
     }
 
-    /// The directory in which the plan was made, where no repository names its code.
+    /// The directory of the plan's code, if that was in no repository.
     pub(crate) fn made_in(&self) -> Option<&str> {
         self.record.as_ref()?.directory.as_deref()
     }
 
-    /// Compares what a plan file without a record contains: `ours` are workspace and backend here, and
-    /// `difference` is that of the code.
+    /// Compares the contents of a plan file that has no record. `workspace` and `backend` are those of this code,
+    /// `difference` is the difference of the code: the plan's part and this directory's.
     pub(crate) fn check_contents(
         &self,
         contents: &Contents,
@@ -178,7 +176,7 @@ impl Basis {
         }
     }
 
-    /// A plan with mock outputs describes nothing that will be.
+    /// Refuses a plan with mock outputs, whose values are not real.
     fn check_mocks(&self, job: &Job) -> Result<(), BasisError> {
         let Some(record) = self.record.as_ref().filter(|record| !record.mocks.is_empty()) else {
             return Ok(());
@@ -186,7 +184,7 @@ impl Basis {
         let (plan, dependencies) = (self.plan.clone(), record.mocks.clone());
         let error = BasisError::Mocks { plan, dependencies };
         if job.allow_mocks {
-            tracing::warn!("{error}: applied all the same, as --allow-mocks says");
+            tracing::warn!("{error}: applied all the same because of --allow-mocks");
             return Ok(());
         }
         Err(error)
@@ -197,7 +195,7 @@ impl Basis {
             if self.chosen == Chosen::Newest {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
-            // What a file contains is compared later.
+            // The contents of a file are compared after init.
             if !self.is_bare_file() {
                 tracing::warn!(
                     "nothing records the place and the backend of the plan {}: they are not compared",
@@ -219,30 +217,30 @@ impl Basis {
             theirs: format!("{} {}", theirs.name, theirs.version),
             ours,
         };
-        let asks_other = |request: &Option<String>, recorded: &ToolRecord| {
+        let requests_other = |request: &Option<String>, recorded: &ToolRecord| {
             let request = request.as_deref().filter(|text| !text.trim().is_empty())?;
             let version = recorded.version.parse::<Version>().ok()?;
-            // What does not parse, and words like `latest-allowed`, contradict no version.
+            // Keywords such as `latest-allowed`, and text that does not parse, allow every version here.
             let refused = request.parse::<Request>().is_ok_and(|asked| !asked.allows(&version));
             refused.then(|| request.to_owned())
         };
         if let Some(tool) = &record.tool {
             if let Some(named) = job.named.tool.filter(|named| named.program() != tool.name) {
-                return Err(conflict(tool, format!("--tool asks for {named}")));
+                return Err(conflict(tool, format!("--tool requests {named}")));
             }
-            if let Some(request) = asks_other(&job.named.version, tool) {
-                return Err(conflict(tool, format!("--tool-version asks for {request}")));
+            if let Some(request) = requests_other(&job.named.version, tool) {
+                return Err(conflict(tool, format!("--tool-version requests {request}")));
             }
         }
         match (self.recorded().map(|record| &record.terragrunt), &job.named.terragrunt) {
             (Some(None), Some(_)) => Err(BasisError::Tool {
                 plan: self.plan.clone(),
                 theirs: "the tool alone".to_owned(),
-                ours: "--terragrunt asks for terragrunt".to_owned(),
+                ours: "--terragrunt requests terragrunt".to_owned(),
             }),
-            (Some(Some(terragrunt)), request) => match asks_other(request, terragrunt) {
+            (Some(Some(terragrunt)), request) => match requests_other(request, terragrunt) {
                 Some(request) => {
-                    Err(conflict(terragrunt, format!("--terragrunt asks for {request}")))
+                    Err(conflict(terragrunt, format!("--terragrunt requests {request}")))
                 }
                 None => Ok(()),
             },
@@ -250,7 +248,7 @@ impl Basis {
         }
     }
 
-    /// A commit that the caller names in full must be the plan's. A branch may have moved on.
+    /// A full commit of `--revision` must be the plan's. A branch may have moved on.
     fn check_named_revision(&self, job: &Job) -> Result<(), BasisError> {
         let (Source::Git(git), Some(theirs)) = (&job.source, self.commit()) else { return Ok(()) };
         let is_commit = |text: &&str| {
@@ -264,20 +262,19 @@ impl Basis {
         }
     }
 
-    /// Compares the commit of a directory that is used as it is. `changed`: whether its code differs from
-    /// the commit.
+    /// Compares the commit of a directory that is used in place. `changed`: whether its code differs from the commit.
     pub(crate) fn check_revision(
         &self,
         ours: Option<&str>,
         changed: bool,
     ) -> Result<(), BasisError> {
         let (Some(theirs), Some(ours)) = (self.revision.as_deref(), ours) else { return Ok(()) };
-        // For a plan of a dirty tree the configuration digest decides.
+        // For a plan of a dirty work tree the configuration digest is compared instead.
         let same = commit(theirs) == commit(ours) && (theirs.ends_with(DIRTY) || !changed);
         if same { Ok(()) } else { self.changed("code", theirs, ours) }
     }
 
-    /// Compares what is known once init has run.
+    /// Compares everything that is known after init.
     pub(crate) fn check_initialized(
         &self,
         backend: Option<&Backend>,
@@ -329,7 +326,7 @@ impl Basis {
         BasisError::Elsewhere { plan: self.plan.clone(), what, theirs, ours }
     }
 
-    /// An error, except where the plan was named: then the user has chosen an older plan.
+    /// An error, except if the plan was named: then the user has chosen an older plan.
     fn changed(&self, what: &'static str, theirs: &str, ours: &str) -> Result<(), BasisError> {
         let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
         let error = BasisError::Changed { plan: self.plan.clone(), what, theirs, ours };

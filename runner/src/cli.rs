@@ -1,7 +1,6 @@
-//! What the runner was told: the command line and the environment.
+//! The command line and the environment. No other module reads the environment.
 //!
-//! The only module that reads the environment. It checks form, not meaning: what the parts say
-//! together is for [`crate::order::job`].
+//! Each value is parsed here. What the values mean together is decided in [`crate::order`].
 
 mod environment;
 mod hints;
@@ -31,10 +30,10 @@ use crate::version::ToolName;
 #[derive(Debug, Parser)]
 #[command(name = "runner", disable_version_flag = true, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// How the runner's own lines on stderr look.
+    /// Format of the runner's own log lines on stderr
     #[arg(
         long,
         global = true,
@@ -43,8 +42,8 @@ pub struct Cli {
         default_value = "text"
     )]
     pub log_format: LogFormat,
-    /// Whether the program goes by the name `burrito`, which Burrito's pods execute: then an exit code
-    /// is 0 or 1, or 2 for an unknown subcommand of `burrito runner`, as upstream's program has it.
+    /// Whether the program was called as `burrito`, as in Burrito's pods. The exit code is then 0 or 1, or 2 for an
+    /// unknown subcommand of `burrito runner`, as in Burrito's own program.
     #[arg(skip)]
     pub burrito: bool,
 }
@@ -55,14 +54,14 @@ Exit codes:
     1  failed, unclassified                 9  integrity: signature, digest or plan mismatch
     2  changes pending (plan, only with    10  the datastore: unreachable, refused, lost upload
        --detailed-exitcode)                64  usage
-    5  credentials (401, 403)             130  interrupted by SIGINT
-    6  network, retries used up           143  interrupted by SIGTERM or SIGHUP";
+    4  state locked by another process    130  interrupted by SIGINT
+    5  credentials (401, 403)             143  interrupted by SIGTERM or SIGHUP
+    6  network, retries used up";
 
 impl Cli {
-    /// Reads the command line. `Err` is the exit code when there is nothing more to do: help was
-    /// shown, or the usage was wrong (64).
+    /// Parses the command line. `Err` is the exit code after help was shown, or after a usage error (64).
     ///
-    /// Under the name `burrito` the first word is `runner` (or `version`).
+    /// As `burrito` the first word is `runner` (or `version`).
     pub fn from_arguments(args: impl Iterator<Item = OsString>) -> Result<Self, ExitCode> {
         let mut args = args.collect::<Vec<_>>();
         let executable = args.first().map(PathBuf::from).unwrap_or_default();
@@ -75,7 +74,7 @@ impl Cli {
             *word = "version".into();
         }
         let refused = |error: clap::Error| {
-            // Nothing can be done about a closed stream.
+            // An error of a closed stream is ignored.
             drop(error.print());
             match error.kind() {
                 ErrorKind::DisplayHelp => ExitCode::SUCCESS,
@@ -100,7 +99,7 @@ impl Cli {
     }
 }
 
-/// The command line, with what one command has otherwise than the arguments that it shares.
+/// The command line. Some commands describe a shared argument differently.
 fn program(of_runner: bool) -> clap::Command {
     let program = Cli::command()
         .mut_subcommand("start", |start| {
@@ -116,12 +115,12 @@ fn program(of_runner: bool) -> clap::Command {
                 )
             })
         });
-    // Usage lines show what was typed.
+    // Usage lines show the program's name as the user types it.
     if of_runner { program.bin_name("burrito runner") } else { program }
 }
 
-/// The command and those below it, with the variables that count and without their values in the help: one may hold
-/// a URL with a password.
+/// The command and its subcommands, without variables that are overruled or empty. The help does not show values of
+/// variables, because a URL may contain a password.
 fn with_variables(command: clap::Command, given: &[OsString]) -> clap::Command {
     let command = command.mut_args(|arg| {
         let overruled = is_overruled(&arg, given) || is_empty(&arg);
@@ -131,12 +130,12 @@ fn with_variables(command: clap::Command, given: &[OsString]) -> clap::Command {
     command.mut_subcommands(|command| with_variables(command, given))
 }
 
-/// An empty variable is none: CI systems write unset ones so.
+/// An empty variable counts as unset, because CI systems set unset ones to an empty text.
 fn is_empty(arg: &Arg) -> bool {
     arg.get_env().is_some_and(environment::is_set_to_nothing)
 }
 
-/// Whether a flag on the command line keeps out what the variable of another says.
+/// Whether a flag on the command line overrules the variable of this one.
 fn is_overruled(arg: &Arg, given: &[OsString]) -> bool {
     let over: &[&str] = match arg.get_id().as_str() {
         "plan" => &["--no-plan", "--plan-file"],
@@ -151,7 +150,7 @@ fn is_overruled(arg: &Arg, given: &[OsString]) -> bool {
     })
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Plan a root module; store the plan, its renderings and the log
@@ -162,27 +161,30 @@ Examples:
   runner plan --layer layer.yaml --datastore URL annotations go into layer.yaml
   runner plan https://git.example.com/infra.git --revision v1.4 --path live/vpc")]
     Plan(Box<PlanArgs>),
-    /// Apply the plan that was stored, after checking that it is the very one
+    /// Apply a stored plan, after verifying its digest
     #[command(after_help = "\
 Examples:
   runner apply --layer layer.yaml --datastore URL      the plan that the layer's annotations name
   runner apply --datastore URL --plan vpc-plan-x4k2q   that run's plan
   runner apply --plan-file plan.bin                    a plan from a file, without a datastore
-  runner apply --no-plan                               plan and apply in one, unseen")]
+  runner apply --no-plan                               plan and apply in one step")]
     Apply(Box<ApplyArgs>),
-    /// Send what a run could not store: the record of an apply first, then the other files
+    /// Send files that a run could not store
     #[command(after_help = "\
-A run that could not store all of its files keeps them in a private directory and prints this command: all
-files of an apply, the log and run.json of a run that failed. It replaces nothing in the datastore, and
-removes what was sent. You can repeat it.")]
+A run that cannot store all of its files keeps them in a private directory and prints this command. It sends the \
+record of an apply first, replaces nothing in the datastore, and removes each file once it is stored. You can \
+repeat it.
+
+Example:
+  runner upload --datastore URL ~/.local/state/plancha/unsent/default/vpc/vpc-apply-x4k2q/0")]
     Upload(UploadArgs),
-    /// Print the version that a directory asks for, and with --json why
+    /// Print the tool version that a directory requires
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
     Install(InstallArgs),
-    /// Put a verified release into a directory, which serves as a mirror for sites without a network
+    /// Copy a verified release to a directory, which works as a mirror without a network
     Mirror(MirrorArgs),
-    /// Do what Burrito's controllers ordered: for their pods, which say everything by the environment
+    /// Run in a pod of Burrito's controllers, which set everything by the environment
     Start(StartArgs),
     /// Print or remove versions of the tools
     #[command(subcommand)]
@@ -191,16 +193,16 @@ removes what was sent. You can repeat it.")]
     Version,
 }
 
-/// Where Burrito's pods have the tools.
+/// The directory of the tools in Burrito's pods.
 pub(crate) const BIN_DIR: &str = "/runner/bin";
 
-/// `runner start`: upstream's flags. What is to be done stands in the environment and the cluster.
+/// `runner start`, with the flags of Burrito's runner. The job itself is in the environment and the cluster.
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Accepted, and of no effect: the known hosts are mounted
+    /// Accepted without effect: the known hosts are mounted
     #[arg(long, alias = "ssh_known_hosts_cm_name", value_name = "NAME")]
     pub ssh_known_hosts_cm_name: Option<String>,
-    /// Where the code is put, in a directory `content`
+    /// Directory for the code, in a subdirectory `content`
     #[arg(
         long,
         alias = "repository_path",
@@ -209,17 +211,16 @@ pub struct StartArgs {
         default_value = "/runner/repository"
     )]
     pub repository_path: PathBuf,
-    /// Plan even if a module or a file that the code names is an empty submodule or is a git LFS
-    /// pointer
+    /// Plan even if the code needs a file from an empty submodule, or one that is a git LFS pointer
     #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
     pub no_submodules: bool,
-    /// Apply a plan although terragrunt has made it with mock outputs
+    /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
-    /// Where artifacts are stored; the controllers say it by other variables.
+    /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
-    /// Where tools come from.
+    /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -230,7 +231,7 @@ pub struct PlanArgs {
     /// What plan and apply share.
     #[command(flatten)]
     pub run: RunArgs,
-    /// Exit with 2 when changes are pending
+    /// Exit with code 2 if changes are pending
     #[arg(long)]
     pub detailed_exitcode: bool,
 }
@@ -245,13 +246,13 @@ pub struct ApplyArgs {
     /// newest run of this repository, path and workspace that holds a plan]
     #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
     pub plan: Option<PlanName>,
-    /// Apply what a fresh plan says, without a stored one (Burrito's applyWithoutPlanArtifact)
+    /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
     #[arg(long, conflicts_with = "plan_file")]
     pub no_plan: bool,
-    /// Apply without a stored plan although this run has been applied before
+    /// With --no-plan: apply even if this run has been applied before
     #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
     pub again: bool,
-    /// Apply a plan although terragrunt has made it with mock outputs
+    /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
 }
@@ -259,13 +260,13 @@ pub struct ApplyArgs {
 /// `runner upload`
 #[derive(Debug, Args)]
 pub struct UploadArgs {
-    /// The directory with the files that were not sent
+    /// The directory that the failed run has printed
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Where artifacts are stored.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
-    /// Certificates to trust besides the system's, in PEM
+    /// Certificates to trust in addition to the system's (PEM)
     #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 }
@@ -273,23 +274,24 @@ pub struct UploadArgs {
 /// What plan and apply share.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Where the code is: a directory or a git URL [default: the current directory]
+    /// The code: a directory or a git URL [default: the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
-    /// The same, if there is no DIR
+    /// The code, if DIR is not given
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|URL")]
     pub source: Option<String>,
     /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
     pub revision: Option<String>,
-    /// Do not fetch submodules of a git URL, and plan even if a module or a file that the code names is
-    /// in an empty submodule or is a git LFS pointer
+    /// Do not fetch submodules of a git URL, and plan even if the code needs a file from an empty submodule, or one that
+    /// is a git LFS pointer
     #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
     pub no_submodules: bool,
     /// Working directory inside the source [default: the layer's spec.path, else its root]
     #[arg(long, env = "PLANCHA_PATH", value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// Keep the work directory of a cloned or copied source here, instead of a private temporary one
+    /// Keep the clone or copy of the source in this directory, instead of a temporary one. Not used for a writable
+    /// directory, which is used in place
     #[arg(long, env = "PLANCHA_WORK_DIR", value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
     /// A TerraformLayer manifest (YAML or JSON); annotations are written back into it
@@ -311,15 +313,15 @@ pub struct RunArgs {
     #[arg(long, env = "PLANCHA_ATTEMPT", help_heading = "Identity", value_name = "N")]
     pub attempt: Option<Attempt>,
 
-    /// Terraform or OpenTofu [default: the manifest's, else what a version file or a .tofu file says,
-    /// else terraform]
+    /// Terraform or OpenTofu [default: the manifest's, else by version files and .tofu files, else
+    /// terraform]
     #[arg(long, env = "PLANCHA_TOOL", help_heading = "Tool", value_name = "TOOL", value_parser = planning_tool)]
     pub tool: Option<ToolName>,
-    /// Version of it: exact (1.9.8), a constraint (~> 1.9), or latest [default: the manifest's, else
-    /// from the code]
+    /// Version of the tool: exact (1.9.8), a constraint (~> 1.9), or latest [default: the manifest's,
+    /// else from the code]
     #[arg(long, env = "PLANCHA_TOOL_VERSION", help_heading = "Tool", value_name = "REQUEST")]
     pub tool_version: Option<String>,
-    /// Have terragrunt run the tool, and which version of it [default: the manifest's]
+    /// Run the tool with terragrunt, in this version [default: the manifest's]
     #[arg(
         long,
         env = "PLANCHA_TERRAGRUNT",
@@ -330,14 +332,14 @@ pub struct RunArgs {
         default_missing_value = ""
     )]
     pub terragrunt: Option<String>,
-    /// Where tools come from.
+    /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 
-    /// A file of variable values, for the tool
+    /// File with values of variables, for the tool
     #[arg(long, help_heading = "For the tool", value_name = "FILE")]
     pub var_file: Vec<PathBuf>,
-    /// A variable value, for the tool
+    /// Value of a variable, for the tool
     #[arg(long, help_heading = "For the tool", value_name = "NAME=VALUE")]
     pub var: Vec<String>,
     /// Limit the plan to this address, for the tool
@@ -346,20 +348,20 @@ pub struct RunArgs {
     /// Force this address to be replaced, for the tool
     #[arg(long, help_heading = "For the tool", value_name = "ADDRESS")]
     pub replace: Vec<String>,
-    /// Further arguments of the tool's plan (of its apply with --no-plan), as they are
+    /// Further arguments for the tool's plan (for its apply with --no-plan), unchanged
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
 
     /// Where artifacts are stored.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
-    /// Without a datastore: write the plan here and its record beside it (PATH.run.json), or apply it from here
+    /// Without a datastore: write the plan to this file and its record to PATH.run.json, or apply the plan in this file
     #[arg(long, value_name = "PATH", conflicts_with = "datastore")]
     pub plan_file: Option<PathBuf>,
-    /// Write the outcome here, as JSON
+    /// Write the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub result: Option<PathBuf>,
-    /// From the first signal until the tool is killed (90s, 5m)
+    /// Time from the first signal until the tool is killed (90s, 5m)
     #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = time_limit)]
     pub grace: Duration,
 }
@@ -367,14 +369,14 @@ pub struct RunArgs {
 /// Where artifacts are stored.
 #[derive(Debug, Args)]
 pub struct DatastoreArgs {
-    /// Where artifacts go; without it nothing is stored. The token comes from --token-file or the
+    /// URL of the datastore. Without one nothing is stored. The token comes from --token-file or the
     /// variable `PLANCHA_TOKEN`
     #[arg(long, env = "PLANCHA_DATASTORE_URL", help_heading = "Datastore", value_name = "URL")]
     pub datastore: Option<SecretString>,
-    /// A file that holds the token; read again for every request
+    /// File with the token, read again for every request
     #[arg(long, env = "PLANCHA_TOKEN_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Give a datastore up that neither answers nor moves a byte for this long, over all retries (90s, 5m)
+    /// Give up if the datastore neither answers nor moves a byte for this time, over all retries (90s, 5m)
     #[arg(long, env = "PLANCHA_DATASTORE_TIMEOUT", help_heading = "Datastore", value_name = "DURATION", default_value = "60s", value_parser = time_limit)]
     pub datastore_timeout: Duration,
 }
@@ -408,16 +410,16 @@ impl std::str::FromStr for PlanName {
     }
 }
 
-/// How the runner's own lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// A tool that plans by itself: terragrunt has one of the others do so.
+/// A tool that plans itself, unlike terragrunt, which runs another tool.
 fn planning_tool(text: &str) -> Result<ToolName, String> {
     match text.parse() {
         Ok(tool @ (ToolName::Terraform | ToolName::Tofu)) => Ok(tool),
@@ -429,12 +431,12 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
             Some(tool @ (ToolName::Terraform | ToolName::Tofu)) => {
                 Err(format!("`{text}`: did you mean `{tool}`?"))
             }
-            _ => Err(format!("`{text}` is no tool that plans: write terraform or tofu")),
+            _ => Err(format!("`{text}` is not a tool that plans: expected terraform or tofu")),
         },
     }
 }
 
-/// A limit in which something can happen.
+/// A duration that is not zero.
 fn time_limit(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(Duration::ZERO) => Err("expected a duration of more than 0".to_owned()),
@@ -442,6 +444,7 @@ fn time_limit(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration with its unit, such as `90s`, `5m` or `30d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
     text.parse().map(|HumanDuration(duration)| duration)
 }

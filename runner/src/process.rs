@@ -1,9 +1,9 @@
-//! Programs: the only module that starts one.
+//! Starts programs. No other module does.
 //!
-//! Each runs in a process group of its own, with nothing to read, and is asked to stop once: by SIGINT,
-//! never SIGTERM (provider processes ignore only SIGINT), never twice (terraform then leaves without
-//! saving its state). A runner that is killed takes no tool with it: what the tool prints goes to a file
-//! ([`log`]), and the [`guard`] sends the SIGINT. What the programs do is not known here.
+//! Each program has its own process group and an empty standard input. It is stopped by one SIGINT: not by SIGTERM,
+//! because provider processes ignore only SIGINT, and not by two, because terraform then exits without saving its state.
+//! A killed runner does not kill the tool: its output goes to a file ([`log`]), and the [`guard`] sends the SIGINT. What
+//! the programs do is not known here.
 
 #![expect(clippy::disallowed_types, reason = "this is the room for Command")]
 
@@ -31,8 +31,7 @@ pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::signals::{Signals, Stop};
 
-/// Variables of the runner's own that hold a secret, or a URL that may: no program that it starts has
-/// any use for them.
+/// The runner's variables that contain a secret, or a URL that may. Programs do not get them.
 const WITHHELD: [&str; 20] = [
     "PLANCHA_TOKEN",
     "PLANCHA_SOURCE",
@@ -56,12 +55,11 @@ const WITHHELD: [&str; 20] = [
     "TENV_GITHUB_APP_PEM",
 ];
 
-/// How long output may still wait for whoever reads ours, once its program has ended; and once the runner was
-/// asked to stop.
+/// How long the runner waits for a slow reader of its output: after the end of a program, and after a signal.
 const UNREAD: Duration = Duration::from_secs(2);
 const UNREAD_AFTER_STOP: Duration = Duration::from_millis(500);
 
-/// How often a program's memory is looked at.
+/// How often a program's memory is measured.
 const SAMPLE: Duration = Duration::from_millis(200);
 
 /// A program to run.
@@ -69,24 +67,24 @@ const SAMPLE: Duration = Duration::from_millis(200);
 pub(crate) struct Program {
     /// Its file.
     pub(crate) path: PathBuf,
-    /// Its arguments, as they are.
+    /// Its arguments.
     pub(crate) args: Vec<OsString>,
     /// Its working directory.
     pub(crate) dir: PathBuf,
-    /// Variables on top of the runner's own.
+    /// Variables in addition to the runner's own.
     pub(crate) env: Vec<(String, OsString)>,
-    /// Variables of the runner's own that it must not have.
+    /// The runner's variables that are removed.
     pub(crate) without: &'static [&'static str],
 }
 
-/// Where output goes.
+/// Where a program's output goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Output<'a> {
-    /// Both streams, in their order, to our stdout and to the log.
+    /// Both streams, in their order, to the runner's stdout and to the log.
     Tee(&'a Log),
-    /// The standard output into this file, which is made private; the error output to our stderr and to the log.
+    /// Standard output to this file, with mode 0600; standard error to the runner's stderr and to the log.
     Capture(&'a Path, &'a Log),
-    /// Both streams to the log alone.
+    /// Both streams to the log only.
     LogOnly(&'a Log),
 }
 
@@ -101,9 +99,9 @@ pub(crate) struct ExitReport {
     pub(crate) killed: bool,
     /// How long it ran.
     pub(crate) took: Duration,
-    /// The most memory that it was seen to hold, in bytes.
+    /// The peak of its resident memory, in bytes, as far as it was measured.
     pub(crate) rss_peak: Option<u64>,
-    /// Why what it printed is not kept whole, if it is not.
+    /// The error that made its recorded output incomplete, if one did.
     pub(crate) incomplete: Option<io::Error>,
 }
 
@@ -114,13 +112,13 @@ impl ExitReport {
     }
 }
 
-/// No program of ours writes its memory, and the secrets in it, to a core file.
+/// Forbids core dumps, which would contain secrets, for the runner and its programs.
 pub(crate) fn forbid_core_dumps() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_CORE, 0, 0)?)
 }
 
-/// Runs a program to its end. A signal to the runner becomes one SIGINT to the program's group; when
-/// it has not ended `grace` after that, the group is killed.
+/// Runs a program to its end. A signal to the runner becomes one SIGINT to the program's group. If the program has not
+/// ended within `grace` after that, the group is killed.
 pub(crate) async fn run(
     program: &Program,
     output: Output<'_>,
@@ -164,7 +162,7 @@ pub(crate) async fn run(
     })
 }
 
-/// The process group of a program that runs. The guard knows it as long as nobody has asked it to stop.
+/// The process group of a running program. The guard watches it until the program is sent a SIGINT.
 struct Group {
     id: Option<Pid>,
     guard: Option<Arc<Guard>>,
@@ -180,11 +178,11 @@ impl Group {
         group
     }
 
-    /// Asks the program to stop. The guard is told before: neither of us may do so after the other.
+    /// Sends SIGINT. The guard releases the group first, so that it never sends a second one.
     fn interrupt(&self) -> io::Result<()> {
         self.release();
         self.signal(Signal::SIGINT)?;
-        // One that asked the terminal something was stopped for it, and would not hear.
+        // A program that reads from the terminal in the background is suspended, and does not get the SIGINT until it continues.
         self.signal(Signal::SIGCONT)
     }
 
@@ -196,7 +194,7 @@ impl Group {
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         match self.id.map(|group| killpg(group, signal)) {
-            // The program ended just now; its status is waiting.
+            // The program has just ended, and its status is still to be read.
             None | Some(Ok(()) | Err(nix::errno::Errno::ESRCH)) => Ok(()),
             Some(Err(error)) => Err(error.into()),
         }
@@ -271,21 +269,21 @@ fn command(program: &Program) -> Command {
     command
 }
 
-/// The high-water mark of a living process (proc(5), `VmHWM`), in bytes.
+/// The peak resident memory of a running process (proc(5), `VmHWM`), in bytes.
 fn resident_peak(pid: Pid) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// The largest high-water mark of all children that have ended, in bytes. The kernel keeps only the
-/// largest, so it tells a child's own only where it grew.
+/// The largest peak memory of all children that have ended, in bytes. The kernel keeps only the maximum, so it is the
+/// last child's only if it has grown.
 fn children_peak() -> Option<u64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
     u64::try_from(usage.max_rss()).ok().map(|kibibytes| kibibytes << 10)
 }
 
-/// Runs a short question to its end and returns what it wrote; killed after ten seconds.
+/// Runs a program that ends soon, and returns its output. It is killed after ten seconds.
 pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output> {
     let limit = Duration::from_secs(10);
     let mut command = command(program);

@@ -1,4 +1,4 @@
-//! The runner's own lines, on stderr: the tool has stdout.
+//! The runner's own log lines. They go to stderr, because stdout is the tool's.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -6,8 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::LogFormat;
 
-/// From now on lines of our own are written. `RUST_LOG` has no say: nothing below `info` is
-/// for people, nor are the lines of libraries, whose errors we report ourselves.
+/// Starts logging. `RUST_LOG` is ignored: lines below `info` and lines of libraries are not for users.
 pub(crate) fn start(format: LogFormat) {
     let lines = tracing_subscriber::fmt()
         .with_writer(|| Lines)
@@ -22,8 +21,8 @@ pub(crate) fn start(format: LogFormat) {
     }
 }
 
-/// Stderr as far as it takes anything. A reader that is gone, a closed terminal or a full disk must change nothing
-/// of a run: a line that cannot be written is dropped, for there is no other place where it could be reported.
+/// Stderr, without errors. A closed terminal, a reader that has exited or a full disk must not fail a run, so a line
+/// that cannot be written is dropped.
 struct Lines;
 
 impl Write for Lines {

@@ -1,5 +1,5 @@
-//! Which state a configuration works on: the backend's type and identity, as init recorded them in the
-//! data directory. Credentials are never read.
+//! The backend of a configuration: its type, and the settings that identify the state, from init's record in the data
+//! directory. Credentials are never recorded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,17 +21,18 @@ pub(crate) struct Backend {
     identity: BTreeMap<String, Value>,
 }
 
-/// The environment's variables of [`variable_names`]. A connection string may hold a password.
+/// The values of the variables in [`variable_names`]. A connection string may contain a password.
 pub(crate) type Variables = BTreeMap<&'static str, SecretString>;
 
 /// One part of a backend's identity.
 struct Field {
     name: &'static str,
-    /// Its settings in the configuration, the first that is set; a dot leads into a block.
+    /// Its settings in the configuration, of which the first that is set counts. A dot separates a block from its
+    /// setting.
     settings: &'static [&'static str],
-    /// The variables that the backend reads where no setting is set.
+    /// The variables that the backend reads if no setting is set.
     variables: &'static [&'static str],
-    /// What the backend takes where nothing is set. None: it is then unknown, and not compared.
+    /// The default of the backend. None: the value is then unknown and not compared.
     default: Option<&'static str>,
 }
 
@@ -44,8 +45,7 @@ const fn field(
     Field { name, settings, variables, default }
 }
 
-/// The identity of each type that is known. `http`, `pg` and `local` have values that are cut to what may
-/// be stored.
+/// The identity of each known type. Values of `http`, `pg` and `local` are stored without their secret parts.
 const FIELDS: &[(&str, &[Field])] = &[
     (
         "s3",
@@ -104,7 +104,7 @@ const REMOTE: &[Field] = &[
     field("workspace", &["workspaces.name"], &[], None),
 ];
 
-/// The variables that stand in for settings of a backend.
+/// The variables that replace settings of a backend.
 pub(crate) fn variable_names() -> impl Iterator<Item = &'static str> {
     let fields = FIELDS.iter().flat_map(|(_, fields)| fields.iter());
     fields.flat_map(|field| field.variables.iter().copied())
@@ -112,8 +112,7 @@ pub(crate) fn variable_names() -> impl Iterator<Item = &'static str> {
 
 impl Backend {
     /// The backend of the module in `dir`, after init. `data_dirs` are the data directories that were
-    /// found; where they disagree, as in a terragrunt cache of several sources, or there is none, the
-    /// backend is unknown.
+    /// found. If there is none, or they differ, as in a terragrunt cache of several sources, the backend is unknown.
     pub(crate) fn of_module(
         dir: &Path,
         data_dirs: &[PathBuf],
@@ -128,7 +127,7 @@ impl Backend {
         found.all(|other| other.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// What init recorded; without a record the backend is `local`. `None` if it cannot be read.
+    /// The backend that init recorded. Without a record it is `local`. `None` if the record cannot be read.
     fn from_record(
         text: Option<&[u8]>,
         dir: &Path,
@@ -190,8 +189,8 @@ impl Backend {
         Some(Path::new(path.unwrap_or("terraform.tfstate")))
     }
 
-    /// Whether type and identity are the same, as far as both sides know them. An absolute path of a
-    /// local state is another machine's business.
+    /// Whether type and identity are the same, as far as both sides know them. Absolute
+    /// paths of local states are not compared, because they differ between machines.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         let is_absolute = |value: &Value| {
             self.kind == "local" && value.as_str().is_some_and(|p| p.starts_with('/'))
@@ -227,7 +226,7 @@ fn setting(config: &Value, names: &[&str]) -> Option<String> {
     })
 }
 
-/// A URL without userinfo, query and fragment: each of them may be a credential. `None` if it is none.
+/// A URL without userinfo, query and fragment, which may contain credentials. `None` if the text is not a URL.
 fn address(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     url.set_username("").and_then(|()| url.set_password(None)).ok()?;
@@ -250,7 +249,7 @@ fn connection(text: &str, name: &str) -> Option<String> {
             _ => Some(url.path().trim_matches('/').to_owned()).filter(|name| !name.is_empty()),
         };
     }
-    // Values may be quoted, a password among them: what looks like a pair inside of one is not read.
+    // A quoted value, such as a password, may contain text that looks like a pair.
     if text.contains('\'') || text.contains("://") {
         return None;
     }
@@ -279,13 +278,13 @@ fn local_path(text: &str, dir: &Path) -> String {
     clean.display().to_string()
 }
 
-/// How far below its cache terragrunt puts a module.
+/// The maximal depth of a module below terragrunt's cache.
 const CACHE_DEPTH: usize = 12;
-/// More directories than this belong to no cache of one module.
+/// A larger cache is not searched.
 const MAX_DIRECTORIES: usize = 10_000;
 
-/// The data directories of the module in `dir`: one, except below a cache of terragrunt's, which has one
-/// for each source. Empty where terragrunt keeps them elsewhere.
+/// The data directories of the module in `dir`: one, except in a cache of terragrunt, which has one for each source.
+/// Empty if terragrunt keeps them elsewhere.
 pub(crate) fn data_dirs(dir: &Path, configured: Option<&Path>, terragrunt: bool) -> Vec<PathBuf> {
     let name = configured.unwrap_or(Path::new(".terraform"));
     let own = dir.join(name);

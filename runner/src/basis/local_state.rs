@@ -1,6 +1,5 @@
-//! Whether a state is a file, and where that file is: read from what init recorded in the data
-//! directory, or from a backend that is known. It does not know what the file contains, and reads no
-//! other backend's settings.
+//! Finds the file of a local state, by init's record in the data directory or by a known backend. The contents of the
+//! file and the settings of other backends are not read.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use serde_json::Value;
 use crate::basis::backend::Backend;
 use crate::source::path::resolve;
 
-/// The directory in which the tool works, after its init.
+/// A module directory after init.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Initialized<'a> {
     pub(crate) dir: &'a Path,
@@ -28,7 +27,7 @@ impl Initialized<'_> {
         self.inside(&file, removed)
     }
 
-    /// The same of a backend that is known otherwise, as where terragrunt keeps its data elsewhere.
+    /// The same for a backend that is already known, as with terragrunt, whose data directory is elsewhere.
     pub(crate) fn lost_of(&self, backend: &Backend, removed: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = backend.state_file() else { return Ok(None) };
         match self.workspace {
@@ -69,7 +68,7 @@ impl Initialized<'_> {
     }
 }
 
-/// Where the states of other workspaces than `default` are.
+/// The directory of the states of workspaces other than `default`.
 const WORKSPACE_DIR: &str = "terraform.tfstate.d";
 
 fn workspace_file(dir: &Path, name: &str) -> PathBuf {
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_state_is_lost_where_it_lies_in_the_removed_directory() {
+    fn a_local_state_inside_the_removed_directory_is_lost() {
         let default = Some("module/terraform.tfstate");
         for (recorded, lost) in [
             (None, default),

@@ -1,8 +1,5 @@
-//! The place of a plan: repository, path inside it, and workspace. A plan is applied in its own place
-//! only.
-//!
-//! Pure functions over what git, the environment and the data directory say. What is unknown on one side
-//! is never compared.
+//! The place of a plan: repository, path inside it, and workspace. A plan is applied only in the place that it was made
+//! for. A part that is unknown on one side is not compared. Git is not called here.
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +13,7 @@ const DEFAULT_WORKSPACE: &str = "default";
 /// The longest default name in bytes. A run's name is longer by its action and random part.
 const MAX_NAME: usize = 180;
 
-/// Where a plan belongs. `None` is unknown, and equal to everything.
+/// The place of a plan. `None` is unknown, and equal to everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PlanPlace {
@@ -29,7 +26,7 @@ pub(crate) struct PlanPlace {
 }
 
 impl PlanPlace {
-    /// Whether nothing that both sides know differs.
+    /// Whether all parts that both sides know are equal.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         let agree = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) => a == b,
@@ -90,8 +87,8 @@ fn without_userinfo(text: &str) -> &str {
     text.rsplit_once('@').map_or(text, |(_, host)| host)
 }
 
-/// Host, and port if it is not the scheme's own. `None` where the port is no number: what it is instead
-/// may be a password.
+/// The host, with the port if it is not the scheme's default. `None` if the port is not a number: it may be part of a
+/// password.
 fn host(scheme: &str, authority: &str) -> Option<String> {
     let end_of_ipv6 = authority.rfind(']').map_or(0, |end| end + 1);
     let (name, port) = match authority[end_of_ipv6..].split_once(':') {
@@ -115,7 +112,7 @@ fn host(scheme: &str, authority: &str) -> Option<String> {
     }
 }
 
-/// Host and path of `[user@]host:path`, where git finds no slash before the colon: else it is a path.
+/// Host and path of `[user@]host:path`. With a slash before the colon it is a path, as for git.
 fn scp_like(text: &str) -> Option<(&str, &str)> {
     if let Some((host, path)) = text.split_once("]:") {
         // `user@[host:port]:path` and `[user@host]:path`, brackets as in an IPv6 address.
@@ -127,8 +124,8 @@ fn scp_like(text: &str) -> Option<(&str, &str)> {
     (!host.contains('/')).then(|| (without_userinfo(host), path))
 }
 
-/// The workspace that the tool will use: the variable `TF_WORKSPACE`, else what `terraform workspace
-/// select` wrote into the data directory.
+/// The workspace that the tool will use: that of the variable `TF_WORKSPACE`, else the one that `terraform workspace
+/// select` wrote to the data directory.
 pub(crate) fn workspace(variable: Option<&str>, data_dir: Option<&Path>) -> String {
     let selected = || {
         let text = fs::read_to_string(data_dir?.join("environment")).ok()?;
@@ -140,7 +137,7 @@ pub(crate) fn workspace(variable: Option<&str>, data_dir: Option<&Path>) -> Stri
 
 /// The default name of the layer: `<repository>.<path>[.<workspace>]` in lower case, with a dot
 /// for each slash. `repository` is its last segment, or the directory's name. Eight digits of a digest
-/// follow where the name alone could be another place's, too.
+/// follow if another place could have the same name.
 pub(crate) fn default_name(repository: &str, path: &str, workspace: Option<&str>) -> String {
     let path = path.trim_matches('/');
     let workspace = workspace.filter(|name| *name != DEFAULT_WORKSPACE);

@@ -1,4 +1,4 @@
-//! A plan in a file: how it is written, the record beside it, and what the file itself says of its origin.
+//! A plan in a file, the record beside it, and the origin that the file itself contains.
 //!
 //! The record of `FILE` is `FILE.run.json`, the same document as `run.json` in a datastore.
 
@@ -15,7 +15,7 @@ pub(crate) use contents::Contents;
 
 use crate::report::{PlanRecord, Report};
 
-/// A record of more than this is none.
+/// A larger record is not read.
 const MAX_RECORD: u64 = 16 << 20;
 
 /// The record of the plan in this file.
@@ -25,13 +25,13 @@ pub(crate) fn record_path(plan: &Path) -> PathBuf {
     name.into()
 }
 
-/// Puts the plan and its record where the caller wants them: 0600, each whole or not at all. A plan and a
-/// record that do not belong together are refused when the plan is applied.
+/// Writes the plan and its record for the user, with mode 0600, each in one step. If they do not belong together, the
+/// apply refuses the plan.
 pub(crate) fn export_plan(plan: &Path, to: &Path, report: &Report) -> io::Result<()> {
     let record = record_path(to);
-    // A link stays one.
+    // A symbolic link is kept; its target is replaced.
     let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
-    // Both find room before either is seen.
+    // Both are written completely before either becomes visible.
     let staged_plan = stage(to, &mut fs::File::open(plan)?)?;
     let staged_record = stage(&record, &mut report.to_json().as_bytes())?;
     staged_record.persist(record)?;
@@ -39,7 +39,7 @@ pub(crate) fn export_plan(plan: &Path, to: &Path, report: &Report) -> io::Result
     Ok(())
 }
 
-/// Whether this existing file is a plan, which another may replace: by its form, or by the record beside it.
+/// Whether an existing file is a plan, which may be replaced: by its format, or by the record beside it.
 pub(crate) fn is_plan(path: &Path) -> bool {
     let is_archive = || {
         let mut archive = zip::ZipArchive::new(fs::File::open(path).ok()?).ok()?;

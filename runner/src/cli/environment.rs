@@ -1,4 +1,4 @@
-//! What the environment says that no flag does.
+//! Environment variables that no flag sets.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
 
@@ -12,12 +12,12 @@ use secrecy::SecretString;
 use crate::basis::backend;
 use crate::version::{SearchContext, ToolName, variable_names};
 
-/// What the environment says that no flag does.
+/// The values of environment variables that no flag sets.
 #[derive(Debug, Default)]
 pub struct Environment {
-    /// Where programs are looked for.
+    /// `PATH`.
     pub path: OsString,
-    /// The user's home, where `$HOME` says so.
+    /// `$HOME`.
     pub home: Option<PathBuf>,
     /// `$XDG_CACHE_HOME`, else `~/.cache`, else nothing.
     pub cache_home: Option<PathBuf>,
@@ -27,28 +27,28 @@ pub struct Environment {
     pub tf_data_dir: Option<PathBuf>,
     /// The tool's workspace (`TF_WORKSPACE`).
     pub tf_workspace: Option<String>,
-    /// Variables that stand in for settings of a backend.
+    /// Variables that replace settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
-    /// What stands around a directory and may ask for a version.
+    /// Variables and directories that may request a version.
     pub search_context: SearchContext,
     /// tenv's other variables.
     pub tenv: Tenv,
-    /// What Burrito's controllers say to a pod.
+    /// Variables that Burrito's controllers set in a pod.
     pub pod: Pod,
     /// The user's own configuration of the tool's command line (`TF_CLI_CONFIG_FILE`).
     pub tf_cli_config_file: Option<PathBuf>,
     /// The datastore's token (`PLANCHA_TOKEN`).
     pub token: Option<SecretString>,
-    /// Whether `CHECKPOINT_DISABLE` is the user's own.
+    /// Whether the user has set `CHECKPOINT_DISABLE`.
     pub checkpoint_disable: bool,
-    /// Variables for terragrunt, so that it says which outputs it makes up: it warns.
+    /// Variables for terragrunt that make it print its warnings, by which mock outputs are found.
     pub terragrunt_log: Vec<(String, OsString)>,
-    /// How many settings of git stand in the environment (`GIT_CONFIG_COUNT`).
+    /// The number of git settings in the environment (`GIT_CONFIG_COUNT`).
     git_config_count: usize,
 }
 
 impl Environment {
-    /// Reads it, once.
+    /// Reads the environment. Call it once.
     pub fn read() -> Self {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty());
         let directory = |name| set(name).map(PathBuf::from);
@@ -84,7 +84,7 @@ impl Environment {
         }
     }
 
-    /// The variables that give git one more setting, beside the user's own.
+    /// The variables that add one setting of git to those of the user.
     pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
         let n = self.git_config_count;
         [
@@ -95,7 +95,7 @@ impl Environment {
     }
 }
 
-/// What Burrito's controllers say to a pod, as texts.
+/// Variables that Burrito's controllers set in a pod, as text.
 #[derive(Clone, Debug, Default)]
 pub struct Pod {
     /// `BURRITO_RUNNER_LAYER_NAME`
@@ -106,11 +106,11 @@ pub struct Pod {
     pub run: Option<String>,
     /// `BURRITO_RUNNER_ACTION`
     pub action: Option<String>,
-    /// `BURRITO_DATASTORE_HOSTNAME`, perhaps with a port
+    /// `BURRITO_DATASTORE_HOSTNAME`, with an optional port
     pub datastore: Option<String>,
     /// `BURRITO_DATASTORE_TLS`
     pub datastore_tls: bool,
-    /// `BURRITO_HERMITCRAB_URL`, where `BURRITO_HERMITCRAB_ENABLED` is true: a mirror of providers
+    /// `BURRITO_HERMITCRAB_URL`, a provider mirror, if `BURRITO_HERMITCRAB_ENABLED` is true
     pub hermitcrab: Option<String>,
     /// The pod's own name (`HOSTNAME`)
     pub name: Option<String>,
@@ -137,32 +137,32 @@ impl Pod {
     }
 }
 
-/// What tenv's variables say of releases. As texts: what they mean is for [`crate::release`].
+/// tenv's variables about releases, as text. [`crate::release`] interprets them.
 #[derive(Clone, Debug, Default)]
 pub struct Tenv {
-    /// `TENV_ROOT` and its like.
+    /// `TENV_ROOT`, `TOFUENV_ROOT` or `TFENV_ROOT`.
     pub root: Option<PathBuf>,
-    /// `TENV_ARCH` and its like: the platform's second half, as Go names it.
+    /// `TENV_ARCH`, `TOFUENV_ARCH` or `TFENV_ARCH`: the architecture, with Go's name.
     pub arch: Option<String>,
-    /// `TENV_FORCE_REMOTE` and its like, with the variable's name.
+    /// `TENV_FORCE_REMOTE`, `TOFUENV_FORCE_REMOTE` or `TFENV_FORCE_REMOTE`, with the variable's name.
     pub force_remote: Option<(&'static str, String)>,
     /// `TENV_REMOTE_CONF`: settings of mirrors in a file, by default `remote.yaml` in tenv's directory.
     pub remote_conf: Option<PathBuf>,
-    /// `TENV_VALIDATION`: how much tenv is to check.
+    /// `TENV_VALIDATION`: which checks tenv does.
     pub validation: Option<String>,
-    /// `TENV_GITHUB_TOKEN` and its like.
+    /// `TENV_GITHUB_TOKEN` or `TOFUENV_GITHUB_TOKEN`.
     pub github_token: Option<SecretString>,
-    /// `TENV_GITHUB_APP_ID` and what belongs to it; a token goes before it.
+    /// The `TENV_GITHUB_APP_*` variables. A token wins over them.
     pub github_app: Option<GitHubApp>,
-    /// `TFENV_REMOTE` and its like.
+    /// Variables with the prefix `TFENV_`.
     pub terraform: MirrorVariables,
-    /// `TOFUENV_REMOTE` and its like.
+    /// Variables with the prefix `TOFUENV_`.
     pub tofu: MirrorVariables,
-    /// `TG_REMOTE` and its like.
+    /// Variables with the prefix `TG_`.
     pub terragrunt: MirrorVariables,
 }
 
-/// A GitHub App, which may have a token made for it.
+/// A GitHub App, which creates tokens.
 #[derive(Clone, Debug, Default)]
 pub struct GitHubApp {
     /// `TENV_GITHUB_APP_ID`
@@ -187,10 +187,10 @@ impl GitHubApp {
     }
 }
 
-/// What tenv's variables say of one tool's mirror. Each may hold a password.
+/// tenv's variables about the mirror of one tool. Each may contain a password.
 #[derive(Clone, Debug, Default)]
 pub struct MirrorVariables {
-    /// What the names begin with: `TFENV_`.
+    /// The prefix of the names, such as `TFENV_`.
     pub prefix: &'static str,
     /// `_REMOTE`
     pub remote: Option<SecretString>,
@@ -208,15 +208,15 @@ pub struct MirrorVariables {
     pub password: Option<SecretString>,
     /// `TFENV_HASHICORP_PGP_KEY`, `TOFUENV_OPENTOFU_PGP_KEY`
     pub key: Option<String>,
-    /// The beginning of addresses, and what stands there instead; only in tenv's `remote.yaml`.
+    /// The prefix of URLs, and its replacement; only in tenv's `remote.yaml`.
     pub rewrite: Option<(String, SecretString)>,
-    /// Where in an HTML listing the versions stand; only in tenv's `remote.yaml`.
+    /// The part of an HTML listing that contains the versions; only in tenv's `remote.yaml`.
     pub part: Option<String>,
-    /// The file that some of these come from, and which: `REMOTE`.
+    /// The file that some of these come from, and their names, such as `REMOTE`.
     pub file: Option<(PathBuf, Vec<&'static str>)>,
 }
 
-/// Variables that keep terragrunt from printing warnings, with a value that does not.
+/// Variables with which terragrunt prints its warnings, if the user has turned them off.
 fn terragrunt_log() -> Vec<(String, OsString)> {
     let mut variables = Vec::new();
     for prefix in ["TG", "TERRAGRUNT"] {
@@ -226,14 +226,14 @@ fn terragrunt_log() -> Vec<(String, OsString)> {
         if text(&level).is_some_and(|level| is_quiet(&level)) {
             variables.push((level, OsString::from("warn")));
         }
-        // A format of one's own may leave out the message, or cut it.
+        // The user's format may omit or cut the message.
         let custom = format!("{prefix}_LOG_CUSTOM_FORMAT");
         if text(&custom).is_some() {
             variables.push((custom, OsString::from("%level %msg\n")));
         }
         let disable = format!("{prefix}_LOG_DISABLE");
         if text(&disable).is_some() {
-            // For 0.72 any value disables it, `false` as well.
+            // In 0.72 any value disables the log, also `false`.
             variables.push((disable, OsString::new()));
         }
     }
@@ -266,7 +266,7 @@ impl Tenv {
         }
     }
 
-    /// The same, to add to it.
+    /// The variables about the mirror of one tool, to be changed.
     pub fn mirror_mut(&mut self, tool: ToolName) -> &mut MirrorVariables {
         match tool {
             ToolName::Terraform => &mut self.terraform,
@@ -275,7 +275,7 @@ impl Tenv {
         }
     }
 
-    /// What they say of the mirror of one tool.
+    /// The variables about the mirror of one tool.
     pub fn mirror(&self, tool: ToolName) -> &MirrorVariables {
         match tool {
             ToolName::Terraform => &self.terraform,
@@ -303,7 +303,7 @@ impl MirrorVariables {
     }
 }
 
-/// Whether a variable is there, and empty.
+/// Whether a variable is set to an empty text.
 pub(super) fn is_set_to_nothing(name: &std::ffi::OsStr) -> bool {
     env::var_os(name).is_some_and(|value| value.is_empty())
 }

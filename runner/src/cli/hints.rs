@@ -1,17 +1,17 @@
-//! Hints for words that are terraform's, not the runner's.
+//! Hints for options of terraform that are not options of the runner.
 
 use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options of terraform that the runner sets itself, or that it does without; each with what to do instead.
+/// Options of terraform that the runner sets itself or does not need, each with the alternative.
 const SET_BY_THE_RUNNER: [(&str, &str); 5] = [
     ("out", "the runner sets -out itself: write `--plan-file PATH` to keep the plan in a file"),
     (
         "auto-approve",
         "leave it out: the runner never asks. `runner apply` applies a stored plan, `--no-plan` plans and \
-         applies in one",
+         applies in one step",
     ),
     ("input", "leave it out: the tool never asks for input here"),
     ("json", "leave it out: with a datastore the plan is also stored as JSON (plan.json)"),
@@ -32,7 +32,7 @@ const OF_INIT: [&str; 10] = [
     "plugin-dir",
 ];
 
-/// Options of terraform's plan and apply that go to the tool as they are.
+/// Options of terraform's plan and apply that can be passed to the tool.
 const OF_PLAN: [&str; 16] = [
     "destroy",
     "refresh-only",
@@ -52,8 +52,8 @@ const OF_PLAN: [&str; 16] = [
     "allow-missing-config",
 ];
 
-/// The error, with a hint where a word before `--` is an option of terraform's, and without clap's advice to
-/// put any unknown option after `--`: the tool would get it.
+/// The error, with a hint if a word before `--` is an option of terraform's. clap's own advice, to put any unknown option
+/// after `--`, is removed: the tool would get it.
 pub(super) fn with_hint(
     mut error: clap::Error,
     given: &[OsString],
@@ -125,7 +125,7 @@ fn hint(word: &str, command: &clap::Command) -> Option<String> {
     of_tool.then(|| format!("options of the tool go after `--`: `runner plan DIR -- -{option}`"))
 }
 
-/// An option of ours as it is written, with the value that was given.
+/// A runner option with its value, as the user should write it.
 fn in_full(ours: &clap::Arg, value: Option<&str>) -> String {
     let name = ours.get_long().unwrap_or_default();
     if !ours.get_action().takes_values() {

@@ -1,4 +1,4 @@
-//! Where tools come from, and the commands that only ask for one.
+//! The arguments that say where tools come from, and the commands about tools only.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use url::Url;
 
 use crate::version::{ToolName, ToolRequest};
 
-/// Where tools come from.
+/// Where tools are downloaded and installed.
 #[derive(Clone, Debug, Args)]
 pub struct ToolArgs {
-    /// Where tools are installed [default: plancha/bin in the user's cache directory]
+    /// Directory of installed tools [default: plancha/bin in the user's cache directory]
     #[arg(
         long,
         aliases = ["runner-binary-path", "runner_binary_path"],
@@ -21,10 +21,10 @@ pub struct ToolArgs {
         value_name = "DIR"
     )]
     pub bin_dir: Option<PathBuf>,
-    /// Never touch the network for tools; mirrors that are directories (file://) are no network
+    /// Do not use the network for tools. Mirrors in directories (file://) still work
     #[arg(long, env = "PLANCHA_OFFLINE", help_heading = "Tool", value_parser = BoolishValueParser::new())]
     pub offline: bool,
-    /// Ask for the list of versions now, however fresh the kept one is
+    /// Download the list of versions even if the cached one is recent
     #[arg(long, help_heading = "Tool", conflicts_with = "offline")]
     pub refresh: bool,
     /// Mirror of releases.hashicorp.com, in its layout; <file:///DIR> works without a network
@@ -52,18 +52,18 @@ pub struct ToolArgs {
         value_parser = mirror
     )]
     pub terragrunt_url: Option<Url>,
-    /// Further OpenPGP keys that may sign releases (repeatable)
+    /// Additional OpenPGP keys that may sign releases (repeatable)
     #[arg(long, env = "PLANCHA_KEYRING", help_heading = "Tool", value_name = "FILE")]
     pub keyring: Vec<PathBuf>,
     /// Refuse a release that has no signature
     #[arg(long, help_heading = "Tool")]
     pub require_signature: bool,
-    /// Certificates to trust for every HTTPS connection, besides the system's (PEM)
+    /// Certificates to trust for every HTTPS connection, in addition to the system's (PEM)
     #[arg(long, env = "PLANCHA_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
 }
 
-/// The address of a mirror. Whether its scheme is spoken is for [`crate::release`].
+/// The URL of a mirror. [`crate::release`] checks whether its scheme is supported.
 fn mirror(text: &str) -> Result<Url, String> {
     let hint = "write http://HOST, https://HOST or file:///DIR";
     match Url::parse(text) {
@@ -79,7 +79,7 @@ fn mirror(text: &str) -> Result<Url, String> {
 pub enum ToolsCommand {
     /// Print the installed versions, or with --available the published ones
     List(ListArgs),
-    /// Remove installed versions, and what killed installs have left
+    /// Remove installed versions, and leftovers of killed installations
     #[command(after_help = "\
 Examples:
   runner tools prune --keep 3                  of each tool, keep the three newest versions
@@ -87,7 +87,7 @@ Examples:
   runner tools prune --keep 1 --unused-for 90d keep the newest, and what was used in the last 90 days
   runner tools prune terraform --keep 3 --dry-run
 
-A version that a run uses now is kept.")]
+A version that a run is using is not removed.")]
     Prune(PruneArgs),
 }
 
@@ -103,7 +103,7 @@ pub struct ListArgs {
     /// Print a JSON list, in the order of versions
     #[arg(long)]
     pub json: bool,
-    /// Where tools come from.
+    /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -124,7 +124,7 @@ pub struct PruneArgs {
     /// Only print what would be removed
     #[arg(long)]
     pub dry_run: bool,
-    /// Where tools are.
+    /// Where tools are installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -133,21 +133,21 @@ pub struct PruneArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  runner resolve                      what this directory asks for
-  runner resolve tofu live/vpc        which OpenTofu that directory asks for
-  runner resolve 'tofu@~> 1.9'        which one a constraint means
-  runner resolve --json live/vpc      and why: files, constraints, versions that were dropped
+  runner resolve                      the version that this directory requires
+  runner resolve tofu live/vpc        the OpenTofu version that live/vpc requires
+  runner resolve 'tofu@~> 1.9'        the version that a constraint selects
+  runner resolve --json live/vpc      also why: files, constraints, rejected versions
 
-Requests: 1.9.8 (exact; 1.9 is 1.9.0), a constraint (~> 1.9, >= 1.5, != 1.5.3), latest, latest-pre,
-latest-allowed and min-required (by the code's required_version), latest:REGEX, min:REGEX.")]
+Requests: 1.9.8 (exact; 1.9 is 1.9.0), a constraint (~> 1.9, >= 1.5, != 1.5.3), latest, latest-pre, latest-allowed \
+and min-required (by the code's required_version), latest:REGEX, min:REGEX.")]
 pub struct ResolveArgs {
-    /// What is asked for.
+    /// The tool and the directory.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Print tool, version, request, source and the whole why, as JSON
+    /// Print tool, version, request, source and the reasons, as JSON
     #[arg(long)]
     pub json: bool,
-    /// Where tools come from.
+    /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -155,10 +155,10 @@ pub struct ResolveArgs {
 /// `runner install`
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// What is asked for.
+    /// The tool and the directory.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Where tools come from.
+    /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -169,16 +169,17 @@ pub struct InstallArgs {
 Examples:
   runner mirror terraform@1.9.8 /srv/mirror    then: --releases-url file:///srv/mirror
   runner mirror tofu@latest /srv/mirror        then: --tofu-url file:///srv/mirror/tofu
-A mirror holds what was put there, for this platform or that of TENV_ARCH. It may be served over http
-as it is.")]
+
+A mirror contains only the releases that were copied to it, for this platform or that of TENV_ARCH. Any web server \
+can serve the directory.")]
 pub struct MirrorArgs {
     /// The release: terraform@1.9.8, tofu@latest, terragrunt@~> 0.98
     #[arg(value_name = "TOOL@REQUEST")]
     pub release: String,
-    /// The directory that is, or becomes, the mirror
+    /// The directory of the mirror, created if necessary
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Where the release comes from.
+    /// Where the release is downloaded.
     #[command(flatten)]
     pub tools: ToolArgs,
 }
@@ -186,25 +187,25 @@ pub struct MirrorArgs {
 /// `[TOOL[@REQUEST]] [DIR]`
 #[derive(Clone, Debug, Args)]
 pub struct TargetArgs {
-    /// terraform, tofu or terragrunt, and which version of it; or DIR
+    /// terraform, tofu or terragrunt, with an optional version request; or DIR
     #[arg(value_name = "TOOL[@REQUEST]")]
     pub tool: Option<String>,
-    /// The directory that asks for a version [default: the current one]
+    /// The directory of the code [default: the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
 }
 
-/// The same, told apart.
+/// The tool and the directory, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The tool, if one was named, and the version asked for.
+    /// The tool and the requested version, if a tool was named.
     pub tool: Option<ToolRequest>,
     /// The directory, the current one by default.
     pub dir: PathBuf,
 }
 
 impl TargetArgs {
-    /// A first word that is no tool (before an `@`) is DIR.
+    /// A first word that is not a tool (before an `@`) is DIR.
     pub fn parse(&self) -> Result<Target, String> {
         let here = || PathBuf::from(".");
         let Some(first) = &self.tool else { return Ok(Target { tool: None, dir: here() }) };
@@ -213,9 +214,9 @@ impl TargetArgs {
                 Ok(Target { tool: Some(tool), dir: dir.as_ref().map_or_else(here, PathBuf::from) })
             }
             (None, None) => Ok(Target { tool: None, dir: PathBuf::from(first) }),
-            (None, Some(_)) => {
-                Err(format!("`{first}` is no tool: terraform, tofu or terragrunt goes before DIR"))
-            }
+            (None, Some(_)) => Err(format!(
+                "`{first}` is not a tool: expected terraform, tofu or terragrunt before DIR"
+            )),
         }
     }
 }

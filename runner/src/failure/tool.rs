@@ -44,7 +44,7 @@ impl From<&VersionError> for Failure {
     }
 }
 
-/// The tool, and perhaps the request, that a misspelt word stands for.
+/// The correct spelling of a misspelt tool, with the request after it.
 fn meant(path: &Path) -> Option<String> {
     let text = path.to_str()?;
     let (tool, request) = match text.split_once('@') {

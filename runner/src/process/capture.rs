@@ -1,4 +1,4 @@
-//! What a program prints into a file of ours, with every write checked: tools ignore a full disk.
+//! Writes a program's standard output to a file and checks every write, because tools ignore a full disk.
 
 use std::cell::Cell;
 use std::io;
@@ -11,15 +11,15 @@ use tokio::process::ChildStdout;
 
 use crate::process::log::private_file;
 
-/// How long the pipe must have been empty, once the program has ended, where a daemon that it left behind holds it
-/// open.
+/// A daemon of the program may hold the pipe open. Once the program has ended, copying stops when the pipe was empty for
+/// this time.
 const LATE: Duration = Duration::from_secs(2);
 
-/// A program's standard output on its way into a file.
+/// A program's standard output that is copied to a file.
 pub(super) struct Capture {
     pipe: ChildStdout,
     file: File,
-    /// How many pieces came, and whether one of them is being written.
+    /// The number of pieces read, and whether one of them is being written.
     pieces: Cell<u64>,
     writing: Cell<bool>,
 }
@@ -31,8 +31,8 @@ impl Capture {
         Ok(Self { pipe, file, pieces: Cell::new(0), writing: Cell::new(false) })
     }
 
-    /// Copies while the program runs, and after its end until nothing is left. Where a write fails, the pipe is
-    /// closed, and that ends the program.
+    /// Copies while the program runs, and after its end until the pipe is empty. If a write fails, the pipe is closed,
+    /// which ends the program.
     pub(super) async fn until<T>(self, ended: impl Future<Output = T>) -> (T, io::Result<()>) {
         let Self { mut pipe, mut file, pieces, writing } = self;
         let copy = async {
@@ -73,7 +73,7 @@ async fn copy(
         pieces.set(pieces.get() + 1);
         writing.set(true);
         file.write_all(&buffer[..count]).await?;
-        // Only this says whether the write has succeeded.
+        // An error of the write is only returned here.
         file.flush().await?;
         writing.set(false);
     }

@@ -1,12 +1,12 @@
-//! The guard: a small second process that asks the tool to stop when the runner is killed.
+//! The guard: a small second process that stops the tool when the runner is killed.
 //!
-//! The runner starts its own program once more under the name [`NAME`] and names to it, through a pipe, the
-//! process groups of the tools that run. The pipe's end says that the runner is gone: the guard sends each group
-//! one SIGINT, as the runner would, and exits.
+//! The runner starts its own program a second time under the name [`NAME`]. Through a pipe it sends the process groups
+//! of running tools. When the pipe is closed, the runner has ended: the guard sends each group one SIGINT, as the runner
+//! would, and exits.
 //!
-//! A parent-death signal (prctl(2)) is not enough. It cannot be taken back, so a runner that passes SIGTERM on and
-//! is then killed would cause a second SIGINT, after which terraform exits without saving its state. It also
-//! reaches only the process that was started, not its group.
+//! A parent-death signal (prctl(2)) is not enough. It cannot be cancelled, so a runner that forwards SIGTERM and is then
+//! killed would cause a second SIGINT, after which terraform exits without saving its state. It also reaches only one
+//! process, not its group.
 
 use std::io::{self, PipeWriter, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,13 +17,13 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 
-/// What the guard is called: its `argv[0]`.
+/// The guard's `argv[0]`.
 pub const NAME: &str = "plancha-guard";
 
 /// The runner's end of its guard.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// `None` once the guard has been told that the runner ends.
+    /// `None` after the guard was dismissed.
     pipe: Mutex<Option<PipeWriter>>,
     process: Mutex<Child>,
 }
@@ -31,27 +31,27 @@ pub(crate) struct Guard {
 impl Guard {
     pub(super) fn start() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        // On Linux this is our own program even if its file was replaced meanwhile.
+        // On Linux this is the running program, even if its file was replaced.
         let linux = cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"));
         let mut command = Command::new(linux.map_or_else(std::env::current_exe, Ok)?);
         command.arg0(NAME).env_clear().current_dir("/").process_group(0);
-        // Whoever reads the runner's output must not wait for the guard's end.
+        // A reader of the runner's output must not wait for the guard.
         command.stdin(reader).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Mutex::new(command.spawn()?);
         Ok(Self { pipe: Mutex::new(Some(writer)), process })
     }
 
-    /// From now on the group is asked to stop when the runner is killed.
+    /// Adds a group that gets a SIGINT if the runner is killed.
     pub(super) fn watch(&self, group: Pid) {
         self.send(group.as_raw());
     }
 
-    /// From now on it is not: it has ended, or was asked to stop.
+    /// Removes a group that has ended or was sent a SIGINT.
     pub(super) fn release(&self, group: Pid) {
         self.send(-group.as_raw());
     }
 
-    /// Lets it end. No program may run that it watches.
+    /// Ends the guard. It must not watch a group.
     pub(super) fn dismiss(&self) {
         drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -72,7 +72,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.dismiss();
-        // It exits at once; nobody else would take its exit status.
+        // It exits at once, and its exit status must be read.
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = process.wait() {
             tracing::debug!("the guard: {error}");
@@ -80,9 +80,9 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's whole program.
+/// The guard's program.
 pub fn main() -> ExitCode {
-    // A signal to all processes of a session is for the others.
+    // Signals to the whole session are not for the guard.
     let mut ignored = SigSet::empty();
     ignored.extend([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT]);
     if ignored.thread_block().is_err() {
@@ -97,8 +97,8 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The groups that run when the messages end: each is the number of one that began, or, negative, of one that no
-/// longer counts.
+/// The groups that are watched when the messages end. A message is the number of a group to add, or the negative number
+/// of one to remove.
 fn groups_at_the_end(mut messages: impl Read) -> Vec<Pid> {
     let (mut groups, mut message) = (Vec::new(), [0; 4]);
     while messages.read_exact(&mut message).is_ok() {

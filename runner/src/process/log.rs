@@ -1,9 +1,9 @@
-//! What programs print: the file that a program writes, and the log that is made of it.
+//! The output of programs: a private file that a program writes, and the log of the run.
 //!
-//! A program of ours never writes into a pipe that ends with the runner: a killed runner would end the tool by
-//! SIGPIPE before it has saved its state. It appends to a private file, which two threads follow: one copies it
-//! to the log, the other to our stdout. The disk under that file may be full, and tools ignore that; so some room
-//! is reserved ahead of what is written, and output that may be lost is an error.
+//! A program does not write to a pipe of the runner: if the runner were killed, SIGPIPE would end the tool before it has
+//! saved its state. It appends to a private file instead. Two threads follow that file: one copies it to the log, the
+//! other to the runner's stdout. Tools ignore a full disk, so disk space is reserved ahead of the output, and output
+//! that may be lost is an error.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -19,21 +19,21 @@ use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-/// How much room on the disk is reserved for what a program will print next, in bytes.
+/// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
-/// How often a file is read that grows, and one that does not: what is printed appears within 100 ms.
+/// The interval between reads of a file that grows, and of one that does not. Output is shown within 100 ms.
 const BUSY: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(60);
 
-/// The log of a run: a file of mode 0600 without escape codes.
+/// The log of a run: a file with mode 0600 and without escape codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     path: PathBuf,
-    /// Held by the thread that shows a program's output, so that the next one's comes after it.
+    /// Held by the thread that shows a program's output, so that outputs are shown one after the other.
     showing: Arc<Mutex<()>>,
 }
 
-/// Where a program's output appears besides the log.
+/// Where a program's output is shown, in addition to the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Screen {
     Stdout,
@@ -42,7 +42,7 @@ pub(super) enum Screen {
 }
 
 impl Log {
-    /// Begins a log.
+    /// Creates an empty log.
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         drop(private_file(&path)?);
         Ok(Self { path, showing: Arc::default() })
@@ -53,20 +53,20 @@ impl Log {
         &self.path
     }
 
-    /// The file beside a log to which a program of the run writes. It is locked while one does, even if the
-    /// runner was killed meanwhile.
+    /// The file beside a log that the programs of the run write to. It is locked while one runs, even if the runner was
+    /// killed.
     pub(crate) fn output_of(log: &Path) -> PathBuf {
         log.with_extension("output")
     }
 
-    /// Adds a line of the runner's own.
+    /// Adds a line of the runner.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
         let written =
             self.append().and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| named(&self.path, &error))
     }
 
-    /// What was added since it had `offset` bytes; the end of it where that is more than 64 KiB.
+    /// The text after the first `offset` bytes; only its end, if it has more than 64 KiB.
     pub(crate) fn since(&self, offset: u64) -> io::Result<String> {
         let file = fs::File::open(&self.path)?;
         let len = file.metadata()?.len();
@@ -76,7 +76,7 @@ impl Log {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// All that was added since it had `offset` bytes.
+    /// A reader of everything after the first `offset` bytes.
     pub(crate) fn reader(&self, offset: u64) -> io::Result<impl io::BufRead + use<>> {
         let mut file = fs::File::open(&self.path)?;
         file.seek(io::SeekFrom::Start(offset))?;
@@ -87,7 +87,7 @@ impl Log {
         Ok(fs::OpenOptions::new().append(true).open(&self.path)?.into())
     }
 
-    /// Begins to follow a program's output.
+    /// Starts to follow a program's output.
     pub(super) fn follow(&self, output: &OutputFile, screen: Screen) -> io::Result<Following> {
         let shared = Arc::new(Shared::default());
         let copy = Copy { log: self.clone(), room: output.room, source: output.source(&shared)? };
@@ -107,14 +107,14 @@ impl Log {
     }
 }
 
-/// Makes a file of mode 0600, or empties the one that is there.
+/// Creates a file with mode 0600, or truncates the existing one.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     use fs_err::os::unix::fs::OpenOptionsExt as _;
     let mut options = fs::OpenOptions::new();
     Ok(options.write(true).create(true).truncate(true).mode(0o600).open(path)?.into())
 }
 
-/// The private file that one program writes; it goes away with this value.
+/// The private file that one program writes. It is removed when the value is dropped.
 #[derive(Debug)]
 pub(super) struct OutputFile {
     file: File,
@@ -123,7 +123,7 @@ pub(super) struct OutputFile {
 }
 
 impl OutputFile {
-    /// A new one beside a log, with some room reserved.
+    /// A new file beside a log, with disk space reserved.
     pub(super) fn create(log: &Log) -> io::Result<Self> {
         use fs_err::os::unix::fs::OpenOptionsExt as _;
         let path = Log::output_of(&log.path);
@@ -134,8 +134,8 @@ impl OutputFile {
         let mut options = fs::OpenOptions::new();
         let file = options.create_new(true).read(true).append(true).mode(0o600).open(&path)?;
         let mut output = Self { file: file.into(), path, room: Room::default() };
-        // The program inherits the lock: as long as it runs, the directory is not an abandoned one. A file system
-        // without locks has no abandoned directories either.
+        // The program inherits the lock. While it runs, other runners do not remove the directory as abandoned. On a file
+        // system without locks, they never remove one.
         if let Err(TryLockError::Error(error)) = output.file.try_lock() {
             tracing::debug!("{}: {error}", output.path.display());
         }
@@ -143,7 +143,7 @@ impl OutputFile {
         Ok(output)
     }
 
-    /// What a program writes to it with.
+    /// The file as a program's stdout or stderr.
     pub(super) fn stdio(&self) -> io::Result<Stdio> {
         Ok(self.file.try_clone()?.into())
     }
@@ -162,20 +162,20 @@ impl Drop for OutputFile {
     }
 }
 
-/// The room that is reserved on the disk for a file that grows.
+/// The disk space that is reserved for a file that grows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
-    /// What lies below this has a place on the disk.
+    /// The space below this offset is reserved.
     until: u64,
-    /// Why no more could be reserved when it was last tried.
+    /// The error of the last attempt to reserve more.
     refused: Option<Errno>,
     /// The file system cannot reserve.
     unsupported: bool,
 }
 
 impl Room {
-    /// Reserves more where `len`, the length of the file, comes near the end of what is reserved. An error: what
-    /// was written beyond that end may be lost.
+    /// Reserves more if the file's length `len` comes close to the end of the reserved space. An error means that output
+    /// beyond that end may be lost.
     fn extend(&mut self, file: &File, len: u64) -> io::Result<()> {
         if self.unsupported || len + RESERVE / 2 < self.until {
             return Ok(());
@@ -199,7 +199,7 @@ impl Room {
     }
 }
 
-/// Reserves room for what is written to a file later. Its length stays.
+/// Reserves disk space for a file without changing its length.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, from: u64, len: u64) -> Result<(), Errno> {
     use nix::fcntl::{FallocateFlags, fallocate};
@@ -212,11 +212,11 @@ fn reserve(_file: &File, _from: u64, _len: u64) -> Result<(), Errno> {
     Err(Errno::EOPNOTSUPP)
 }
 
-/// What those who follow one output share.
+/// The state that is shared by the threads that follow one output.
 #[derive(Debug, Default)]
 struct Shared {
     ended: AtomicBool,
-    /// How many bytes were shown.
+    /// The number of bytes that were shown.
     shown: AtomicU64,
 }
 
@@ -230,8 +230,8 @@ struct Source {
 }
 
 impl Source {
-    /// Hands on what is new, and calls `tick` with the length after each round, until the program has ended and
-    /// everything was handed on.
+    /// Passes new output to `piece`, and the file's length to `tick` after each round, until the program has ended and
+    /// everything was passed on.
     fn follow(
         &mut self,
         mut piece: impl FnMut(&[u8]) -> io::Result<()>,
@@ -239,8 +239,8 @@ impl Source {
     ) -> io::Result<()> {
         let mut pause = BUSY;
         loop {
-            // In this order: all that the program wrote is there once it has ended. A daemon that it left behind
-            // may go on writing for ever.
+            // `ended` is read first: the length then includes everything that the program wrote. A daemon of the program
+            // may go on writing forever.
             let ended = self.shared.ended.load(Ordering::Acquire);
             let len = self.file.metadata()?.len();
             pause = if self.offset < len { BUSY } else { IDLE.min(pause * 2) };
@@ -287,8 +287,7 @@ impl Copy {
     }
 }
 
-/// Says at the end of a log that it is not whole. On a full disk there is room only where something is already:
-/// the last bytes give way.
+/// Marks a log as incomplete at its end. On a full disk nothing can be appended, so the last bytes are overwritten.
 fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
     let mark = format!("\n[the log is incomplete from here on: {error}]\n");
     let mut file = fs::OpenOptions::new().write(true).open(log)?;
@@ -297,7 +296,7 @@ fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
     file.write_all(mark.as_bytes())
 }
 
-/// Shows an output, as far as our stream takes it: a reader that went away must not end anything.
+/// Shows an output. A write that fails, such as to a closed terminal, is no error of the run.
 fn show_all(mut source: Source, screen: Screen) {
     let shared = Arc::clone(&source.shared);
     let show = |piece: &[u8]| {
@@ -322,7 +321,7 @@ fn write_to(screen: Screen, piece: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Threads that follow one output.
+/// The threads that follow one output.
 #[derive(Debug)]
 pub(super) struct Following {
     shared: Arc<Shared>,
@@ -332,8 +331,8 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Waits until all that the program wrote is in the log, and shown: but no longer than `unread` for a reader of
-    /// ours who takes nothing. An error: the log is incomplete.
+    /// Waits until the log has all of the output, and until it is shown. A reader of stdout that reads nothing for
+    /// `unread` is not waited for. An error means that the log is incomplete.
     pub(super) async fn finish(mut self, unread: Duration) -> io::Result<()> {
         self.end();
         let kept = (&mut self.kept).await;
@@ -359,7 +358,7 @@ impl Drop for Following {
     }
 }
 
-/// Starts a thread, not a task: the runtime waits for its tasks when it ends, and our stdout may block for ever.
+/// Starts a thread, not a task: the runtime waits for its blocking tasks when it ends, and stdout may block forever.
 fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<(oneshot::Receiver<T>, Thread)> {
@@ -368,7 +367,7 @@ fn spawn<T: Send + 'static>(
     Ok((receiver, thread.thread().clone()))
 }
 
-/// An error of the system's, with the file that it is about.
+/// The error with the path of its file.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! The signals that ask the runner to stop, and how long what is left to do may take after one.
+//! The signals that stop the runner, and the time limit for the remaining work after one.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use crate::process::guard::Guard;
 
-/// The signal that asked the runner to stop.
+/// A signal that stops the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// SIGINT: a person pressed Ctrl-C.
     Interrupt,
-    /// SIGTERM: whatever started the runner wants it gone.
+    /// SIGTERM: from a supervisor, such as Kubernetes.
     Terminate,
-    /// SIGHUP: its terminal is gone.
+    /// SIGHUP: its terminal was closed.
     Hangup,
 }
 
@@ -31,18 +31,18 @@ impl fmt::Display for Stop {
     }
 }
 
-/// Whether the runner was asked to stop. Only the first signal counts.
+/// The state of the signals. Only the first signal counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Signals {
     stop: watch::Receiver<Option<Stop>>,
-    /// When all that is left to do must have ended; set when a stop first limits something.
+    /// When all remaining work must end. Set when a signal first limits a future.
     deadline: Arc<OnceLock<Instant>>,
     pub(super) guard: Option<Arc<Guard>>,
 }
 
 impl Signals {
-    /// From now on SIGINT, SIGTERM and SIGHUP no longer end the runner by themselves. A SIGHUP that is
-    /// ignored (nohup) stays so.
+    /// Handles SIGINT, SIGTERM and SIGHUP, which no longer end the runner by themselves. An ignored SIGHUP (nohup) is
+    /// still ignored.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -80,7 +80,7 @@ impl Signals {
         Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
     }
 
-    /// No further program runs: the guard need not wait for the runner's end, nor the runner for the guard's.
+    /// Ends the guard. Call it when no further program will run.
     pub(crate) fn dismiss_guard(&self) {
         if let Some(guard) = &self.guard {
             guard.dismiss();
@@ -92,20 +92,20 @@ impl Signals {
         *self.stop.borrow()
     }
 
-    /// Waits for it.
+    /// Waits for a signal.
     pub(crate) async fn wait(&self) -> Stop {
         let mut stop = self.stop.clone();
         let stop = stop.wait_for(Option::is_some).await.map(|stop| *stop);
         match stop {
             Ok(Some(stop)) => stop,
-            // The sender never goes away before the runtime does.
+            // The sender lives as long as the runtime.
             _ => std::future::pending().await,
         }
     }
 
-    /// The future's output, or the signal that came, when there is none in time after that. All that is done
-    /// after a signal shares one `limit`, counted from the first call that the signal bounds. Each takes three
-    /// quarters of what is left of it at most: a failure of one must be stored by the next.
+    /// The output of the future, or the signal, if the future does not end in time after it. All work after a signal
+    /// shares one `limit`, which begins at the first call that the signal limits. Each call gets at most three quarters
+    /// of the remaining time, so that the next one can store its failure.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
@@ -125,7 +125,7 @@ impl Signals {
         }
     }
 
-    /// The future's output, or the signal that came first.
+    /// The output of the future, or the signal, if it comes first.
     pub(crate) async fn or<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;

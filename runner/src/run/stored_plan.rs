@@ -1,5 +1,5 @@
-//! The plan that an apply is given: found, fetched into a private file, and checked to be the very one
-//! that was made. The tool sees it only after that.
+//! The plan to apply: it is chosen, downloaded to a private file, and verified with the recorded digest. Only then the
+//! tool gets it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(crate) enum StoredPlanError {
         /// The plan that was named.
         plan: Option<String>,
         layer: String,
-        /// Whether it was Burrito's controllers who named it.
+        /// Whether Burrito's controllers named it.
         pod: bool,
     },
     #[error(
@@ -46,10 +46,10 @@ pub(crate) enum StoredPlanError {
     )]
     DigestMismatch { plan: String, place: String, expected: String, actual: String },
     #[error(
-        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json says what its sha256 is"
+        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json has its sha256"
     )]
     Unchecked(String),
-    #[error("the run that made the plan {0} did not come to its end")]
+    #[error("the run that made the plan {0} did not finish")]
     Unfinished(String),
     #[error("the stored plan {plan} is damaged{}", .expected.map(|sha256| format!(" (its run.json says sha256 {sha256})")).unwrap_or_default())]
     Damaged {
@@ -64,8 +64,8 @@ pub(crate) enum StoredPlanError {
     Io(#[from] std::io::Error),
 }
 
-/// The plan to apply, and what it was made of, as far as it can be known and compared before the code is
-/// there. `None`: the tool is to plan and apply in one, and gets none.
+/// Chooses the plan to apply, and compares everything that is known before the checkout. `None`: the tool plans and
+/// applies in one step.
 pub(crate) async fn choose(
     job: &Job,
     from: &Apply,
@@ -87,7 +87,7 @@ pub(crate) async fn choose(
                 return Err(StoredPlanError::NoneHere { layer, plan, theirs, ours });
             }
         },
-        // Without a datastore no job names one of its plans.
+        // A job without a datastore never names a stored plan.
         (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, from)),
     };
     if let Some(plan) = &stored
@@ -118,8 +118,7 @@ pub(crate) struct Choice {
     pub(crate) basis: Basis,
 }
 
-/// Puts the plan into the private file `to`, and checks that it is the very one that was made. `None`:
-/// there is none.
+/// Writes the plan to the private file `to` and verifies its digest. `None`: there is none.
 pub(crate) async fn fetch(
     job: &Job,
     from: &Apply,
@@ -139,8 +138,8 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The sha256 of the plan that Burrito's controllers named for an apply that made its own: they compare
-/// it with the layer's `plan-sum`, and order another apply where it differs. `None`: there is none.
+/// The digest of the plan that Burrito's controllers named, for an apply that makes its own plan. They compare it with the
+/// layer's `plan-sum`, and start another apply if it differs. `None`: there is none.
 pub(crate) async fn ordered_plan_digest(
     from: &Apply,
     artifacts: Option<&Artifacts>,
@@ -207,7 +206,7 @@ async fn from_datastore(
     Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })
 }
 
-/// Whether the layer has a `plan-sum`; an error if it is another plan's.
+/// Whether the layer has a `plan-sum`, which then must be that of this plan.
 fn matches_annotation(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, StoredPlanError> {
     let layer = job.layer.as_ref().map(LayerHandle::layer);
     let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {

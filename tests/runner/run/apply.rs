@@ -210,7 +210,7 @@ async fn unfinished_run_hides_no_older_plan_and_cannot_be_applied_by_name() {
 
     let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--plan", "lossy"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("did not come to its end"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("did not finish"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

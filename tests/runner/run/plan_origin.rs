@@ -318,12 +318,12 @@ async fn apply_uses_the_tool_version_of_the_plan() {
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
     assert_eq!(run(&["plan", "--name", "x", "--run", "p"]).code, 0);
     for (args, says) in [
-        (&["--tool", "tofu"][..], "was made by terraform 1.9.8, but --tool asks for tofu"),
+        (&["--tool", "tofu"][..], "was made by terraform 1.9.8, but --tool requests tofu"),
         (
             &["--tool-version", "1.10.0"],
-            "was made by terraform 1.9.8, but --tool-version asks for 1.10.0",
+            "was made by terraform 1.9.8, but --tool-version requests 1.10.0",
         ),
-        (&["--tool-version", "~> 1.10"], "but --tool-version asks for ~> 1.10"),
+        (&["--tool-version", "~> 1.10"], "but --tool-version requests ~> 1.10"),
         (&["--terragrunt"], "was made by the tool alone, but --terragrunt"),
     ] {
         let ended = run(&[&["apply", "--name", "x", "--plan", "p"], args].concat());

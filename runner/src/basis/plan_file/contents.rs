@@ -1,7 +1,7 @@
-//! What a plan file itself says of its origin: backend, workspace and the root module's files.
+//! The origin that a plan file contains: backend, workspace and the root module's files.
 //!
 //! The file is a zip archive. `tfplan` in it is protocol buffers, of which one field is read;
-//! `tfconfig/m-/` holds the root module. A file of tofu with encryption is no archive, and says nothing.
+//! `tfconfig/m-/` holds the root module. A file that tofu has encrypted is not an archive and cannot be read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// Of the root module.
 const ROOT: &str = "tfconfig/m-/";
 
-/// What a plan file says of its origin.
+/// The origin of a plan file.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) workspace: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Reads the plan for the module in `dir`. `None`: the file is of another form.
+    /// Reads the plan for the module in `dir`. `None`: the file has another format.
     pub(crate) fn read(plan: &Path, dir: &Path, variables: &Variables) -> Option<Self> {
         let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
         if archive.len() > MAX_ENTRIES {
@@ -71,8 +71,8 @@ impl Contents {
         Some(Self { workspace, backend, files })
     }
 
-    /// How the root module in `dir` differs from that of the plan: what of it is in the plan, and what is
-    /// here. `None`: not at all. `tofu`: whether tofu reads the directory.
+    /// The difference between the root module in `dir` and that of the plan: the plan's part, and this directory's. `None`:
+    /// they are equal. `tofu`: whether tofu reads the directory.
     pub(crate) fn difference(
         &self,
         dir: &Path,
@@ -126,7 +126,7 @@ impl Contents {
     }
 }
 
-/// The first of them, and how many more there are.
+/// The first parts, and the number of the others.
 fn listed(parts: &[String]) -> String {
     const SHOWN: usize = 3;
     let text = parts[..parts.len().min(SHOWN)].join(", ");
@@ -149,7 +149,7 @@ fn digest(from: impl Read) -> io::Result<Sha256> {
     }
 }
 
-/// The first field of this number in a message, which must hold bytes. All before it is passed over.
+/// The bytes of the first field with this number in a message. Other fields are skipped.
 fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
     let mut message = io::BufReader::new(message);
     while let Some(tag) = varint(&mut message)? {

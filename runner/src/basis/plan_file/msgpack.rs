@@ -1,12 +1,12 @@
-//! `MessagePack`, as far as a plan file needs it: into JSON, so that one table reads both.
+//! Converts the `MessagePack` values of a plan file to JSON, so that they are read like init's record.
 
 use serde_json::{Map, Value};
 
-/// Values inside of values.
+/// The maximal nesting of values.
 const MAX_DEPTH: u32 = 16;
 
-/// The value at the beginning of `bytes`. `None`: it is cut off, or too deep. What JSON cannot say (binary,
-/// a value that is not known yet) is null.
+/// The value at the beginning of `bytes`. `None`: it is cut off, or too deep. Values that JSON does not
+/// have (binary, not yet known) become null.
 pub(super) fn value(mut bytes: &[u8]) -> Option<Value> {
     next(&mut bytes, MAX_DEPTH)
 }

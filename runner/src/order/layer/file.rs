@@ -315,7 +315,7 @@ mod tests {
         let again = LayerFile::load(&path, None).unwrap();
         assert_eq!(again.layer().annotation("plan-run"), Some("r/0"));
         assert_eq!(again.layer().annotation("plan-sum"), Some("47DE+/="));
-        assert_eq!(again.layer().annotation("plan-commit"), None, "it told of another plan");
+        assert_eq!(again.layer().annotation("plan-commit"), None, "it was of another plan");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file is left");
         fs::read_to_string(&path).unwrap()
     }
