@@ -94,11 +94,7 @@ impl Run<'_> {
         let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
         self.report.tool = Some(tool_report(&installed));
         self.report.terragrunt = terragrunt.as_ref().map(tool_report);
-        for tool in [Some(&installed), terragrunt.as_ref()].into_iter().flatten() {
-            let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
-            tracing::info!("{line}");
-            self.log.line(&line)?;
-        }
+        self.log_tools(&installed, terragrunt.as_ref())?;
         let (mut env, mirrored) = self.tool_env(installed.tool)?;
         let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
         let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
@@ -107,6 +103,20 @@ impl Run<'_> {
             env.extend(self.environment.terragrunt_log.iter().cloned());
         }
         Ok(Prepared { workspace, installed, terragrunt, env, mirrored })
+    }
+
+    /// Logs the resolved tools with their sources.
+    fn log_tools(
+        &self,
+        installed: &Installed,
+        terragrunt: Option<&Installed>,
+    ) -> Result<(), RunError> {
+        for tool in [Some(installed), terragrunt].into_iter().flatten() {
+            let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        Ok(())
     }
 
     /// Hashes the installed tool while the code is fetched, if flags or the layer name its version.
