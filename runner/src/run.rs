@@ -91,8 +91,8 @@ impl<'a> Run<'a> {
     /// Plans or applies. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         match &self.job.action {
-            Action::Plan { .. } => self.prepare_and_plan().await,
-            Action::Apply(plan) => self.read_records_and_apply(plan).await,
+            Action::Plan { .. } => Box::pin(self.prepare_and_plan()).await,
+            Action::Apply(plan) => Box::pin(self.read_records_and_apply(plan)).await,
         }
     }
 

@@ -151,8 +151,6 @@ impl Run<'_> {
         self.describe(prepared)
     }
 
-    /// Runs a step that may install providers, and once more without the mirror if that does not serve.
-
     /// Installs the tool, and terragrunt if it runs the tool.
     async fn install(
         &self,
