@@ -12,7 +12,7 @@ use crate::version::{ToolName, ToolRequest};
 /// Where tools are downloaded and installed.
 #[derive(Clone, Debug, Args)]
 pub struct ToolArgs {
-    /// Directory of installed tools [default: plancha/bin in the user's cache directory]
+    /// Where tools are installed [default: plancha/bin in the user's cache directory]
     #[arg(
         long,
         aliases = ["runner-binary-path", "runner_binary_path"],

@@ -218,7 +218,7 @@ fn help_describes_its_own_command() {
     assert!(help(&["plan", "--help"]).contains("[default: plancha/bin in"));
     let upload = help(&["upload", "--help"]);
     assert!(!upload.contains("nothing is stored"), "{upload}");
-    assert!(upload.contains("a run that failed"), "{upload}");
+    assert!(upload.contains("A run that cannot store all of its files"), "{upload}");
 }
 
 #[test]
