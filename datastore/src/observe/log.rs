@@ -2,8 +2,8 @@
 //!
 //! Lines of level INFO go through a queue, and a thread writes them, together with those that arrive within a few
 //! milliseconds: a write for each line was an eighth of what a small request costs, and its answer waited for it.
-//! Lines that must not be lost are written before the call that logs them returns: warnings, errors and audit
-//! lines. They do not wait for the queue, so they can precede INFO lines that are a few milliseconds older.
+//! Lines that must not be lost are written before the call that logs them returns: warnings, errors and the audit
+//! lines of authenticated callers. They do not wait for the queue, so they can precede INFO lines that are a few milliseconds older.
 //!
 //! No line is dropped. If standard error blocks, the queue fills up, and then every thread that logs waits. What is
 //! in the queue is written when the program ends. If the process is killed, the queue is lost.
