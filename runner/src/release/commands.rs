@@ -75,8 +75,8 @@ pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Resu
         let text = "a mirror is filled from the release sites: leave out --offline";
         return Err(usage(text.to_owned()));
     }
-    let asked = ToolRequest::parse(&args.release).map_err(usage)?;
-    let Some(ToolRequest { tool, request: Some(request) }) = asked else {
+    let requested = ToolRequest::parse(&args.release).map_err(usage)?;
+    let Some(ToolRequest { tool, request: Some(request) }) = requested else {
         let text = format!("`{}` names no release: terraform@1.9.8, tofu@latest", args.release);
         return Err(usage(text));
     };

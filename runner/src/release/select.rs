@@ -54,8 +54,8 @@ impl Releases {
         } else if !self.args.refresh && fetch::is_fresh(&self.site(wanted.tool)?, self.cache()) {
             self.list(wanted.tool, false).await
         } else {
-            let stands_in = installed().is_some() || self.has_on_path(wanted).await?;
-            self.http.set_fail_fast(stands_in && !self.args.refresh);
+            let has_alternative = installed().is_some() || self.has_on_path(wanted).await?;
+            self.http.set_fail_fast(has_alternative && !self.args.refresh);
             let list = self.list(wanted.tool, self.args.refresh).await;
             self.http.set_fail_fast(false);
             list

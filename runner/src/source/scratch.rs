@@ -106,7 +106,7 @@ impl Drop for Scratch {
         let Some(kept) = self.kept.get() else { return };
         self.dir.disable_cleanup(true);
         let Ok(entries) = fs::read_dir(self.dir.path()) else { return };
-        // Without its lock it is not swept either.
+        // Without its lock file a later run does not remove it either.
         for entry in entries.flatten().filter(|entry| entry.file_name() != *kept) {
             let path = entry.path();
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());

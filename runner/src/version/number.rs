@@ -93,7 +93,7 @@ impl Version {
             .then_with(|| self.to_string().cmp(&other.to_string()))
     }
 
-    /// Whether its segments are at least these, whatever its prerelease: `1.12.0-beta1` is of 1.12.
+    /// Whether its segments are at least these, regardless of its prerelease: `1.12.0-beta1` belongs to 1.12.
     pub fn is_at_least(&self, segments: [i64; 3]) -> bool {
         compare_segments(&self.segments, &segments) != Ordering::Less
     }

@@ -133,7 +133,8 @@ impl Http {
     ) -> Result<Vec<u8>, ReleaseError> {
         let once = async || {
             let request = self.client()?.request(method.clone(), url);
-            let response = self.ask(url, request.bearer_auth(token.expose_secret()), None).await?;
+            let response =
+                self.send_checked(url, request.bearer_auth(token.expose_secret()), None).await?;
             whole(url, response, limit).await
         };
         self.retried(url, self.limits.small, once).await
@@ -164,7 +165,7 @@ impl Http {
         }
         let once = async || {
             let request = self.request(url)?.header(ACCEPT_ENCODING, "gzip");
-            let response = self.ask(url, request, etag).await?;
+            let response = self.send_checked(url, request, etag).await?;
             if response.status() == StatusCode::NOT_MODIFIED {
                 return Ok(None);
             }
@@ -193,7 +194,7 @@ impl Http {
             return copy_local(url, &path, limit, file);
         }
         let once = async || {
-            let mut response = self.ask(url, self.request(url)?, None).await?;
+            let mut response = self.send_checked(url, self.request(url)?, None).await?;
             let mut out = file;
             out.set_len(0)?;
             out.rewind()?;
@@ -231,7 +232,7 @@ impl Http {
         all.find(|credential| credential.origin == *origin)
     }
 
-    async fn ask(
+    async fn send_checked(
         &self,
         url: &str,
         mut request: RequestBuilder,

@@ -36,8 +36,8 @@ impl Releases {
         let outcome = if self.is_offline(resolved.wanted.tool)? {
             Err(offline(&resolved.wanted))
         } else {
-            let stands_in = !self.args.refresh && self.has_on_path(&resolved.wanted).await?;
-            self.http.set_fail_fast(stands_in);
+            let has_alternative = !self.args.refresh && self.has_on_path(&resolved.wanted).await?;
+            self.http.set_fail_fast(has_alternative);
             let outcome = Box::pin(self.install_now(resolved, &store)).await;
             self.http.set_fail_fast(false);
             let what = format!("{} {}", resolved.wanted.tool, resolved.version);

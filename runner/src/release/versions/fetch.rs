@@ -149,7 +149,7 @@ async fn fetch_first<'s>(
         };
         let etag = cached.filter(same).and_then(|cached| cached.etag.as_deref());
         match formats::fetch(http, at, etag).await {
-            Ok(asked) => return Ok(asked.map(|asked| (asked, at))),
+            Ok(fetched) => return Ok(fetched.map(|list| (list, at))),
             Err(error @ (ReleaseError::NotFound(_) | ReleaseError::NotAList { .. })) => {
                 refusal.get_or_insert(error);
             }

@@ -68,7 +68,7 @@ pub(super) fn reason(stderr: &str) -> String {
     without_password(without_url(line))
 }
 
-/// Git names the URL before the cause, and so does every message of ours.
+/// Removes the URL before the cause: every message of the runner names it already.
 fn without_url(line: &str) -> &str {
     let cause = line.strip_prefix("unable to access '").and_then(|rest| rest.split_once("': "));
     cause.map_or(line, |(_, cause)| cause)

@@ -46,7 +46,7 @@ fn may_have_git(dir: &Path) -> bool {
 }
 
 /// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
-/// tool writes there, and for `ignored`. `None` where there is no git, or no commit; the log says why.
+/// tool writes there, and for `ignored`. `None` without git or without a commit, with a warning where that is an error.
 pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Option<String> {
     if !may_have_git(dir) {
         return None;

@@ -156,12 +156,12 @@ static CALL: LazyLock<Regex> = LazyLock::new(|| {
         r#"\b({})\(\s*(?:\\?"(?:\$\{{\s*path\.(module|root|cwd)\s*\}})?([^"\\$%]*)(\\?")?|path\.(module|root|cwd)\b)(?:\s*,\s*\\?"([^"\\$%]*)\\?")?"#,
         FUNCTIONS.join("|")
     );
-    Regex::new(&pattern).expect("a pattern of ours is well-formed")
+    Regex::new(&pattern).expect("the pattern is valid")
 });
 
 static SOURCE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?m)(?:^|[{,\s])"?source"?\s*[=:]\s*"(\.\.?(?:/[^"\\$%]*)?)""#)
-        .expect("a pattern of ours is well-formed")
+        .expect("the pattern is valid")
 });
 
 /// The same without a parser.

@@ -47,7 +47,7 @@ static KEY_VALUE: LazyLock<Regex> = LazyLock::new(|| {
 static UNIT: LazyLock<Regex> = LazyLock::new(|| regex(r"^\[([^\]\s]+)\] ?"));
 
 fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a pattern of ours is well-formed")
+    Regex::new(pattern).expect("the pattern is valid")
 }
 
 impl<'a> Line<'a> {

@@ -45,7 +45,7 @@ static OLD_ERROR: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a pattern of ours is well-formed")
+    Regex::new(pattern).expect("the pattern is valid")
 }
 
 /// What a line says about the place of an error, if anything.
