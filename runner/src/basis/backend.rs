@@ -331,71 +331,74 @@ mod tests {
         backend(&record, &[]).to_string()
     }
 
+    /// Type, settings, and the identity that is recorded. `SK` is a secret.
+    const IDENTITIES: &[(&str, &str, &str)] = &[
+        (
+            "s3",
+            r#"{"bucket": "b", "key": "k", "region": "eu-west-1", "access_key": "AK", "secret_key": "SK"}"#,
+            r#"s3, bucket "b", endpoint "", key "k", region "eu-west-1", workspace_key_prefix "env:""#,
+        ),
+        (
+            "s3",
+            r#"{"bucket": "b", "key": "k", "workspace_key_prefix": "w", "endpoints": {"s3": "http://u:p@127.0.0.1:9/"}}"#,
+            r#"s3, bucket "b", endpoint "http://127.0.0.1:9", key "k", workspace_key_prefix "w""#,
+        ),
+        ("gcs", r#"{"bucket": "b", "credentials": "SK"}"#, r#"gcs, bucket "b", prefix """#),
+        (
+            "azurerm",
+            r#"{"storage_account_name": "a", "container_name": "c", "key": "k", "access_key": "SK"}"#,
+            r#"azurerm, account "a", container "c", key "k""#,
+        ),
+        (
+            "http",
+            r#"{"address": "https://u:SK@Host/state/x?token=SK#SK", "username": "u", "password": "SK"}"#,
+            r#"http, address "https://host/state/x""#,
+        ),
+        (
+            "kubernetes",
+            r#"{"secret_suffix": "x", "namespace": null, "token": "SK"}"#,
+            r#"kubernetes, namespace "default", secret_suffix "x""#,
+        ),
+        (
+            "pg",
+            r#"{"conn_str": "postgres://u:SK@h:5433/db?sslmode=disable"}"#,
+            r#"pg, database "db", host "h:5433", schema "terraform_remote_state""#,
+        ),
+        (
+            "pg",
+            r#"{"conn_str": "host=h port=5432 dbname=db user=u password=SK", "schema_name": "s"}"#,
+            r#"pg, database "db", host "h", schema "s""#,
+        ),
+        (
+            "pg",
+            r#"{"conn_str": "password='x host=SK dbname=SK' host=h"}"#,
+            r#"pg, schema "terraform_remote_state""#,
+        ),
+        (
+            "remote",
+            r#"{"organization": "o", "token": "SK", "workspaces": [{"name": null, "prefix": "net-"}]}"#,
+            r#"remote, host "app.terraform.io", organization "o", workspace "net-blue""#,
+        ),
+        (
+            "cloud",
+            r#"{"hostname": "tfe", "organization": "o", "workspaces": {"name": "w", "tags": null}}"#,
+            r#"cloud, host "tfe", organization "o", workspace "w""#,
+        ),
+        (
+            "cloud",
+            r#"{"organization": "o"}"#,
+            r#"cloud, host "app.terraform.io", organization "o", workspace "blue""#,
+        ),
+        ("local", r#"{"path": null}"#, r#"local, path "terraform.tfstate""#),
+        ("local", r#"{"path": "./s/x.tfstate"}"#, r#"local, path "s/x.tfstate""#),
+        ("local", r#"{"path": "/work/module/s"}"#, r#"local, path "s""#),
+        ("local", r#"{"path": "/srv/s"}"#, r#"local, path "/srv/s""#),
+        ("consul", r#"{"path": "p", "access_token": "SK"}"#, "consul"),
+    ];
+
     #[test]
     fn each_type_has_its_identity() {
-        for (kind, config, expected) in [
-            (
-                "s3",
-                r#"{"bucket": "b", "key": "k", "region": "eu-west-1", "access_key": "AK", "secret_key": "SK"}"#,
-                r#"s3, bucket "b", endpoint "", key "k", region "eu-west-1", workspace_key_prefix "env:""#,
-            ),
-            (
-                "s3",
-                r#"{"bucket": "b", "key": "k", "workspace_key_prefix": "w", "endpoints": {"s3": "http://u:p@127.0.0.1:9/"}}"#,
-                r#"s3, bucket "b", endpoint "http://127.0.0.1:9", key "k", workspace_key_prefix "w""#,
-            ),
-            ("gcs", r#"{"bucket": "b", "credentials": "SK"}"#, r#"gcs, bucket "b", prefix """#),
-            (
-                "azurerm",
-                r#"{"storage_account_name": "a", "container_name": "c", "key": "k", "access_key": "SK"}"#,
-                r#"azurerm, account "a", container "c", key "k""#,
-            ),
-            (
-                "http",
-                r#"{"address": "https://u:SK@Host/state/x?token=SK#SK", "username": "u", "password": "SK"}"#,
-                r#"http, address "https://host/state/x""#,
-            ),
-            (
-                "kubernetes",
-                r#"{"secret_suffix": "x", "namespace": null, "token": "SK"}"#,
-                r#"kubernetes, namespace "default", secret_suffix "x""#,
-            ),
-            (
-                "pg",
-                r#"{"conn_str": "postgres://u:SK@h:5433/db?sslmode=disable"}"#,
-                r#"pg, database "db", host "h:5433", schema "terraform_remote_state""#,
-            ),
-            (
-                "pg",
-                r#"{"conn_str": "host=h port=5432 dbname=db user=u password=SK", "schema_name": "s"}"#,
-                r#"pg, database "db", host "h", schema "s""#,
-            ),
-            (
-                "pg",
-                r#"{"conn_str": "password='x host=SK dbname=SK' host=h"}"#,
-                r#"pg, schema "terraform_remote_state""#,
-            ),
-            (
-                "remote",
-                r#"{"organization": "o", "token": "SK", "workspaces": [{"name": null, "prefix": "net-"}]}"#,
-                r#"remote, host "app.terraform.io", organization "o", workspace "net-blue""#,
-            ),
-            (
-                "cloud",
-                r#"{"hostname": "tfe", "organization": "o", "workspaces": {"name": "w", "tags": null}}"#,
-                r#"cloud, host "tfe", organization "o", workspace "w""#,
-            ),
-            (
-                "cloud",
-                r#"{"organization": "o"}"#,
-                r#"cloud, host "app.terraform.io", organization "o", workspace "blue""#,
-            ),
-            ("local", r#"{"path": null}"#, r#"local, path "terraform.tfstate""#),
-            ("local", r#"{"path": "./s/x.tfstate"}"#, r#"local, path "s/x.tfstate""#),
-            ("local", r#"{"path": "/work/module/s"}"#, r#"local, path "s""#),
-            ("local", r#"{"path": "/srv/s"}"#, r#"local, path "/srv/s""#),
-            ("consul", r#"{"path": "p", "access_token": "SK"}"#, "consul"),
-        ] {
+        for &(kind, config, expected) in IDENTITIES {
             let shown = of(kind, config);
             assert_eq!(shown, expected);
             assert!(!shown.contains("SK"), "{shown}");
