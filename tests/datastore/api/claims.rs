@@ -113,7 +113,7 @@ async fn errors_are_problem_documents() {
     GET applied?namespace=a&layer=b
         400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"missing query parameter `plan`"}
     PUT applied?namespace=a&layer=b&plan=abc
-        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `plan`: not a SHA-256 in hex"}
+        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `plan`: not a SHA-256 digest in hex"}
     GET applied?namespace=a&layer=b&plan=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
         404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"no such artifact"}
     "#);

@@ -130,7 +130,7 @@ async fn body_that_differs_from_its_announced_digest_is_refused_and_not_stored()
         }
         insta::allow_duplicates! {
             insta::assert_snapshot!(reported, @r#"
-400 text/plain; charset=UTF-8 header `Repr-Digest`: not a SHA-256 in Repr-Digest (sha-256=:<base64>:)
+400 text/plain; charset=UTF-8 header `Repr-Digest`: not a SHA-256 digest in Repr-Digest (sha-256=:<base64>:)
 400 text/plain; charset=UTF-8 the body has the sha256 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881, announced was d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa
 "#);
         }
