@@ -197,8 +197,15 @@ fn flags_and_variables_decide_where_lists_are() {
             site.lists.iter().map(|list| (list.url.as_str(), list.format)).collect();
         assert_eq!(lists, expected, "{tool} {words:?} {set:?}");
     }
-    let file =
-        |set: &[(&str, &str)]| site(Terragrunt, &[], set).files(&"1.0.0".parse().unwrap()).sums_url;
+}
+
+#[test]
+fn files_of_terragrunt_follow_its_remote() {
+    let api = "https://api.github.com/repos/gruntwork-io/terragrunt/releases";
+    let house = "https://git.house/api/v3/repos/gruntwork-io/terragrunt/releases";
+    let file = |set: &[(&str, &str)]| {
+        site(ToolName::Terragrunt, &[], set).files(&"1.0.0".parse().unwrap()).sums_url
+    };
     let download = "gruntwork-io/terragrunt/releases/download/v1.0.0/SHA256SUMS";
     assert_eq!(file(&[("REMOTE", house)]), format!("https://git.house/{download}"));
     assert_eq!(file(&[("REMOTE", api)]), format!("https://github.com/{download}"));
