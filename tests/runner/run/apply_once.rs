@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
 use url::Url;
 
 use crate::stored_run::StoredRun;
@@ -258,4 +258,46 @@ async fn one_of_several_concurrent_runners_applies() {
         assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
     assert_eq!(applies(&sandbox), 1);
+}
+
+/// The same for a stored plan, whatever the names of the runs are.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_concurrent_runners_applies_a_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != apply ] || sleep 1");
+    let plan = ["plan", "--name", "x"];
+    assert_eq!(sandbox.run_with(&datastore.url, &plan).code, 0);
+    let orders: [&[&str]; 3] = [
+        &["apply", "--name", "x"],
+        &["apply", "--name", "x"],
+        &["apply", "--name", "x", "--run", "a"],
+    ];
+    let runners = orders.map(|order| sandbox.start(Some(&datastore.url), order));
+    for runner in runners {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    assert_eq!(applies(&sandbox), 1);
+}
+
+/// Without a datastore there is no record: the tool itself refuses the plan that is no longer current.
+#[test]
+fn plan_file_is_applied_by_one_runner_at_a_time() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write(
+        "main.tf",
+        "terraform {\n  backend \"local\" {}\n}\nresource \"terraform_data\" \"x\" {\n  \
+         provisioner \"local-exec\" {\n    command = \"sleep 2; echo made >> made\"\n  }\n}\n",
+    );
+    let unlocked = |args: &[&str]| {
+        let mut command = sandbox.command(args);
+        command.env("TF_CLI_ARGS_apply", "-lock=false");
+        command
+    };
+    let planned = sandbox.run(&["plan", "--plan-file", "x.plan"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let runners = [(); 3].map(|()| Started::spawn(unlocked(&["apply", "--plan-file", "x.plan"])));
+    let codes = runners.map(|runner| runner.wait().code);
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    assert_eq!(made(&sandbox), 1);
 }

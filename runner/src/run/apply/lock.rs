@@ -1,5 +1,5 @@
-//! The last check before an apply. Another runner with the same order may have applied the run since its records were
-//! first read.
+//! The last check before an apply. Another runner with the same order may have applied the plan or the run since the
+//! records were first read.
 //!
 //! On one machine such runners wait for each other. Runners on several machines do not: there the tool's state
 //! lock keeps two applies from overlapping, and the second check finds the record of the first one.
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::time::Duration;
 
-use datastore_api::RunKey;
+use datastore_api::{RunKey, Sha256};
 
 use crate::order::job::Apply;
 use crate::process::private_file;
@@ -21,23 +21,30 @@ use crate::run::error::RunError;
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the run of this name. The lock is held until the
-    /// returned file is dropped.
+    /// Waits until no other runner on this machine applies the same plan, or the run of this name. The lock is held
+    /// until the returned file is dropped.
     pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<File>, RunError> {
         let job = self.job;
-        let may_be_shared = matches!(from, Apply::Unplanned(_)) && job.named.run && !job.again;
-        if !may_be_shared || self.artifacts.is_none() {
+        // A pod shares its disk with no other runner.
+        let plan = self.report.plan.as_ref().map(|plan| plan.sha256).filter(|_| !job.pod);
+        let is_unplanned = matches!(from, Apply::Unplanned(_));
+        let shares_run = is_unplanned && job.named.run && !job.again && self.artifacts.is_some();
+        if plan.is_none() && !shares_run {
             return Ok(None);
         }
+        let what = match plan {
+            Some(plan) => format!("the plan with the sha256 {plan}"),
+            None => format!("the run {}", job.run),
+        };
         let locked = async {
-            let file = self.lock_file()?;
+            let file = self.lock_file(plan)?;
             let mut waits = false;
             loop {
                 match file.try_lock() {
                     Ok(()) => return Ok(file),
                     Err(TryLockError::WouldBlock) if !waits => {
                         waits = true;
-                        tracing::info!("another runner applies {} now: waiting for it", job.run);
+                        tracing::info!("another runner applies {what} now: waiting for it");
                     }
                     Err(TryLockError::WouldBlock) => {}
                     Err(TryLockError::Error(error)) => return Err(error),
@@ -49,21 +56,27 @@ impl Run<'_> {
         Ok(locked
             .inspect_err(|error| {
                 tracing::warn!(
-                    "cannot lock run {}, so another runner of it may apply at the same time: {error}",
-                    job.run
+                    "cannot lock {what}, so another runner may apply it at the same time: {error}"
                 );
             })
             .ok())
     }
 
-    fn lock_file(&self) -> io::Result<File> {
+    /// The lock file of a plan, else that of the run.
+    fn lock_file(&self, plan: Option<Sha256>) -> io::Result<File> {
         let home = self.environment.state_home.as_deref();
         let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
         // A name is one segment of a path, and neither `.` nor `..`.
         let RunKey { namespace, layer, run } = &self.job.run;
-        let dir = home.join("plancha/applying").join(namespace.as_ref()).join(layer.as_ref());
+        let (dir, name) = match plan {
+            Some(plan) => (home.join("plancha/applying-plans"), plan.to_string()),
+            None => {
+                let dir = home.join("plancha/applying").join(namespace.as_ref());
+                (dir.join(layer.as_ref()), run.to_string())
+            }
+        };
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
-        private_file(&dir.join(run.as_ref()))
+        private_file(&dir.join(name))
     }
 
     /// The record of an apply that was made since the records were first read.
