@@ -8,6 +8,7 @@ pub(crate) mod place;
 pub(crate) mod plan_file;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use datastore_api::Sha256;
 
@@ -149,6 +150,11 @@ impl Basis {
     /// The directory of the plan's code, if that was in no repository.
     pub(crate) fn made_in(&self) -> Option<&str> {
         self.record.as_ref()?.directory.as_deref()
+    }
+
+    /// The recorded state file of the plan that was removed after it.
+    pub(crate) fn removed_state(&self) -> Option<&Path> {
+        self.record.as_ref()?.removed_state.as_deref()
     }
 
     /// Compares the contents of a plan file that has no record. `workspace` and `backend` are those of this code,

@@ -163,6 +163,10 @@ impl From<&RunError> for Failure {
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; add a backend block to the code, or keep its directory with --work-dir DIR",
             ),
+            RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
+                "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
+                 apply with --work-dir DIR; then plan again",
+            ),
             RunError::Errored { cause, errored } => Self {
                 message: chain(error),
                 hint: Some(errored.hint()),

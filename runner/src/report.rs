@@ -6,7 +6,7 @@ mod applied_record;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::{Attempt, Sha256};
@@ -61,6 +61,10 @@ pub(crate) struct Report {
     /// The backend of the state, after init.
     #[serde(default)]
     pub(crate) backend: Option<Backend>,
+    /// The file of a local state that the plan names by its absolute path, if it was removed with the directory of the
+    /// run that planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) removed_state: Option<PathBuf>,
     /// The digest of the root module's configuration files, after init.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
@@ -96,6 +100,8 @@ pub(crate) struct PlanRecord {
     pub(crate) directory: Option<String>,
     #[serde(default)]
     pub(crate) backend: Option<Backend>,
+    #[serde(default)]
+    pub(crate) removed_state: Option<PathBuf>,
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
     #[serde(default)]
@@ -209,6 +215,7 @@ impl Report {
             place: None,
             directory: None,
             backend: None,
+            removed_state: None,
             configuration_sha256: None,
             mocks: Vec::new(),
             applied: None,

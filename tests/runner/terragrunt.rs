@@ -197,13 +197,19 @@ fn local_state_in_a_temporary_checkout_is_refused_with_terragrunt() {
         write("plain/terragrunt.hcl", "");
         write("modules/m/main.tf", code);
         write("source/terragrunt.hcl", "terraform {\n  source = \"../modules//m\"\n}\n");
+        write(
+            "absolute/terragrunt.hcl",
+            "terraform {\n  source = \"../modules//m\"\n}\nremote_state {\n  backend = \"local\"\n  \
+             config = { path = \"${get_terragrunt_dir()}/x.tfstate\" }\n  \
+             generate = { path = \"backend.tf\", if_exists = \"overwrite\" }\n}\n",
+        );
         write("kept/main.tf", code);
         write("kept/terragrunt.hcl", &generated);
         git(&repository, &["init", "--quiet"]);
         git(&repository, &["add", "."]);
         git(&repository, &["commit", "--quiet", "-m", "all"]);
         let url = format!("file://{}", repository.display());
-        for (dir, code) in [("plain", 8), ("source", 8), ("kept", 0)] {
+        for (dir, code) in [("plain", 8), ("source", 8), ("absolute", 8), ("kept", 0)] {
             let file = format!("{dir}.plan");
             let source = [&url, "--path", dir];
             let planned = [&["plan"], &source[..], &["--plan-file", &file]].concat();
@@ -211,6 +217,16 @@ fn local_state_in_a_temporary_checkout_is_refused_with_terragrunt() {
             assert_eq!(ended.code, 0, "{}", ended.stderr);
             let by_file = [&["apply"], &source[..], &["--plan-file", &file]].concat();
             let unplanned = [&["apply"], &source[..], &["--no-plan"]].concat();
+            if dir == "absolute" {
+                // As a runner recorded it that did not know this yet.
+                let name = format!("{file}.run.json");
+                let mut record = json(sandbox.read(&name).as_bytes());
+                assert!(record.as_object_mut().unwrap().remove("removed_state").is_some());
+                sandbox.write(&name, &record.to_string());
+                let ended = terragrunt.run(&by_file, &[]);
+                assert_eq!(ended.code, 8, "{}", ended.stderr);
+                assert_eq!(terragrunt.run(&planned, &[]).code, 0);
+            }
             for apply in [by_file, unplanned] {
                 let ended = terragrunt.run(&apply, &[]);
                 assert_eq!(ended.code, code, "{apply:?}: {}\n{}", ended.stdout, ended.stderr);

@@ -36,6 +36,15 @@ impl Initialized<'_> {
         }
     }
 
+    /// The state file, if its path is absolute and inside `removed`. A plan contains such a path, so an apply in another
+    /// directory would write there as well.
+    pub(crate) fn absolute_in(&self, removed: &Path) -> io::Result<Option<PathBuf>> {
+        match self.state_file()?.filter(|file| file.is_absolute()) {
+            Some(file) => self.inside(&file, removed),
+            None => Ok(None),
+        }
+    }
+
     fn inside(&self, file: &Path, removed: &Path) -> io::Result<Option<PathBuf>> {
         let file = resolve(&fs::canonicalize(self.dir)?.join(file))?;
         Ok(file.starts_with(fs::canonicalize(removed)?).then_some(file))

@@ -105,6 +105,7 @@ impl Run<'_> {
         if let Some(record) = self.recorded_since(from).await? {
             return self.record_earlier_apply(from, record).await;
         }
+        self.check_planned_state(basis)?;
         self.apply(&mut prepared, sum).await
     }
 

@@ -53,6 +53,8 @@ pub(crate) enum RunError {
     Basis(#[from] BasisError),
     #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
+    #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
+    PlannedState(PathBuf),
     #[error("{cause}; the backend did not take the state, which is in {}", listed(&.errored.files))]
     Errored {
         #[source]

@@ -41,6 +41,7 @@ impl Run<'_> {
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.find_backend(prepared, &bin);
+        self.record_removed_state(prepared)?;
         let tool = &prepared.tool();
 
         let bin_file = (File::Plan(PlanFormat::Bin), Upload::file(&bin).await?);

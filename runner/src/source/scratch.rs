@@ -17,6 +17,8 @@ use crate::process::Log;
 use crate::source::states;
 
 const PREFIX: &str = "plancha-";
+/// The random letters after the prefix.
+const RANDOM_LEN: usize = 6;
 const LOCK: &str = ".lock";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
@@ -66,6 +68,7 @@ impl Scratch {
     fn create_in(parent: &Path) -> io::Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix(PREFIX)
+            .rand_bytes(RANDOM_LEN)
             .permissions(PermissionsExt::from_mode(0o700))
             .tempdir_in(parent)?;
         let lock = crate::process::private_file(&dir.path().join(LOCK))?;
@@ -116,6 +119,13 @@ impl Drop for Scratch {
             }
         }
     }
+}
+
+/// Whether this is named like the private directory of a run: `plancha-` and random letters.
+pub(crate) fn is_scratch(dir: &Path) -> bool {
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let random = name.strip_prefix(PREFIX).unwrap_or_default();
+    random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn sweep(parent: &Path) -> io::Result<()> {

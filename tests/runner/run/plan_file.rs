@@ -166,3 +166,32 @@ fn outside_git_an_apply_in_another_directory_names_the_plans_directory() {
         assert_eq!(ended.stderr.contains(&says), warns, "{dir}: {}", ended.stderr);
     }
 }
+
+/// The plan contains the absolute path, so its apply would write into a directory that is gone.
+#[test]
+fn plan_whose_state_was_in_the_removed_checkout_is_refused_everywhere() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(
+        "if [ $STEP = init ]; then mkdir -p .terraform; \
+         echo '{\"backend\": {\"type\": \"local\", \"config\": {\"path\": \"'$PWD'/x.tfstate\"}}}' \
+         > .terraform/terraform.tfstate; fi",
+    );
+    let repository = crate::source::checkout::repository(&sandbox);
+    let url = format!("file://{}", repository.dir.display());
+    let run = |action, more: &[&str]| {
+        let args = [action, url.as_str(), "--path", "live/vpc", "--plan-file", "p"];
+        sandbox.run(&[&args[..], more].concat())
+    };
+    let planned = run("plan", &[]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stderr.contains("an apply of this plan will be refused"), "{}", planned.stderr);
+    for more in [&[][..], &["--work-dir", "kept"]] {
+        let ended = run("apply", more);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains("the state would be lost"), "{}", ended.stderr);
+    }
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    // In a directory that stays, the same code is planned and applied.
+    assert_eq!(run("plan", &["--work-dir", "kept"]).code, 0);
+    let ended = run("apply", &["--work-dir", "kept"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

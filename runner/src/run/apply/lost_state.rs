@@ -1,8 +1,9 @@
 //! Refuses an apply whose local state would be removed with the run's private directory. With terragrunt the
 //! backend is read from the plan, or found by an init of terragrunt's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::basis::Basis;
 use crate::basis::backend::{self, Backend};
 use crate::basis::local_state::Initialized;
 use crate::basis::plan_file::Contents;
@@ -11,6 +12,7 @@ use crate::run::error::RunError;
 use crate::run::prepare::{Prepared, init};
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::Workspace;
+use crate::source::scratch;
 use crate::tool::terragrunt;
 
 impl Run<'_> {
@@ -26,6 +28,61 @@ impl Run<'_> {
         }
         tracing::warn!("{lost}");
         Ok(())
+    }
+
+    /// Records that the plan names a local state inside the directory that is removed after this run.
+    pub(in crate::run) fn record_removed_state(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        let Workspace { own: Some(removed), kept: false, .. } = &prepared.workspace else {
+            return Ok(());
+        };
+        let Environment { tf_data_dir, tf_workspace, .. } = self.environment;
+        let (data, workspace) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
+        for dir in self.tool_dirs(prepared) {
+            let module = Initialized { dir: &dir, data, workspace };
+            if let Some(state) = module.absolute_in(removed)? {
+                tracing::warn!(
+                    "an apply of this plan will be refused: the backend is local, and its file {} is removed when \
+                     this run ends",
+                    state.display()
+                );
+                self.report.removed_state = Some(state);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a plan whose state was inside the directory that was removed after it, wherever it is applied. In a pod
+    /// of Burrito's this is only a warning.
+    pub(super) fn check_planned_state(&self, basis: Option<&Basis>) -> Result<(), RunError> {
+        let recorded = basis.and_then(Basis::removed_state).map(Path::to_owned);
+        let Some(state) = recorded.or_else(|| self.state_of_removed_scratch()) else {
+            return Ok(());
+        };
+        let lost = RunError::PlannedState(state);
+        if !self.job.burrito {
+            return Err(lost);
+        }
+        tracing::warn!("{lost}");
+        Ok(())
+    }
+
+    /// The plan's state file, if its path leads into the private directory of a run that has ended. Runners before
+    /// `removed_state` did not record this.
+    fn state_of_removed_scratch(&self) -> Option<PathBuf> {
+        self.report.plan.as_ref()?;
+        let variables = &self.environment.backend;
+        // With no directory to be relative to, the path stays absolute.
+        let contents = Contents::read(&self.scratch.join(PLAN_FILE), Path::new(""), variables)?;
+        if contents.workspace.is_some_and(|workspace| workspace != "default") {
+            return None;
+        }
+        let file = contents.backend?.state_file()?.to_owned();
+        let scratch = file.ancestors().find(|dir| scratch::is_scratch(dir))?;
+        (file.is_absolute() && !scratch.exists()).then_some(file)
     }
 
     /// The state file, if it would be removed with the run's private directory.
