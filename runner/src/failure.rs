@@ -172,12 +172,9 @@ impl From<&RunError> for Failure {
                 hint: Some(errored.hint()),
                 ..Self::from(&**cause)
             },
-            RunError::Unpushed { file, dir } => Self::new(Kind::Config, error).with_hint(&format!(
-                "in {} run `terraform init` and then `terraform state push {}` (or the same with tofu or \
-                 terragrunt), remove the file, and run again",
-                dir.display(),
-                file.display()
-            )),
+            RunError::Unpushed(unpushed) => {
+                Self::new(Kind::Config, error).with_hint(&unpushed.hint())
+            }
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }

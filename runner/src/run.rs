@@ -14,6 +14,7 @@ pub(crate) mod plan_summary;
 mod prepare;
 mod step;
 pub(crate) mod stored_plan;
+mod unpushed;
 pub(crate) mod unsent;
 
 use std::time::Duration;

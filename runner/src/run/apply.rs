@@ -16,6 +16,7 @@ use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan::{self, Choice};
+use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::scratch::Scratch;
 use crate::tool::argv::Tool;
@@ -122,10 +123,13 @@ impl Run<'_> {
             if is_planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
         };
         let before = fs::metadata(self.log.path())?.len();
+        let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
+        // Another apply of this layer may have left a state since the code was checked out.
+        self.check_unpushed(&prepared.workspace, name.clone()).await?;
+        self.scratch.record_layer(&unsent::layer_id(&self.job.run))?;
         let earlier_states = errored_states(&prepared.workspace);
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
-        let program = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
-        Box::pin(self.keep_errored_states(result, &prepared.workspace, program, &earlier_states))
+        Box::pin(self.keep_errored_states(result, &prepared.workspace, name, &earlier_states))
             .await?;
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {

@@ -1,7 +1,8 @@
 //! Why a run failed. What an error means for the exit code, and what to do about it, is decided by
 //! [`crate::failure`].
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use datastore_api::ClientError;
 
@@ -61,8 +62,8 @@ pub(crate) enum RunError {
         cause: Box<RunError>,
         errored: ErroredState,
     },
-    #[error("{} is a state that an earlier apply could not write to its backend", .file.display())]
-    Unpushed { file: PathBuf, dir: PathBuf },
+    #[error("{0}")]
+    Unpushed(Unpushed),
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -117,13 +118,7 @@ impl ErroredState {
     /// The commands that write the state to its backend.
     pub(crate) fn hint(&self) -> String {
         let Self { program, dir, stored, .. } = self;
-        let place = dir.as_ref().map_or_else(
-            || "in a checkout of the same commit".to_owned(),
-            |dir| format!("in {}", dir.display()),
-        );
-        let files = self.files.iter().map(|file| quoted(&file.to_string_lossy()));
-        let push = files.map(|file| format!("`{program} state push {file}`"));
-        let push = push.collect::<Vec<_>>().join(", ");
+        let (place, push) = (place(dir.as_deref()), pushes(program, &self.files));
         let copy = match stored {
             Some(true) => {
                 "; the file goes with this pod: the datastore has it as errored.tfstate of the attempt"
@@ -138,4 +133,60 @@ impl ErroredState {
              `{program} init` and then {push} {place}, and remove the file{copy}"
         )
     }
+}
+
+/// State files that an earlier apply could not write to its backend.
+#[derive(Debug)]
+pub(crate) struct Unpushed {
+    /// At least one.
+    pub(crate) files: Vec<PathBuf>,
+    /// The program whose `state push` writes them to the backend.
+    pub(crate) program: String,
+    /// The directory of the module, unless it is removed with the run.
+    pub(crate) dir: Option<PathBuf>,
+    /// Whether they are part of the commit, so that every checkout brings them back.
+    pub(crate) in_commit: bool,
+}
+
+impl fmt::Display for Unpushed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", listed(&self.files))?;
+        f.write_str(if let [_] = *self.files { " is a state" } else { " are states" })?;
+        f.write_str(" that an earlier apply could not write to its backend")?;
+        f.write_str(if self.in_commit { ", and part of the commit" } else { "" })
+    }
+}
+
+impl Unpushed {
+    /// The commands that write the states to their backend, and what to do then.
+    pub(crate) fn hint(&self) -> String {
+        let Self { files, program, dir, in_commit } = self;
+        if *in_commit {
+            return format!(
+                "in that directory of a checkout of the commit run `{program} init` and then `{program} state push \
+                 errored.tfstate`, unless that was done before; then remove the file from the repository (`git rm`), \
+                 commit that, and plan again"
+            );
+        }
+        format!(
+            "{} run `{program} init` and then {}, then remove the {}, and run again",
+            place(dir.as_deref()),
+            pushes(program, files),
+            if let [_] = **files { "file" } else { "files" }
+        )
+    }
+}
+
+/// Where to run the commands.
+fn place(dir: Option<&Path>) -> String {
+    dir.map_or_else(
+        || "in a checkout of the same commit".to_owned(),
+        |dir| format!("in {}", dir.display()),
+    )
+}
+
+fn pushes(program: &str, files: &[PathBuf]) -> String {
+    let files = files.iter().map(|file| quoted(&file.to_string_lossy()));
+    let push = files.map(|file| format!("`{program} state push {file}`"));
+    push.collect::<Vec<_>>().join(", ")
 }

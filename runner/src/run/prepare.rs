@@ -14,7 +14,6 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{self, Workspace};
 use crate::source::context::CheckoutContext;
-use crate::source::states;
 use crate::tool::argv::Tool;
 use crate::tool::path_dir::with_tools;
 use crate::tool::provider_mirror::{cli_config, own_files};
@@ -72,13 +71,6 @@ impl Run<'_> {
         );
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
-        if workspace.own.is_some()
-            && let Some(file) = states::errored(&workspace.dir).into_iter().next()
-            && job.work_dir.is_some()
-        {
-            let dir = workspace.dir;
-            return Err(RunError::Unpushed { file, dir });
-        }
         if let (None, Some(work_dir)) = (&workspace.own, &job.work_dir) {
             tracing::warn!(
                 "--work-dir {} is not used: the source {} is a writable directory, and is used in place",
@@ -92,6 +84,8 @@ impl Run<'_> {
         }
         let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
         let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
+        let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
+        self.check_unpushed(&workspace, program).await?;
         self.report.tool = Some(tool_report(&installed));
         self.report.terragrunt = terragrunt.as_ref().map(tool_report);
         self.log_tools(&installed, terragrunt.as_ref())?;

@@ -225,10 +225,6 @@ impl Unsent {
 pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, AppliedRecord)> {
     let Some(home) = state_home else { return Vec::new() };
     let layer = of_layer(home, run);
-    let below = |dir: &Path| {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
-    };
     let attempts = below(&layer).into_iter().flat_map(|run| below(&run));
     let read = |dir: PathBuf| {
         let json = fs::read(dir.join(APPLIED)).ok()?;
@@ -241,6 +237,26 @@ pub(crate) fn records(state_home: Option<&Path>, run: &RunKey) -> Vec<(PathBuf, 
         }
     };
     attempts.filter_map(read).collect()
+}
+
+/// The kept state files of this layer.
+pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
+    let Some(home) = state_home else { return Vec::new() };
+    let runs = below(&of_layer(home, run));
+    let attempts = runs.iter().flat_map(|run| below(run));
+    let mut found = attempts.flat_map(|attempt| states::kept(&attempt)).collect::<Vec<_>>();
+    found.sort();
+    found
+}
+
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The layer in the scratch directory of its run ([`Scratch::record_layer`]).
+pub(crate) fn layer_id(RunKey { namespace, layer, .. }: &RunKey) -> String {
+    format!("{namespace}/{layer}\n")
 }
 
 const REPORT: &str = "run.json";
@@ -273,9 +289,7 @@ fn create(state_home: &Path, run: &RunKey, attempt: Attempt) -> io::Result<PathB
 
 fn holds_only_states(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let name = name.to_string_lossy();
-        if !(name.starts_with("errored") && name.ends_with(".tfstate")) {
+        if !states::is_kept(&entry?.file_name()) {
             return Ok(false);
         }
     }

@@ -10,4 +10,4 @@ pub(super) use crate::source::git::checkout::{Git, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;
-pub(crate) use crate::source::git::work_tree::{WorkTree, is_code_changed, work_tree};
+pub(crate) use crate::source::git::work_tree::{WorkTree, is_code_changed, is_tracked, work_tree};

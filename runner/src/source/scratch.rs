@@ -3,8 +3,9 @@
 //! It has mode 0700 and is removed when the run ends. Directories of killed runs are removed by a later run of the same
 //! user: a kernel lock shows which runs are alive.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,6 +20,8 @@ use crate::source::states;
 const PREFIX: &str = "plancha-";
 /// The random letters after the prefix.
 const RANDOM_LEN: usize = 6;
+/// The layer that a run applies.
+const LAYER: &str = "layer";
 const LOCK: &str = ".lock";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
@@ -82,6 +85,27 @@ impl Scratch {
         Ok(Self { dir, kept: OnceLock::new(), whole: OnceLock::new(), _lock: lock })
     }
 
+    /// Records which layer is applied here. If the run is killed, a later run of the layer finds the state that is left.
+    pub(crate) fn record_layer(&self, layer: &str) -> io::Result<()> {
+        crate::process::private_file(&self.join(LAYER))?.write_all(layer.as_bytes())
+    }
+
+    /// The states that ended runs of the same layer have left in their directories.
+    pub(crate) fn left_states(&self, layer: &str) -> Vec<PathBuf> {
+        let (own, mut found) = (self.dir.path(), Vec::new());
+        let entries = fs::read_dir(own.parent().unwrap_or(own)).into_iter().flatten().flatten();
+        for dir in entries.map(|entry| entry.path()).filter(|dir| is_scratch(dir) && dir != own) {
+            let is_same = fs::read_to_string(dir.join(LAYER)).is_ok_and(|text| text == layer);
+            if is_same && !is_used(&dir) {
+                found.extend(states::errored(&dir));
+                let numbered = below_kept(&dir).into_iter();
+                found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// Leaves this entry where it is when the run ends, and removes all others.
     pub(crate) fn keep(&self, name: &'static str) {
         // A second call names the same entry.
@@ -110,7 +134,9 @@ impl Drop for Scratch {
         self.dir.disable_cleanup(true);
         let Ok(entries) = fs::read_dir(self.dir.path()) else { return };
         // Without its lock file a later run does not remove it either.
-        for entry in entries.flatten().filter(|entry| entry.file_name() != *kept) {
+        let has_state = !states::kept(&self.join(kept)).is_empty();
+        let stays = |name: &OsStr| name == *kept || has_state && name == LAYER;
+        for entry in entries.flatten().filter(|entry| !stays(&entry.file_name())) {
             let path = entry.path();
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
@@ -154,6 +180,19 @@ fn sweep(parent: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The states that a run has kept in its own directory.
+fn below_kept(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.flat_map(|entry| states::kept(&entry.path())).collect()
+}
+
+/// Whether a runner, or the tool of a killed one, uses a directory.
+fn is_used(dir: &Path) -> bool {
+    [dir.join(LOCK), Log::output_of(&dir.join(LOG))]
+        .iter()
+        .any(|file| matches!(is_held(file), Ok(Some(true))))
 }
 
 /// Whether neither a runner nor the tool of a killed one uses a directory.

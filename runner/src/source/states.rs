@@ -1,6 +1,7 @@
 //! State files in a work directory. A checkout or copy never replaces or removes one: it may be the only record of what an
 //! apply created.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,18 @@ pub(crate) const ERRORED: &str = "errored.tfstate";
 /// The name of one of several such states in one directory.
 pub(crate) fn errored_name(index: usize) -> String {
     if index == 0 { ERRORED.to_owned() } else { format!("errored-{}.tfstate", index + 1) }
+}
+
+/// Whether a file has such a name.
+pub(crate) fn is_kept(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("errored") && name.ends_with(".tfstate")
+}
+
+/// The files with such names in a directory.
+pub(crate) fn kept(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| is_kept(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
 /// The states below a directory that no backend accepted. A directory that cannot be read is skipped, with a warning.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::RUNNER;
-use crate::source::checkout::{Repository, repository};
+use crate::source::checkout::{Repository, git, repository};
 
 /// A tool whose apply ends as `end` says, after it has left a state in `dir`.
 fn refusing(dir: &str, end: &str) -> (Sandbox, String) {
@@ -50,10 +50,26 @@ fn state_refused_by_the_backend_is_kept() {
         assert_eq!(ended.code, 1, "{}", ended.stderr);
         kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
         assert!(sandbox.is_clean());
-        // The next one replaces none.
+        // A plan warns, and the next apply, of whichever run, is refused until the state is pushed.
+        let plan = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
+        assert_eq!(plan.code, 0, "{}", plan.stderr);
+        assert!(plan.stderr.contains("an apply is refused"), "{}", plan.stderr);
+        let other = ["apply", "--no-plan", &url, "--path", "live/vpc", "--name", "x", "--run", "s"];
+        let file = unsent(&sandbox).join("errored.tfstate");
+        for args in [&apply(&url, &[])[..], &other] {
+            let refused = sandbox.run(args);
+            assert_eq!(refused.code, 8, "{}", refused.stderr);
+            let push = format!("`terraform state push {}`", file.display());
+            assert!(refused.stderr.contains(&push), "{}", refused.stderr);
+        }
+        let applies = sandbox.calls().iter().filter(|call| call.starts_with("apply")).count();
+        assert_eq!(applies, 1);
+        // Another layer is applied, and this one once the file is removed.
+        let layer = ["apply", "--no-plan", &url, "--path", "live/vpc", "--name", "y"];
+        assert_eq!(sandbox.run(&layer).code, 1);
+        std::fs::remove_file(file).unwrap();
         let ended = sandbox.run(&apply(&url, &[]));
-        kept(&ended, &unsent(&sandbox).join("errored-2.tfstate"));
-        assert!(unsent(&sandbox).join("errored.tfstate").exists());
+        kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
     }
 }
 
@@ -65,7 +81,15 @@ fn without_a_home_the_unsaved_state_stays_in_the_scratch_directory() {
     let ended = command.env("XDG_STATE_HOME", sandbox.path("file")).output().unwrap().into();
     let scratch = std::fs::read_dir(sandbox.path("tmp")).unwrap().next().unwrap().unwrap().path();
     kept(&ended, &scratch.join("unsent/errored.tfstate"));
-    assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 1, "nothing else stays");
+    assert_eq!(
+        std::fs::read_dir(&scratch).unwrap().count(),
+        2,
+        "only it and the layer's name stay"
+    );
+    let refused = sandbox.run(&apply(&url, &[]));
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    let file = scratch.join("unsent/errored.tfstate");
+    assert!(refused.stderr.contains(&*file.to_string_lossy()), "{}", refused.stderr);
 }
 
 #[test]
@@ -114,4 +138,45 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
     assert_eq!(sandbox.calls().len(), calls, "the tool is not started");
     std::fs::remove_file(file).unwrap();
     assert_eq!(sandbox.run(&plan).code, 0);
+}
+
+#[test]
+fn in_place_no_apply_replaces_an_unsaved_state() {
+    for dir in [".", ".terragrunt-cache/a/b"] {
+        let (sandbox, _) = refusing(dir, "exit 1");
+        sandbox.write("main.tf", "");
+        let ended = sandbox.run(&["apply", "--no-plan"]);
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        let file = sandbox.work().join(dir).join("errored.tfstate");
+        assert!(file.exists());
+        let planned = sandbox.run(&["plan", "--plan-file", "p"]);
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        assert!(planned.stderr.contains("an apply is refused"), "{}", planned.stderr);
+        for args in [&["apply", "--no-plan"][..], &["apply", "--plan-file", "p"]] {
+            let ended = sandbox.run(args);
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            assert!(ended.stderr.contains("`terraform state push "), "{}", ended.stderr);
+        }
+        let applies = sandbox.calls().iter().filter(|call| call.starts_with("apply")).count();
+        assert_eq!(applies, 1);
+    }
+}
+
+#[test]
+fn unsaved_state_in_the_commit_is_refused_and_must_be_removed_there() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    std::fs::write(dir.join("live/vpc/errored.tfstate"), "{}").unwrap();
+    git(&dir, &["add", "--force", "."]);
+    git(&dir, &["commit", "--quiet", "-m", "state"]);
+    let url = format!("file://{}", dir.display());
+    for more in [&[][..], &["--work-dir", "kept"]] {
+        let plan = [&["plan", &url, "--path", "live/vpc", "--name", "x"], more].concat();
+        for args in [plan, apply(&url, more)] {
+            let ended = sandbox.run(&args);
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            assert!(ended.stderr.contains("part of the commit"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("`git rm`"), "{}", ended.stderr);
+        }
+    }
 }

@@ -36,6 +36,13 @@ pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
     Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
 }
 
+/// Whether git tracks a file.
+pub(crate) async fn is_tracked(file: &Path) -> bool {
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { return false };
+    let args = [OsStr::new("ls-files"), OsStr::new("--error-unmatch"), OsStr::new("--"), name];
+    may_have_git(dir) && question(dir, &args).await.is_ok()
+}
+
 /// Whether the directory may be in a work tree: it or a parent has `.git`. Without one, git is not started.
 fn may_have_git(dir: &Path) -> bool {
     let Ok(dir) = fs::canonicalize(dir) else { return true };
