@@ -16,6 +16,7 @@ use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::quoted;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
+use crate::source::states;
 use crate::tool::diagnostics::Diagnostics;
 use crate::version::VersionError;
 
@@ -56,7 +57,7 @@ pub(crate) enum RunError {
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
     PlannedState(PathBuf),
-    #[error("{cause}; the backend did not take the state, which is in {}", listed(&.errored.files))]
+    #[error("{cause}; the backend did not take the state, {}", .errored.whereabouts())]
     Errored {
         #[source]
         cause: Box<RunError>,
@@ -108,6 +109,8 @@ pub(crate) struct ErroredState {
     pub(crate) files: Vec<PathBuf>,
     /// The program whose `state push` writes them to the backend.
     pub(crate) program: String,
+    /// Where the tool's output is, if it is stored.
+    pub(crate) log: Option<String>,
     /// The directory of the module, unless it is removed with the run.
     pub(crate) dir: Option<PathBuf>,
     /// Whether the datastore has a copy; `None` outside of a pod.
@@ -115,6 +118,13 @@ pub(crate) struct ErroredState {
 }
 
 impl ErroredState {
+    fn whereabouts(&self) -> String {
+        match broken(&self.files) {
+            Some(files) => format!("and the copy in {files} is empty or incomplete"),
+            None => format!("which is in {}", listed(&self.files)),
+        }
+    }
+
     /// The commands that write the state to its backend.
     pub(crate) fn hint(&self) -> String {
         let Self { program, dir, stored, .. } = self;
@@ -128,6 +138,15 @@ impl ErroredState {
             }
             None => "",
         };
+        if let Some(files) = broken(&self.files) {
+            let log = self.log.as_deref().unwrap_or("the output above");
+            return format!(
+                "resources may exist that the backend does not know: see whether the disk is full; the tool also \
+                 prints a state that it cannot save: copy that JSON document from {log} into a file STATE; before \
+                 anything else plans or applies, run `{program} init` and then `{program} state push STATE` {place}, \
+                 and remove {files}{copy}"
+            );
+        }
         format!(
             "resources may exist that only this file records: before anything else plans or applies, run \
              `{program} init` and then {push} {place}, and remove the file{copy}"
@@ -168,6 +187,15 @@ impl Unpushed {
                  commit that, and plan again"
             );
         }
+        if let Some(broken) = broken(files) {
+            return format!(
+                "{broken} is empty or incomplete, but the tool also printed the state: copy that JSON document from \
+                 its output (run.log of that attempt) into a file STATE, {} run `{program} init` and then \
+                 `{program} state push STATE`, then remove {}, and run again",
+                place(dir.as_deref()),
+                listed(files)
+            );
+        }
         format!(
             "{} run `{program} init` and then {}, then remove the {}, and run again",
             place(dir.as_deref()),
@@ -175,6 +203,12 @@ impl Unpushed {
             if let [_] = **files { "file" } else { "files" }
         )
     }
+}
+
+/// The files that hold no whole state; `None` if all do.
+fn broken(files: &[PathBuf]) -> Option<String> {
+    let broken = files.iter().filter(|file| !states::is_whole(file)).cloned().collect::<Vec<_>>();
+    (!broken.is_empty()).then(|| listed(&broken))
 }
 
 /// Where to run the commands.

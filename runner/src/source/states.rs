@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use serde::de::IgnoredAny;
 
 /// Whether this is a state, a backup of one, or belongs to the states of other workspaces.
 pub(super) fn is_state(path: &Path) -> bool {
@@ -55,6 +56,12 @@ pub(crate) fn is_kept(name: &OsStr) -> bool {
 pub(crate) fn kept(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|entry| is_kept(&entry.file_name())).map(|entry| entry.path()).collect()
+}
+
+/// Whether a file is a whole JSON document. On a full disk the tool leaves an empty or truncated one.
+pub(crate) fn is_whole(file: &Path) -> bool {
+    let Ok(file) = fs::File::open(file) else { return false };
+    serde_json::from_reader::<_, IgnoredAny>(io::BufReader::new(file)).is_ok()
 }
 
 /// The states below a directory that no backend accepted. A directory that cannot be read is skipped, with a warning.

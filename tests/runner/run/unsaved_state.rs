@@ -15,7 +15,7 @@ fn refusing(dir: &str, end: &str) -> (Sandbox, String) {
     let sandbox = sandbox.fake_terraform(&format!(
         "if [ $STEP = init ]; then mkdir -p .terraform; \
          echo '{{\"backend\": {{\"type\": \"http\"}}}}' > .terraform/terraform.tfstate; fi; \
-         if [ $STEP = apply ]; then mkdir -p {dir}; echo secret > {dir}/errored.tfstate; \
+         if [ $STEP = apply ]; then mkdir -p {dir}; echo '\"secret\"' > {dir}/errored.tfstate; \
          : > {}; {end}; fi",
         started.display()
     ));
@@ -33,7 +33,7 @@ fn unsent(sandbox: &Sandbox) -> PathBuf {
 }
 
 fn kept(ended: &Ended, file: &Path) {
-    assert_eq!(std::fs::read_to_string(file).unwrap(), "secret\n", "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "\"secret\"\n", "{}", ended.stderr);
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
     let push = format!("`terraform state push {}`", file.display());
@@ -179,4 +179,36 @@ fn unsaved_state_in_the_commit_is_refused_and_must_be_removed_there() {
             assert!(ended.stderr.contains("`git rm`"), "{}", ended.stderr);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_unsaved_state_is_not_named_as_the_record() {
+    let (sandbox, url) = refusing(".", ": > errored.tfstate; exit 1");
+    let datastore = TestDatastore::memory().await;
+    let ended = sandbox.run_with(&datastore.url, &apply(&url, &[]));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for says in ["is empty or incomplete", "run.log of attempt 0 of default/x/r"] {
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    }
+    let file = unsent(&sandbox).join("errored.tfstate");
+    assert!(!ended.stderr.contains(&format!("state push {}", file.display())), "{}", ended.stderr);
+    let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    assert!(refused.stderr.contains("run.log of that attempt"), "{}", refused.stderr);
+}
+
+#[test]
+fn unsaved_state_of_a_killed_run_refuses_the_next_apply_of_its_layer() {
+    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, -1);
+    // The tool may hold the lock of its output a moment longer.
+    let mut refused = None;
+    eventually("the apply is refused", || {
+        let ended = sandbox.run(&apply(&url, &[]));
+        let is_refused = ended.code == 8;
+        refused = Some(ended);
+        is_refused
+    });
+    let said = refused.unwrap().stderr;
+    assert!(said.contains("plancha-") && said.contains("live/vpc/errored.tfstate"), "{said}");
 }

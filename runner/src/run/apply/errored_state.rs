@@ -53,7 +53,10 @@ impl Run<'_> {
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
         let dir = workspace.kept.then(|| workspace.dir.clone());
-        let errored = ErroredState { files, program, dir, stored };
+        let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
+        let log =
+            attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
+        let errored = ErroredState { files, program, log, dir, stored };
         if let Err(cause) = result {
             return Err(RunError::Errored { cause: Box::new(cause), errored });
         }
