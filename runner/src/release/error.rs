@@ -211,7 +211,7 @@ pub(crate) enum ReleaseError {
     #[error("{url} did not answer within {} s", .limit.as_secs())]
     NoAnswer { url: String, limit: Duration },
     /// A directory or file for tools may not be written.
-    #[error("no room for {what} in {}: it cannot be written", .dir.display())]
+    #[error("{what}: cannot write to {}", .dir.display())]
     ReadOnly {
         dir: PathBuf,
         what: String,
@@ -270,7 +270,7 @@ impl ReleaseError {
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
             Self::NotAsked { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
-            Self::ReadOnly { .. } => ErrorKind::Other,
+            Self::ReadOnly { .. } => ErrorKind::Config,
             Self::DiskFull { .. } | Self::Io(_) => ErrorKind::Other,
             Self::Stdout(_) | Self::Client(_) => ErrorKind::Other,
         }
@@ -385,7 +385,8 @@ impl ReleaseError {
             }
             Self::Variable { .. } => "fix or unset it",
             Self::ReadOnly { .. } => {
-                "name a directory that you may write with --bin-dir; without it, tools are installed below \
+                "name a directory that you may write with --bin-dir (BURRITO_RUNNER_RUNNERBINARYPATH), or put the \
+                 version on PATH, which a plan or apply then uses; without --bin-dir, tools are installed below \
                  XDG_CACHE_HOME, else HOME"
             }
             Self::Nowhere => "name one with --bin-dir",
@@ -424,6 +425,11 @@ impl ReleaseError {
             Self::NoKey { source, .. } => source.is_unreachable(),
             _ => false,
         }
+    }
+
+    /// Whether the directory for tools cannot be written: a program on `PATH` may be used instead.
+    pub(super) fn is_unwritable(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. } | Self::DiskFull { .. })
     }
 
     /// Whether an old list may be used instead: the site did not refuse the request.

@@ -162,11 +162,11 @@ impl Run<'_> {
         context.top.clone_from(&workspace.own);
         let (dir, context) = (workspace.dir.as_path(), &context);
         let wanted = version::wanted(tool, request, dir, context)?;
-        let installed = releases.install(&releases.resolve(&wanted).await?).await?;
+        let installed = releases.install_for_run(&releases.resolve(&wanted).await?).await?;
         let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
         let request = Some((text.as_str(), origin));
         let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, context)?;
-        let terragrunt = releases.install(&releases.resolve(&wanted).await?).await?;
+        let terragrunt = releases.install_for_run(&releases.resolve(&wanted).await?).await?;
         Ok((installed, Some(terragrunt)))
     }
 

@@ -112,6 +112,34 @@ fn digest_of_a_refused_binary_is_not_cached() {
     assert!(ended.stderr.contains("terraform 1.9.8"), "{ended:?}");
 }
 
+/// Nobody can create a directory in /sys, root included.
+#[test]
+fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
+    let case = Case::new();
+    let plan =
+        ["plan", "--tool", "terraform", "--tool-version", V, "--bin-dir", "/sys/plancha/bin"];
+    let says = format!("terraform {V}: cannot write to /sys/plancha/bin/Terraform: ");
+    for other in [None, Some("1.9.9")] {
+        if let Some(other) = other {
+            case.on_path(Terraform, other);
+        }
+        let ended = case.run(&plan);
+        assert_eq!(ended.code, 8, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("ERROR {says}")), "{ended:?}");
+        assert!(ended.stderr.contains("--bin-dir"), "{ended:?}");
+    }
+    case.on_path(Terraform, V);
+    let ended = case.run(&plan);
+    let path = case.sandbox.path("bin/terraform");
+    let uses = format!("; {} is used, which is terraform {V}", path.display());
+    assert!(ended.stderr.contains(&format!("WARN {says}")), "{ended:?}");
+    assert!(ended.stderr.contains(&uses), "{ended:?}");
+    assert!(!ended.stderr.contains("ERROR terraform 1.9.8: cannot write"), "{ended:?}");
+    // `install` is to install it.
+    let ended = case.run(&["install", "terraform@1.9.8", "--bin-dir", "/sys/plancha/bin"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+}
+
 #[test]
 #[ignore = "needs root"]
 fn unwritable_home_or_directory_is_named() {
@@ -126,14 +154,14 @@ fn unwritable_home_or_directory_is_named() {
     let words = ["install", "terraform@1.9.8"];
     let dir = case.sandbox.path("cache/plancha");
     let ended = as_nobody(&words).unwrap();
-    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
-    let says = format!("no room for terraform 1.9.8 in {}", dir.display());
+    assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+    let says = format!("terraform 1.9.8: cannot write to {}", dir.display());
     assert!(ended.stderr.contains(&says) && ended.stderr.contains("--bin-dir"), "{ended:?}");
 
     let bin = case.sandbox.path("bin");
     let words = ["install", "terraform@1.9.8", "--bin-dir", bin.to_str().unwrap()];
     let ended = as_nobody(&words).unwrap();
-    assert!(ended.code == 1 && ended.stderr.contains("it cannot be written"), "{ended:?}");
+    assert!(ended.code == 8 && ended.stderr.contains("cannot write to"), "{ended:?}");
     // What is installed there can be used.
     assert_eq!(case.run(&words).code, 0);
     let record = bin.join("Terraform/1.9.8/sha256");

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datastore_api::Sha256;
+use datastore_api::{Sha256, chain};
 
 use crate::release::cache_file::private_dir;
 use crate::release::download::url::shown;
@@ -17,7 +17,7 @@ use crate::release::resolved::{Installed, Resolved, Source};
 use crate::release::select::{no_such_version, offline};
 use crate::release::verify::keys::Signed;
 use crate::release::versions::site::{Archive, Files, Form};
-use crate::version::{Request, ToolName, Version};
+use crate::version::{Request, ToolName, Version, Wanted};
 
 const MAX_SUMS: u64 = 4 << 20;
 const MAX_ARCHIVE: u64 = 1 << 30;
@@ -44,14 +44,40 @@ impl Releases {
             outcome.map_err(|error| error.with_target(&what, store.dir()))
         };
         match outcome {
-            Err(error) if error.is_unreachable() => {
-                let resolved = self.fall_back_to_path(&resolved.wanted, error).await?;
-                match &resolved.source {
-                    Source::Path(path, _) => self.program(&resolved, path.clone()).await,
-                    _ => Err(offline(&resolved.wanted)),
-                }
+            Err(error) if error.is_unreachable() => self.use_path(&resolved.wanted, error).await,
+            outcome => outcome,
+        }
+    }
+
+    /// Like [`Self::install`], but a run needs no installation: where the directory for tools cannot be written, a
+    /// program on `PATH` that satisfies the request is used.
+    pub(crate) async fn install_for_run(
+        &self,
+        resolved: &Resolved,
+    ) -> Result<Installed, ReleaseError> {
+        match self.install(resolved).await {
+            Err(error) if error.is_unwritable() => {
+                let why = chain(&error);
+                let installed = self.use_path(&resolved.wanted, error).await?;
+                let (tool, version, path) =
+                    (installed.tool, &installed.version, installed.path.display());
+                tracing::warn!("{why}; {path} is used, which is {tool} {version}");
+                Ok(installed)
             }
             outcome => outcome,
+        }
+    }
+
+    /// The program on `PATH` that satisfies the request, or `error`, the reason for trying.
+    async fn use_path(
+        &self,
+        wanted: &Wanted,
+        error: ReleaseError,
+    ) -> Result<Installed, ReleaseError> {
+        let resolved = self.fall_back_to_path(wanted, error).await?;
+        match &resolved.source {
+            Source::Path(path, _) => self.program(&resolved, path.clone()).await,
+            _ => Err(offline(wanted)),
         }
     }
 
