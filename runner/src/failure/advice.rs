@@ -12,6 +12,9 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
     if let Some(error) = errors.iter().find(|error| is_lock_error(error)) {
         return locked(tool, errors, error);
     }
+    if let Some(error) = find("Error releasing the state lock") {
+        return unreleased(tool, error);
+    }
     if find("Saved plan is stale").is_some() || find("Saved plan does not match").is_some() {
         return "the state has changed since the plan was made: plan again, and apply the new plan"
             .to_owned();
@@ -40,15 +43,48 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
 pub(super) fn held_lock(errors: &Diagnostics) -> Option<String> {
     let error = errors.iter().find(|error| is_lock_error(error))?;
     let text = format!("{}\n{}", error.summary, error.detail);
-    let of = |label: &str| lock_info(&text, label);
     if !text.contains("Lock Info:") {
         return text.contains("already locked").then(String::new);
     }
-    let mut facts = vec![format!("held by {}", of("Who:").unwrap_or("another process"))];
-    facts.extend(of("Created:").map(|created| format!("since {created}")));
-    facts.extend(of("Operation:").map(|operation| format!("for {operation}")));
-    facts.extend(of("ID:").map(|id| format!("(lock ID {id})")));
+    let id = lock_id(&text).map(|id| format!("(lock ID {id})"));
+    let mut facts = Vec::new();
+    if has_own_info(&text) {
+        facts.push("held by another process".to_owned());
+    } else {
+        let of = |label: &str| lock_info(&text, label);
+        facts.push(format!("held by {}", of("Who:").unwrap_or("another process")));
+        facts.extend(of("Created:").map(|created| format!("since {created}")));
+        facts.extend(of("Operation:").map(|operation| format!("for {operation}")));
+    }
+    facts.extend(id);
     Some(facts.join(" "))
+}
+
+/// The ID of the lock that is held, if the tool prints it.
+fn lock_id(text: &str) -> Option<&str> {
+    if has_own_info(text) { named_id(text) } else { lock_info(text, "ID:") }
+}
+
+/// Whether the `Lock Info` describes the refused attempt and not the holder: the backends http and pg print it so.
+fn has_own_info(text: &str) -> bool {
+    const ERRORS: [&str; 3] = [
+        "HTTP remote state already locked",
+        "Workspace is already locked",
+        "Already locked for workspace creation",
+    ];
+    let (error, _) = text.split_once("Lock Info:").unwrap_or((text, ""));
+    // The tool wraps lines.
+    let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_own = ERRORS.iter().any(|text| error.contains(text));
+    is_own && named_id(text).is_none_or(|id| lock_info(text, "ID:") != Some(id))
+}
+
+/// The ID that the backend's own error names: `already locked: ID=...`.
+fn named_id(text: &str) -> Option<&str> {
+    let (error, _) = text.split_once("Lock Info:").unwrap_or((text, ""));
+    let (_, named) = error.split_once("already locked:")?;
+    let id = named.split_whitespace().next()?.strip_prefix("ID=")?;
+    Some(id).filter(|id| !id.is_empty())
 }
 
 fn is_lock_error(error: &Diagnostic) -> bool {
@@ -64,10 +100,30 @@ fn locked(tool: &str, errors: &Diagnostics, error: &Diagnostic) -> String {
             .to_owned();
     }
     let text = format!("{}\n{}", error.summary, error.detail);
+    let unlock = lock_id(&text).map_or_else(
+        || format!("find the ID of its lock in the backend, then {tool} force-unlock ID"),
+        |id| format!("{tool} force-unlock {id}"),
+    );
     format!(
         "run again when the other run has ended; the runner never releases the lock of another run (if that run \
-         is dead: {tool} force-unlock {})",
-        lock_info(&text, "ID:").unwrap_or("ID")
+         is dead: {unlock})"
+    )
+}
+
+/// What to do about a lock of this run that the tool could not release.
+fn unreleased(tool: &str, error: &Diagnostic) -> String {
+    let text = format!("{}\n{}", error.summary, error.detail);
+    let unlock = lock_info(&text, "ID:").map_or_else(
+        || {
+            format!(
+                "{tool} force-unlock ID` (the error of the next run or the backend names the ID"
+            )
+        },
+        |id| format!("{tool} force-unlock {id}` (in the module's directory, after init"),
+    );
+    format!(
+        "the step has ended, but its lock of the state may remain: see that no other run uses the state, run \
+         `{unlock}), and plan again"
     )
 }
 
@@ -124,6 +180,63 @@ mod tests {
         }
         let bare = "Error: Error acquiring the state lock\n\nAccess denied\n";
         assert!(advice(bare).starts_with("the state could not be locked"), "{}", advice(bare));
+    }
+
+    /// Output of terraform 1.11.4. The `Lock Info` of its http backend is always that of the refused attempt.
+    #[test]
+    fn the_id_of_a_held_lock_is_the_one_that_the_backend_names() {
+        let output = |error: &str| {
+            format!(
+                "Error: Error acquiring the state lock\n\nError message: {error}\nLock Info:\n  \
+                 ID:        0d1c29b6-afe6\n  Path:      \n  Operation: OperationTypeApply\n  \
+                 Who:       root@vm\n  Version:   1.11.4\n  Created:   2026-11-22 06:35:57.8 +0000 UTC\n  \
+                 Info:      \n\n\nTerraform acquires a state lock.\n"
+            )
+        };
+        let http = "HTTP remote state already locked";
+        for (error, holder, unlock) in [
+            (
+                format!("{http}:\nID=9db590f1-b6fe"),
+                "held by another process (lock ID 9db590f1-b6fe)",
+                "(if that run is dead: terraform force-unlock 9db590f1-b6fe)",
+            ),
+            (
+                format!("{http}, failed to unmarshal body"),
+                "held by another process",
+                "(if that run is dead: find the ID of its lock in the backend, then terraform force-unlock ID)",
+            ),
+            (
+                format!("{http}: ID="),
+                "held by another process",
+                "(if that run is dead: find the ID of its lock in the backend, then terraform force-unlock ID)",
+            ),
+            (
+                "Workspace is already\nlocked: default".to_owned(),
+                "held by another process",
+                "(if that run is dead: find the ID of its lock in the backend, then terraform force-unlock ID)",
+            ),
+        ] {
+            let output = output(&error);
+            let errors = Diagnostics::read(output.as_bytes()).unwrap();
+            assert_eq!(held_lock(&errors).unwrap(), holder, "{error}");
+            let advice = advice(&output);
+            assert!(advice.ends_with(unlock), "{error}: {advice}");
+        }
+    }
+
+    /// Output of terraform 1.11.4, too.
+    #[test]
+    fn a_lock_that_was_not_released_is_named() {
+        let output = "Error: Error releasing the state lock\n\nError message: Failed to unlock: UNLOCK \
+            http://127.0.0.1:18733/s giving up\nafter 1 attempt(s)\n\nTerraform acquires a lock when \
+            accessing your state.\n";
+        let says = advice(output);
+        assert!(says.contains("its lock of the state may remain"), "{says}");
+        assert!(says.contains("`terraform force-unlock ID`"), "{says}");
+        let info = "\nLock Info:\n  ID:        0d1c29b6\n  Who:       root@vm\n";
+        let says =
+            advice(&output.replace("\n\nTerraform acq", &format!("{info}\n\nTerraform acq")));
+        assert!(says.contains("`terraform force-unlock 0d1c29b6`"), "{says}");
     }
 
     #[test]
