@@ -67,10 +67,13 @@ pub(crate) fn record(plan: &Path) -> io::Result<Option<PlanRecord>> {
         Err(error) => return Err(error),
     };
     let record = serde_json::from_reader::<_, PlanRecord>(file).map_err(io::Error::from)?;
-    if record.plan.is_none() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it records no plan"));
-    }
-    Ok(Some(record))
+    // Every release that writes this file writes both.
+    let missing = match (&record.plan, &record.place) {
+        (None, _) => "it records no plan",
+        (_, None) => "it does not record the place that the plan was made for",
+        _ => return Ok(Some(record)),
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidData, missing))
 }
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ fn plan_file_without_a_record_is_identified_by_its_content() {
 fn plan_file_with_another_digest_than_recorded_is_refused() {
     let sandbox = modules(&["dev"]).fake_terraform("");
     assert_eq!(run_in(&sandbox, "dev", &[], PLAN).code, 0);
+    let recorded = json(sandbox.read("the.plan.run.json").as_bytes());
     sandbox.write("the.plan", "another plan");
     let says = ["../the.plan.run.json says", "its sha256 is"];
     refused(&run_in(&sandbox, "dev", &[], APPLY), &says);
@@ -127,6 +128,14 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
         sandbox.write("the.plan.run.json", record);
         refused(&run_in(&sandbox, "dev", &[], APPLY), &["the record ../the.plan.run.json"]);
     }
+    // Only a record that is complete tells where the plan belongs.
+    let mut record = recorded;
+    record.as_object_mut().unwrap().remove("place");
+    sandbox.write("the.plan.run.json", &record.to_string());
+    let says = ["the record ../the.plan.run.json", "does not record the place"];
+    let ended = run_in(&sandbox, "dev", &[], APPLY);
+    refused(&ended, &says);
+    assert!(!ended.stderr.contains("there is no record"), "{}", ended.stderr);
     // Without a record, and of no form that can be read: nothing is known, and the plan is named.
     std::fs::remove_file(sandbox.work().join("the.plan.run.json")).unwrap();
     let ended = run_in(&sandbox, "dev", &[], APPLY);
