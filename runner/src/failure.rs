@@ -161,7 +161,8 @@ impl From<&RunError> for Failure {
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(
-                "nothing was applied; add a backend block to the code, or keep its directory with --work-dir DIR",
+                "nothing was applied; give the code a backend other than local (s3, gcs, azurerm, http), or keep its \
+                 directory with --work-dir DIR",
             ),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
@@ -272,6 +273,14 @@ mod tests {
         let (call, reason) = ("GET http://h/api/attempts".to_owned(), reason.to_owned());
         let failure = Failure::from(&RunError::Datastore(ClientError::Transport { call, reason }));
         assert!(failure.hint().unwrap().contains("BURRITO_DATASTORE_HOSTNAME"), "{failure:?}");
+    }
+
+    #[test]
+    fn an_invalid_answer_is_not_called_a_datastore_that_is_down() {
+        let (call, reason) = ("applied.json".to_owned(), "EOF".to_owned());
+        let failure = Failure::from(&RunError::Datastore(ClientError::Answer { call, reason }));
+        assert!(failure.hint().unwrap().contains("the datastore answers, but"), "{failure:?}");
+        assert!(!failure.hint().unwrap().contains("/readyz"), "{failure:?}");
     }
 
     #[test]

@@ -42,6 +42,10 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
         (Kind::Integrity, _) => {
             "the stored file is damaged: `datastore verify` lists such files; restore it, or plan again"
         }
+        (Kind::Datastore, ClientError::Answer { .. }) => {
+            "the datastore answers, but the answer, or the stored file that the message names, is not valid: restore \
+             that file (`datastore verify` lists changed ones), or see that no proxy changes the answers"
+        }
         (Kind::Datastore, _) => match cause.status() {
             Some(StatusCode::INSUFFICIENT_STORAGE) => {
                 "free some space in the datastore's storage, or raise its quota, then run again"

@@ -167,7 +167,7 @@ fn sweep(parent: &Path) -> io::Result<()> {
             let states = states::errored(&entry.path());
             for state in &states {
                 tracing::warn!(
-                    "a run that was killed has left {state}, the state of an apply that no backend took: in a \
+                    "an earlier run has left {state}, the state of an apply that no backend took: in a \
                      checkout of its commit run `terraform init` and `terraform state push {state}`, then \
                      remove {dir}",
                     state = state.display(),

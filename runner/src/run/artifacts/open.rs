@@ -82,7 +82,7 @@ impl Artifacts {
         if wanted.number.is_some() {
             // The controllers start one pod after the other: an earlier claim is of a pod that has ended.
             if !self.claim().await? && !wanted.is_fixed {
-                return Err(self.taken("is claimed by another run that is under way"));
+                return Err(self.taken("is claimed by another run, which works now or was killed"));
             }
             return Ok(());
         }
