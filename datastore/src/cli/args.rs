@@ -138,8 +138,10 @@ Reads every object. Prints one line for each that is not intact:
 
   healed        intact under another time or inode; its digest record is renewed
   copy written  intact; the copy of its digest for backups is restored
-  changed       other bytes than were stored; such an object is never served
-  unverified    without a recorded digest: another program stored it
+  changed       other bytes than were stored; such an object is never served. In a bucket: other bytes
+                than the digest of this version (ETag) says
+  unverified    without a recorded digest: another program stored it. In a bucket also if the record
+                is of another version
 
 Examples:
   datastore verify

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datastore::store::{Ability, Storage, Store};
+use datastore::store::{Ability, Storage, Store, Verdict};
 use datastore_api::Sha256;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
@@ -243,4 +243,39 @@ async fn put_returns_500_within_20_s_if_the_backend_refuses_connections() {
     assert_eq!(put.status, 500);
     let ready = reqwest::get(datastore.url.join("readyz").unwrap()).await.unwrap();
     assert_eq!(ready.status(), 503);
+}
+
+#[tokio::test]
+async fn verify_takes_a_record_of_another_version_for_no_record() {
+    for datastore in TestDatastore::doubles().await {
+        let (store, cloud) = (open(datastore.cloud()), datastore.cloud());
+        // It has a record, and no digest in its metadata.
+        let body = noise(9 * MIB + 1, 1);
+        stored(&datastore, URL, body.clone()).await;
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
+        // Another program, or an upload whose record was never written.
+        cloud.put(FILE, noise(9 * MIB + 1, 2));
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Unverified);
+        assert_eq!(get(&datastore, URL).await.status, 200);
+        // A restored copy.
+        cloud.put(FILE, body);
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Healed);
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
+        cloud.rot(FILE, 5);
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Changed);
+    }
+}
+
+#[tokio::test]
+async fn verify_beside_uploads_never_reports_a_change() {
+    for datastore in TestDatastore::doubles().await {
+        let store = open(datastore.cloud());
+        stored(&datastore, URL, noise(9 * MIB, 0)).await;
+        for round in 1..4 {
+            let upload = stored(&datastore, URL, noise(9 * MIB, round));
+            let ((), verdict) = tokio::join!(upload, store.verify(FILE));
+            assert!(!matches!(verdict, Ok(Verdict::Changed)), "{verdict:?}");
+        }
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
+    }
 }

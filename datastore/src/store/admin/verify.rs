@@ -3,10 +3,9 @@
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
 use futures::TryStreamExt as _;
-use object_store::Attributes;
 use object_store::path::Path;
 
-use crate::store::digest_record::DigestLookup;
+use crate::store::digest_record::{DigestLookup, bare};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
@@ -22,7 +21,7 @@ pub enum Verdict {
     Copied,
     /// The bytes match the record of another version, for example of a restored copy. The record was renewed.
     Healed,
-    /// No digest is recorded.
+    /// No digest is recorded for this version of the object.
     Unverified,
     /// Its bytes do not have the digest that it was stored with.
     Changed,
@@ -34,7 +33,12 @@ impl Store {
     /// Reads the object at `key`, and compares it with its digest.
     pub async fn verify(&self, key: &str) -> Result<Verdict, StoreError> {
         let path = parse(key)?;
-        match self.compare(&path).await {
+        let verdict = match self.compare(&path).await {
+            // It is read once more if an upload has replaced it meanwhile.
+            Err(StoreError::Replaced) => self.compare(&path).await,
+            verdict => verdict,
+        };
+        match verdict {
             Err(StoreError::NotFound) => Ok(Verdict::Gone),
             Err(StoreError::Corrupt(_)) => Ok(Verdict::Changed),
             verdict => verdict,
@@ -43,10 +47,6 @@ impl Store {
 
     async fn compare(&self, path: &Path) -> Result<Verdict, StoreError> {
         let (meta, found) = self.stat_settled(path, false).await?;
-        let known = match (&self.disk, meta.sha256) {
-            (None, None) => Some(self.digest(&found.meta, &Attributes::new()).await?),
-            _ => None,
-        };
         let mut bytes = self.stream(&meta, found, 0..meta.size)?;
         let mut hasher = Hasher::default();
         while let Some(piece) = bytes.try_next().await? {
@@ -58,16 +58,49 @@ impl Store {
                 _ => Ok(Verdict::Intact),
             };
         }
-        let recorded = match known {
-            Some(DigestLookup::Stale(another)) => another.sha256,
-            _ => meta.recorded,
-        };
-        let Some(recorded) = recorded else { return Ok(Verdict::Unverified) };
         let sha256 = hasher.finish();
+        if self.disk.is_none() {
+            return self.compare_in_bucket(path, meta, sha256).await;
+        }
+        let Some(recorded) = meta.recorded else { return Ok(Verdict::Unverified) };
         if recorded != sha256 {
             return Ok(Verdict::Changed);
         }
-        // Reading renews the record if it can; this returns the error if it cannot.
+        self.renew(path, meta, sha256).await
+    }
+
+    /// Compares the digest of the bytes of an object in a bucket with what is recorded now. An upload writes its
+    /// record after its object, so the record is read again after the bytes.
+    ///
+    /// A record of another version says nothing about this one, except that it may be a restored copy.
+    async fn compare_in_bucket(
+        &self,
+        path: &Path,
+        meta: Meta,
+        sha256: Sha256,
+    ) -> Result<Verdict, StoreError> {
+        let (_, found, known) = self.stat_once(path, true).await?;
+        if bare(found.meta.e_tag.as_deref().unwrap_or_default()) != bare(&meta.etag) {
+            return Err(StoreError::Replaced);
+        }
+        match known {
+            DigestLookup::Found(recorded, _) if recorded == sha256 => Ok(Verdict::Intact),
+            DigestLookup::Found(..) => Ok(Verdict::Changed),
+            DigestLookup::Stale(another) if another.sha256 == Some(sha256) => {
+                self.renew(path, meta, sha256).await
+            }
+            DigestLookup::Stale(_) | DigestLookup::Missing(_) => Ok(Verdict::Unverified),
+        }
+    }
+
+    /// Records the digest of bytes that match an outdated record. Reading renews the record if it can; this returns the
+    /// error if it cannot.
+    async fn renew(
+        &self,
+        path: &Path,
+        meta: Meta,
+        sha256: Sha256,
+    ) -> Result<Verdict, StoreError> {
         let Meta { etag, stored, format, .. } = meta;
         self.record(path, Some(etag), stored, sha256, format).await?;
         Ok(Verdict::Healed)
