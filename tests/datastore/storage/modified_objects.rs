@@ -4,7 +4,7 @@ use std::fs::{File, FileTimes};
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
-use datastore::store::{Storage, Store, Verdict};
+use datastore::store::{Storage, Store, StoreError, Verdict};
 use futures::future::join_all;
 use reqwest::Method;
 use support::TestDatastore;
@@ -196,6 +196,17 @@ async fn valid_object_is_never_refused_while_two_processes_replace_touch_and_ver
     let ((), first, second, ()) =
         tokio::join!(writing, reading(&both[0]), reading(&both[1]), verifying);
     assert!(first > 0 && second > 0 && touching.await.unwrap() > 0);
+}
+
+#[tokio::test]
+async fn accept_beside_uploads_reports_that_the_object_was_replaced() {
+    let datastore = TestDatastore::temporary().await;
+    let store = Store::open(&Storage::File(datastore.root())).unwrap();
+    stored(&datastore, URL, noise(1000, 0)).await;
+    for round in 1..300 {
+        let (_, accepted) = tokio::join!(put(&datastore, URL, noise(1000, round)), store.accept(FILE));
+        assert!(matches!(accepted, Ok(_) | Err(StoreError::Replaced)), "{accepted:?}");
+    }
 }
 
 #[tokio::test]

@@ -131,10 +131,14 @@ impl Store {
             hasher.update(&piece);
         }
         let sha256 = hasher.finish();
-        if !self.record(&path, Some(meta.etag), stored, sha256, format).await? {
+        if !self.record(&path, Some(meta.etag.clone()), stored, sha256, format).await? {
             return Err(StoreError::Replaced);
         }
-        match self.stat_once(&path, true).await?.0?.sha256 {
+        let (now, found, _) = self.stat_once(&path, true).await?;
+        if bare(found.meta.e_tag.as_deref().unwrap_or_default()) != bare(&meta.etag) {
+            return Err(StoreError::Replaced);
+        }
+        match now?.sha256 {
             Some(now) if now == sha256 => Ok(sha256),
             // The object's metadata has another digest and takes precedence over a record.
             _ => Err(StoreError::Corrupt(path)),
