@@ -43,6 +43,35 @@ async fn refused(datastore: &TestDatastore, url: &str, size: usize) {
     }
 }
 
+#[tokio::test]
+async fn range_that_covers_a_small_damaged_object_returns_500() {
+    let mut all = TestDatastore::doubles().await.into_iter().collect::<Vec<_>>();
+    all.push(TestDatastore::temporary().await);
+    let last = all.len() - 1;
+    for (n, datastore) in all.iter().enumerate() {
+        for size in [100, 256 * KIB] {
+            let body = noise(size, 3);
+            stored(datastore, URL, body.clone()).await;
+            let to_the_end = format!("bytes=0-{}", size - 1);
+            let ranges = ["bytes=0-", &to_the_end, "bytes=0-999999", "bytes=-999999"];
+            for range in ranges {
+                let answer = with(datastore, Method::GET, &[("range", range)], b"").await;
+                assert!(answer.status == 206 && answer.body == body, "{range}");
+            }
+            if n == last {
+                rot(datastore, size - 1, body[size - 1] ^ 1);
+            } else {
+                datastore.cloud().rot(FILE, size - 1);
+            }
+            for range in ranges {
+                let answer = with(datastore, Method::GET, &[("range", range)], b"").await;
+                let damaged = answer.header("plancha-damaged");
+                assert_eq!((answer.status, damaged), (500, Some("1")), "{range}");
+            }
+        }
+    }
+}
+
 /// As a restored backup: the same bytes, at another time.
 fn touch(datastore: &TestDatastore) {
     let file = File::options().write(true).open(datastore.root().join(FILE)).unwrap();

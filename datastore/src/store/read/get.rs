@@ -56,7 +56,8 @@ impl Store {
     }
 
     /// Opens a part of a version. In a directory it reads that very file, even if it was replaced since. In a bucket
-    /// it fails with [`StoreError::Replaced`] if the object has another version now.
+    /// it fails with [`StoreError::Replaced`] if the object has another version now. A part that is a whole small object
+    /// is verified before this returns.
     pub async fn open_version(
         &self,
         key: &Key,
@@ -64,11 +65,14 @@ impl Store {
         range: Range<u64>,
     ) -> Result<ByteStream, StoreError> {
         let OpenedVersion { meta, found } = version;
-        if self.disk.is_none() {
-            return self.open_part(key, &meta, range).await;
-        }
-        let stored = stored_range(&meta, &range);
-        self.stream(&meta, Found { range: stored, ..found }, range)
+        let is_whole = range == (0..meta.size);
+        let bytes = if self.disk.is_none() {
+            self.open_part(key, &meta, range).await?
+        } else {
+            let stored = stored_range(&meta, &range);
+            self.stream(&meta, Found { range: stored, ..found }, range)?
+        };
+        if is_whole && is_verified_first(&meta) { read_ahead(bytes).await } else { Ok(bytes) }
     }
 
     /// Opens an object. Its last bytes are returned only if the whole object has the digest that it was stored with. A
@@ -84,12 +88,8 @@ impl Store {
         let (mut meta, found) = self.stat_settled(path, false).await?;
         let all = 0..meta.size;
         let mut bytes = self.stream(&meta, found, all)?;
-        if meta.size <= SMALL as u64 && meta.sha256.or(meta.recorded).is_some() {
-            let mut pieces = Vec::new();
-            while let Some(piece) = bytes.try_next().await? {
-                pieces.push(Ok(piece));
-            }
-            bytes = stream::iter(pieces).boxed();
+        if is_verified_first(&meta) {
+            bytes = read_ahead(bytes).await?;
             meta.sha256 = meta.sha256.or(meta.recorded);
         }
         Ok((meta, bytes))
@@ -283,6 +283,20 @@ impl Store {
             }
         }
     }
+}
+
+/// Whether the bytes of an object are verified before the first one is returned.
+fn is_verified_first(meta: &Meta) -> bool {
+    meta.size <= SMALL as u64 && meta.is_verified()
+}
+
+/// Reads everything into memory.
+async fn read_ahead(mut bytes: ByteStream) -> Result<ByteStream, StoreError> {
+    let mut pieces = Vec::new();
+    while let Some(piece) = bytes.try_next().await? {
+        pieces.push(Ok(piece));
+    }
+    Ok(stream::iter(pieces).boxed())
 }
 
 /// The range of stored bytes that contains a part.
