@@ -233,7 +233,8 @@ async fn accept_beside_uploads_reports_that_the_object_was_replaced() {
     let store = Store::open(&Storage::File(datastore.root())).unwrap();
     stored(&datastore, URL, noise(1000, 0)).await;
     for round in 1..300 {
-        let (_, accepted) = tokio::join!(put(&datastore, URL, noise(1000, round)), store.accept(FILE));
+        let (_, accepted) =
+            tokio::join!(put(&datastore, URL, noise(1000, round)), store.accept(FILE));
         assert!(matches!(accepted, Ok(_) | Err(StoreError::Replaced)), "{accepted:?}");
     }
 }

@@ -95,12 +95,7 @@ impl Store {
 
     /// Records the digest of bytes that match an outdated record. Reading renews the record if it can; this returns the
     /// error if it cannot.
-    async fn renew(
-        &self,
-        path: &Path,
-        meta: Meta,
-        sha256: Sha256,
-    ) -> Result<Verdict, StoreError> {
+    async fn renew(&self, path: &Path, meta: Meta, sha256: Sha256) -> Result<Verdict, StoreError> {
         let Meta { etag, stored, format, .. } = meta;
         self.record(path, Some(etag), stored, sha256, format).await?;
         Ok(Verdict::Healed)
