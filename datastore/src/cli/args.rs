@@ -138,6 +138,7 @@ Reads every object. Prints one line for each that is not intact:
 
   healed        intact under another time or inode; its digest record is renewed
   copy written  intact; the copy of its digest for backups is restored
+  missing       its digest is recorded and its file is gone (directories only)
   changed       other bytes than were stored; such an object is never served. In a bucket: other bytes
                 than the digest of this version (ETag) says
   unverified    without a recorded digest: another program stored it. In a bucket also if the record
@@ -152,7 +153,7 @@ Use --accept after you have checked the content of a changed object.
 
 Exit codes:
   8   no key has this prefix
-  9   an object has changed
+  9   an object has changed or is missing
   10  an object could not be read
   64  wrong usage, or an invalid key";
 

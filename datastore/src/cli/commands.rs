@@ -82,10 +82,7 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
     let failed = |error| CommandError::Storage("list", error);
     let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
     let objects = store.list(directory).map_err(failed)?;
-    let ours = objects.try_filter(|object| {
-        let is_own = is_own(&object.key) && Key::from_path(&object.key).is_none();
-        std::future::ready(object.key.starts_with(prefix) && !is_own)
-    });
+    let ours = objects.try_filter(|object| std::future::ready(is_verified(&object.key, prefix)));
     let verdicts = ours.map_ok(async |object| {
         let verdict = store.verify(&object.key).await;
         Ok((object.key, verdict))
@@ -111,19 +108,60 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             writeln!(out, "{result} {key}")?;
         }
     }
-    let all = intact + healed + changed + unverified + unread;
+    let (missing, misplaced) = print_missing(store, prefix, out).await?;
+    unread += misplaced;
+    let all = intact + healed + changed + unverified + unread + missing;
     if all == 0 && !prefix.is_empty() {
         return Err(CommandError::NoPrefix(prefix.to_owned()));
     }
     writeln!(
         out,
-        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {unread} unread; {copied} copies written"
+        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {missing} missing, {unread} unread; {copied} copies written"
     )?;
-    match (changed, unread) {
-        (0, 0) => Ok(()),
-        (0, unread) => Err(CommandError::Unread(unread)),
-        (changed, _) => Err(CommandError::Changed(changed)),
+    match (changed, missing, unread) {
+        (0, 0, 0) => Ok(()),
+        (0, 0, unread) => Err(CommandError::Unread(unread)),
+        (0, missing, _) => Err(CommandError::Missing(missing)),
+        (changed, ..) => Err(CommandError::Changed(changed)),
     }
+}
+
+/// Whether `verify` with this prefix covers a key: its own files have no digest.
+fn is_verified(key: &str, prefix: &str) -> bool {
+    key.starts_with(prefix) && !(is_own(key) && Key::from_path(key).is_none())
+}
+
+/// Prints the objects of a directory that have a digest record and no file. Returns how many are missing, and how
+/// many have something other than a file in their place.
+async fn print_missing(
+    store: &Store,
+    prefix: &str,
+    out: &mut impl Write,
+) -> Result<(usize, usize), CommandError> {
+    let failed = |error| CommandError::Storage("list the digest records", error);
+    let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
+    let keys = store.recorded(directory).map_err(failed)?;
+    let ours = keys.try_filter(|key| std::future::ready(is_verified(key, prefix)));
+    let checks = ours.map_ok(async |key| {
+        let is_lost = store.is_lost(&key).await;
+        Ok((key, is_lost))
+    });
+    let mut checks = std::pin::pin!(checks.try_buffered(PARALLEL_READS));
+    let (mut missing, mut misplaced) = (0, 0);
+    while let Some((key, is_lost)) = checks.try_next().await.map_err(failed)? {
+        match is_lost {
+            Ok(false) => {}
+            Ok(true) => {
+                missing += 1;
+                writeln!(out, "missing {key}")?;
+            }
+            Err(error) => {
+                misplaced += 1;
+                writeln!(out, "unread ({}) {key}", chain(&error))?;
+            }
+        }
+    }
+    Ok((missing, misplaced))
 }
 
 async fn accept(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {

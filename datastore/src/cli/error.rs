@@ -36,6 +36,11 @@ pub enum CommandError {
         "{0} objects have changed since they were stored\nhint: accept the present bytes of one with `datastore verify --accept KEY`"
     )]
     Changed(usize),
+    /// Objects with a digest record are gone.
+    #[error(
+        "{0} objects are missing: their digests are recorded, and their files are gone\nhint: restore them from a backup, or remove their records below .plancha/sha256/"
+    )]
+    Missing(usize),
     /// Objects could not be read.
     #[error("{0} objects could not be read")]
     Unread(usize),
@@ -55,7 +60,7 @@ impl CommandError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
-            Self::Corrupt(_) | Self::Changed(_) => 9,
+            Self::Corrupt(_) | Self::Changed(_) | Self::Missing(_) => 9,
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) => 10,
             Self::Undeleted(_) | Self::Unread(_) => 10,

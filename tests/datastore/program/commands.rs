@@ -162,7 +162,7 @@ async fn verify_writes_the_copies_of_digests_that_a_backup_without_attributes_ne
     let mut lines = shown.lines().collect::<Vec<_>>();
     lines.sort_unstable();
     insta::assert_snapshot!(lines.join("\n"), @r"
-    4 objects: 4 intact, 0 healed, 0 unverified, 0 changed, 0 unread; 3 copies written
+    4 objects: 4 intact, 0 healed, 0 unverified, 0 changed, 0 missing, 0 unread; 3 copies written
     copy written layers/team-a/network/plan-1/0/plan.json
     copy written layers/team-a/network/plan-1/1/plan.json
     copy written layers/team-a/network/plan-1/2/plan.json
@@ -198,7 +198,7 @@ async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
     let mut lines = shown.lines().collect::<Vec<_>>();
     lines.sort_unstable();
     insta::assert_snapshot!(lines.join("\n"), @r"
-    6 objects: 0 intact, 3 healed, 1 unverified, 2 changed, 0 unread; 0 copies written
+    6 objects: 0 intact, 3 healed, 1 unverified, 2 changed, 0 missing, 0 unread; 0 copies written
     changed layers/team-a/network/plan-1/3/plan.json
     changed layers/team-a/network/plan-1/4/plan.json
     healed layers/team-a/network/plan-1/0/plan.json
@@ -219,10 +219,42 @@ async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
         assert!(output.status.success() && output.stdout == bytes && output.stderr.is_empty());
     }
     let (code, shown, _) = run(root, &["verify"]);
-    let all =
-        "6 objects: 6 intact, 0 healed, 0 unverified, 0 changed, 0 unread; 0 copies written\n";
+    let all = "6 objects: 6 intact, 0 healed, 0 unverified, 0 changed, 0 missing, 0 unread; 0 copies written\n";
     assert_eq!((code, &*shown), (0, all));
     assert_eq!(run(root, &["verify", "--accept", "layers/a/b/c/0/plan.bin"]).0, 8);
+}
+
+#[tokio::test]
+async fn verify_lists_objects_of_a_directory_that_are_gone() {
+    let datastore = TestDatastore::temporary().await;
+    for attempt in 0..5 {
+        stored(&datastore, &plan(attempt), "{\"a\": 1}").await;
+    }
+    let root = datastore.root();
+    let at = |attempt: u32| root.join(FILE.replace("/0/", &format!("/{attempt}/")));
+    for attempt in [1, 3, 4] {
+        std::fs::remove_file(at(attempt)).unwrap();
+    }
+    std::fs::remove_dir_all(at(2).parent().unwrap()).unwrap();
+    std::fs::create_dir(at(3)).unwrap();
+    nix::unistd::mkfifo(&at(4), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (code, shown, message) = run(&root, &["verify", "layers/team-a/"]);
+    insta::assert_snapshot!(shown, @r"
+    missing layers/team-a/network/plan-1/1/plan.json
+    missing layers/team-a/network/plan-1/2/plan.json
+    unread (the storage backend failed: Generic file error: its path is a directory, not a file) layers/team-a/network/plan-1/3/plan.json
+    unread (the storage backend failed: Generic file error: its path is a FIFO, not a file) layers/team-a/network/plan-1/4/plan.json
+    5 objects: 1 intact, 0 healed, 0 unverified, 0 changed, 2 missing, 2 unread; 0 copies written
+    ");
+    assert_eq!(code, 9);
+    assert!(message.starts_with("error: 2 objects are missing"), "{message}");
+    // A restore brings them back.
+    for attempt in 1..5 {
+        let _directory = std::fs::remove_dir(at(attempt));
+        let _fifo = std::fs::remove_file(at(attempt));
+        stored(&datastore, &plan(attempt), "{\"a\": 1}").await;
+    }
+    assert_eq!(run(&root, &["verify"]).0, 0);
 }
 
 #[tokio::test]

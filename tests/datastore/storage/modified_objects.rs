@@ -240,6 +240,26 @@ async fn accept_beside_uploads_reports_that_the_object_was_replaced() {
 }
 
 #[tokio::test]
+async fn objects_that_are_stored_and_deleted_meanwhile_are_not_lost() {
+    let datastore = TestDatastore::temporary().await;
+    let open = || Store::open(&Storage::File(datastore.root())).unwrap();
+    let (deleting, looking, is_over) = (open(), open(), CancellationToken::new());
+    let changing = async {
+        for round in 0..300 {
+            stored(&datastore, URL, noise(100, round)).await;
+            deleting.delete(FILE).await.unwrap();
+        }
+        is_over.cancel();
+    };
+    let checking = async {
+        while !is_over.is_cancelled() {
+            assert!(!looking.is_lost(FILE).await.unwrap());
+        }
+    };
+    tokio::join!(changing, checking);
+}
+
+#[tokio::test]
 async fn ref_that_collides_with_a_bundle_in_a_directory_returns_409() {
     let datastore = TestDatastore::temporary().await;
     let bundle = |git_ref: &str, revision: &str| {

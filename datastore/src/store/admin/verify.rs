@@ -2,15 +2,16 @@
 
 use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
-use futures::TryStreamExt as _;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 
 use crate::store::digest_record::{DigestLookup, bare};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
-use crate::store::key::parse;
-use crate::store::object::Meta;
+use crate::store::key::{RECORDS, parse};
+use crate::store::object::{Meta, Object};
 
 /// The result of a comparison of an object with its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,30 @@ impl Store {
         let Meta { etag, stored, format, .. } = meta;
         self.record(path, Some(etag), stored, sha256, format).await?;
         Ok(Verdict::Healed)
+    }
+
+    /// The keys below `prefix` that have a digest record in a directory, in their order. In a bucket there are none:
+    /// few of its objects have a record.
+    pub fn recorded(
+        &self,
+        prefix: &str,
+    ) -> Result<BoxStream<'static, Result<String, StoreError>>, StoreError> {
+        if self.disk.is_none() {
+            return Ok(stream::empty().boxed());
+        }
+        let records = self.list(&format!("{RECORDS}{prefix}"))?;
+        let key = |record: Object| record.key.strip_prefix(RECORDS).map(str::to_owned);
+        Ok(records.map_ok(move |record| key(record).unwrap_or_default()).boxed())
+    }
+
+    /// Whether the object at `key` has a digest record in a directory, and no file. Fails if something other than a
+    /// file has its path.
+    pub async fn is_lost(&self, key: &str) -> Result<bool, StoreError> {
+        let path = parse(key)?;
+        match &self.disk {
+            Some(disk) => Ok(disk.is_lost(&path).await?),
+            None => Ok(false),
+        }
     }
 
     /// Records the digest of the current bytes at `key`, whatever was recorded before.

@@ -18,7 +18,7 @@ use object_store::{Error, ObjectMeta, PutPayload, Result};
 
 use crate::store::backend::directory::dirs::{lock, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
-use crate::store::backend::directory::files::{SMALL, etag, open_file, remove};
+use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
 use crate::store::backend::directory::jobs::{Hung, Jobs, fail_if_abandoned};
 use crate::store::backend::directory::publish::{
     publish, record_file_path, record_of, renew_copy, rewrite_record,
@@ -285,6 +285,12 @@ impl Disk {
         self.run_job("delete", IDLE_TIMEOUT, path, work).await
     }
 
+    /// Whether an object has a record and no file. Fails if something other than a file has its path.
+    pub(in crate::store) async fn is_lost(&self, path: &Path) -> Result<bool> {
+        let location = path.clone();
+        self.run_job("head", IDLE_TIMEOUT, path, move |root| is_lost(root, &location)).await
+    }
+
     /// Runs `work` on an I/O thread, and gives up after `limit`.
     pub(in crate::store) async fn run_job<T: Send + 'static>(
         &self,
@@ -372,6 +378,26 @@ fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result
         }
     }
     Ok(true)
+}
+
+fn is_lost(root: &FsPath, location: &Path) -> io::Result<bool> {
+    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
+    if fs::metadata(&file_path).is_ok_and(|meta| meta.is_file()) {
+        return Ok(false);
+    }
+    for _ in 0..MAX_TRIES {
+        // Uploads and deletions change an object and its record under this lock.
+        let lock = match lock(&file_path) {
+            Err(error) if is_absent(&error) => None,
+            lock => Some(lock?),
+        };
+        let is_lost = record.try_exists()? && !is_regular(&file_path)?;
+        // Without a directory there is no lock; an upload may have made the directory since.
+        if !is_lost || lock.is_some() || !file_path.parent().is_some_and(FsPath::is_dir) {
+            return Ok(is_lost);
+        }
+    }
+    Err(io::Error::other("it is replaced again and again"))
 }
 
 /// Whether a file is what a listing showed, to the millisecond.

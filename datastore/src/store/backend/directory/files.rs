@@ -36,6 +36,16 @@ pub(in crate::store) fn open_file(
     if meta.is_file() { Ok((file, meta)) } else { Err(irregular(meta.file_type())) }
 }
 
+/// Whether a regular file has this path. Fails if something else has it, also a directory.
+pub(in crate::store) fn is_regular(file_path: &FsPath) -> io::Result<bool> {
+    match fs::metadata(file_path) {
+        Ok(meta) if meta.is_dir() => Err(io::Error::other(Irregular("a directory"))),
+        Ok(meta) if !meta.is_file() => Err(irregular(meta.file_type())),
+        Err(error) if is_absent(&error) => Ok(false),
+        meta => meta.map(|_| true),
+    }
+}
+
 fn irregular(kind: FileType) -> io::Error {
     if kind.is_dir() {
         return ErrorKind::NotFound.into();
