@@ -68,12 +68,11 @@ impl Run<'_> {
         let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
         // A name is one segment of a path, and neither `.` nor `..`.
         let RunKey { namespace, layer, run } = &self.job.run;
-        let (dir, name) = match plan {
-            Some(plan) => (home.join("plancha/applying-plans"), plan.to_string()),
-            None => {
-                let dir = home.join("plancha/applying").join(namespace.as_ref());
-                (dir.join(layer.as_ref()), run.to_string())
-            }
+        let (dir, name) = if let Some(plan) = plan {
+            (home.join("plancha/applying-plans"), plan.to_string())
+        } else {
+            let dir = home.join("plancha/applying").join(namespace.as_ref());
+            (dir.join(layer.as_ref()), run.to_string())
         };
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
         private_file(&dir.join(name))
