@@ -176,6 +176,10 @@ impl From<&RunError> for Failure {
             RunError::Unpushed(unpushed) => {
                 Self::new(Kind::Config, error).with_hint(&unpushed.hint())
             }
+            RunError::AppliedElsewhere { .. } => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was applied; use another --run or --name for this place, or apply it under this name \
+                 with --again",
+            ),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }

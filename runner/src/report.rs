@@ -55,7 +55,7 @@ pub(crate) struct Report {
     /// The place that the plan was made for.
     #[serde(default)]
     pub(crate) place: Option<PlanPlace>,
-    /// The directory of code that is in no repository. It is shown in messages and never compared.
+    /// The directory of code that is in no repository. A plan's is only shown in messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) directory: Option<String>,
     /// The backend of the state, after init.

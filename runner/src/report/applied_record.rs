@@ -5,6 +5,7 @@ use datastore_api::{Attempt, Name, RunKey, Sha256};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::basis::place::PlanPlace;
 use crate::report::{PlanRecord, PlanReport, Report};
 
 /// The value of `applied` where the tool made its own plan.
@@ -27,6 +28,12 @@ pub(crate) struct AppliedRecord {
     pub(crate) sum: Option<String>,
     #[serde(default)]
     pub(crate) revision: Option<String>,
+    /// Where it was applied. Older versions did not record it.
+    #[serde(default)]
+    place: Option<PlanPlace>,
+    /// The directory of code that is in no repository.
+    #[serde(default)]
+    directory: Option<String>,
     /// When the apply succeeded.
     #[serde(default)]
     at: Option<Timestamp>,
@@ -52,13 +59,15 @@ impl AppliedRecord {
             plan,
             sum,
             revision: report.revision.clone(),
+            place: report.place.clone(),
+            directory: report.directory.clone(),
             at: Some(Timestamp::now()),
         }
     }
 
     /// The record that older versions kept in `run.json`.
     pub(crate) fn of_report(run: &RunKey, attempt: Attempt, report: PlanRecord) -> Option<Self> {
-        let PlanRecord { applied, plan, revision, .. } = report;
+        let PlanRecord { applied, plan, revision, place, directory, .. } = report;
         Some(Self {
             version: 1,
             namespace: run.namespace.to_string(),
@@ -69,6 +78,8 @@ impl AppliedRecord {
             plan,
             sum: None,
             revision,
+            place,
+            directory,
             at: None,
         })
     }
@@ -92,6 +103,21 @@ impl AppliedRecord {
     /// Whether this plan was applied.
     pub(crate) fn is_of(&self, plan: Sha256) -> bool {
         self.plan_sha256() == Some(plan)
+    }
+
+    /// Where it was applied and where the run of `report` is, if these are two places. What one side does not know
+    /// is not compared. Code outside of git has no place; there the directory is compared.
+    pub(crate) fn other_place(&self, report: &Report) -> Option<(String, String)> {
+        let (theirs, ours) = (self.place.as_ref()?, report.place.as_ref()?);
+        if !theirs.agrees_with(ours) {
+            return Some((theirs.to_string(), ours.to_string()));
+        }
+        if theirs.path.is_some() || ours.path.is_some() {
+            return None;
+        }
+        let (theirs, ours) = (self.directory.as_ref()?, report.directory.as_ref()?);
+        (theirs != ours)
+            .then(|| (format!("the directory {theirs}"), format!("the directory {ours}")))
     }
 
     /// The run that applied.

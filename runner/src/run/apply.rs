@@ -59,9 +59,11 @@ impl Run<'_> {
         let is_unplanned = matches!(from, Apply::Unplanned(_));
         if self.job.pod || is_unplanned && !self.job.again {
             if !records.is_empty() {
+                self.check_applied_place(&records[0])?;
                 return self.record_earlier_apply(from, records.swap_remove(0)).await;
             }
             if is_unplanned && let Some((dir, record)) = self.unsent_record(None) {
+                self.check_applied_place(&record)?;
                 self.send_unsent(&dir).await;
                 return self.record_earlier_apply(from, record).await;
             }
@@ -104,10 +106,21 @@ impl Run<'_> {
         // Held until the apply is recorded.
         let _lock = self.lock_run(from).await?;
         if let Some(record) = self.recorded_since(from).await? {
+            self.check_applied_place(&record)?;
             return self.record_earlier_apply(from, record).await;
         }
         self.check_planned_state(basis)?;
         self.apply(&mut prepared, sum).await
+    }
+
+    /// Refuses a run that has the name of another place's run. A plan's place is compared before. In a pod the
+    /// controllers' order decides.
+    fn check_applied_place(&self, record: &AppliedRecord) -> Result<(), RunError> {
+        if self.job.pod || self.report.plan.is_some() {
+            return Ok(());
+        }
+        let Some((theirs, ours)) = record.other_place(&self.report) else { return Ok(()) };
+        Err(RunError::AppliedElsewhere { run: record.run.clone(), theirs, ours })
     }
 
     /// Runs the tool's apply, and everything that follows it.

@@ -65,6 +65,8 @@ pub(crate) enum RunError {
     },
     #[error("{0}")]
     Unpushed(Unpushed),
+    #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
+    AppliedElsewhere { run: String, theirs: String, ours: String },
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]

@@ -301,3 +301,33 @@ fn plan_file_is_applied_by_one_runner_at_a_time() {
     assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
     assert_eq!(made(&sandbox), 1);
 }
+
+/// The same names in another directory are another order, which is not done.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_another_place_has_applied_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let apply = |dir: &str, args: &[&str]| {
+        sandbox.write(&format!("{dir}/main.tf"), "");
+        let args = [&["apply", dir][..], &UNPLANNED[1..], args].concat();
+        sandbox.run_with(&datastore.url, &args)
+    };
+    for top in ["plain", "repository"] {
+        if top == "repository" {
+            crate::source::checkout::git(&sandbox.work(), &["init", "--quiet"]);
+        }
+        let (dev, prod) = (format!("{top}/dev/vpc"), format!("{top}/prod/vpc"));
+        let done = applies(&sandbox);
+        let named = ["--namespace", top];
+        assert_eq!(apply(&dev, &named).code, 0);
+        let ended = apply(&prod, &named);
+        assert_eq!((ended.code, applies(&sandbox)), (9, done + 1), "{}", ended.stderr);
+        for text in [&*dev, &*prod, "run a was applied elsewhere", "nothing was applied"] {
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+        }
+        assert_eq!(apply(&dev, &named).code, 0);
+        assert_eq!(applies(&sandbox), done + 1);
+        assert_eq!(apply(&prod, &["--namespace", top, "--again"]).code, 0);
+        assert_eq!(applies(&sandbox), done + 2);
+    }
+}
