@@ -1,10 +1,11 @@
 //! The open connections: their limit, and which one is closed to make room for others.
 //!
-//! Above nine tenths of the limit, each new connection closes the one that has been idle longest, except those on which
-//! a valid token was sent. Beyond the limit, a few more connections are accepted for probes (`/healthz`, `/readyz`). Any
+//! Above nine tenths of the limit, each new connection closes an idle one, except those on which a valid token was sent.
+//! Idle are those that wait for their next request, and those that have not sent a complete head in time. Beyond the limit, a few more connections are accepted for probes (`/healthz`, `/readyz`). Any
 //! other request on them waits until the number of connections is within the limit.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::transport::socket::Stage;
 const PROBE_CONNECTIONS: usize = 64;
 /// How often an idle connection is closed while no further one can be accepted.
 const EVICT_INTERVAL: Duration = Duration::from_millis(10);
+/// The same while a request waits until its connection is within the limit.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All connections. Clones share them.
 #[derive(Clone, Debug)]
@@ -107,11 +110,11 @@ impl Connections {
         Connection { connections: self.clone(), id, stage, within_limit, _slot: slot }
     }
 
-    /// Closes the connection that has been idle longest, of those without a valid token.
+    /// Closes the idle connection that is first in [`Stage::eviction_order`].
     fn close_idle(&self) {
         let stages = self.stages();
-        let idle = stages.values().filter_map(|stage| Some((stage.idle_since()?, stage)));
-        if let Some((_, stage)) = idle.min_by_key(|(since, _)| *since) {
+        let idle = stages.values().filter_map(|stage| Some((stage.eviction_order()?, stage)));
+        if let Some((_, stage)) = idle.min_by_key(|(order, _)| *order) {
             stage.evict();
             self.0.closed_idle.fetch_add(1, Ordering::Relaxed);
         }
@@ -129,9 +132,18 @@ impl Connection {
         if permit().is_some() {
             return true;
         }
-        self.connections.close_idle();
         let semaphore = Arc::clone(&self.connections.0.within_limit);
-        let Ok(Ok(acquired)) = timeout(wait, semaphore.acquire_owned()).await else { return false };
+        // One future for the whole wait: it keeps its place in the queue.
+        let mut acquired = pin!(semaphore.acquire_owned());
+        let acquired = async {
+            loop {
+                self.connections.close_idle();
+                if let Ok(acquired) = timeout(WAIT_INTERVAL, acquired.as_mut()).await {
+                    return acquired;
+                }
+            }
+        };
+        let Ok(Ok(acquired)) = timeout(wait, acquired).await else { return false };
         *permit() = Some(acquired);
         true
     }

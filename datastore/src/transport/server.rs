@@ -64,17 +64,6 @@ struct Drained {
     aborted: CancellationToken,
 }
 
-impl Drained {
-    /// Waits until the service drains or the connection is evicted. Returns how long the head of a request may then still
-    /// take.
-    async fn closing_or(&self, evicted: impl Future<Output = ()>) -> Duration {
-        tokio::select! {
-            () = self.closing.cancelled() => DRAIN_HEAD_TIMEOUT,
-            () = evicted => Duration::ZERO,
-        }
-    }
-}
-
 /// Serves until `shutdown` is cancelled. Then accepts connections for `drain.delay`, and waits up to `drain.timeout` for
 /// the requests in flight.
 pub(crate) async fn run(
@@ -129,7 +118,6 @@ async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, en
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
         () = async { end.closing.cancelled().await; sleep(DRAIN_HEAD_TIMEOUT).await } => return,
-        () = stage.evicted() => return,
     };
     match accepted {
         Ok(socket) => serve_http(socket, service, end).await,
@@ -142,7 +130,11 @@ async fn serve_http(
     service: ConnectionService,
     end: Drained,
 ) {
-    let http_service = service_fn(|request| answer(request, service.clone()));
+    let http_service = service_fn(|request| {
+        // Now, not when the future is first polled: hyper may read the body before that.
+        let active = ActiveRequest::begin(Arc::clone(&service.connection.stage));
+        answer(request, active, service.clone())
+    });
     let stage = &service.connection.stage;
     let mut http = http1::Builder::new();
     // A caller may close its side after the request and still read the response. The router rejects a head that is too
@@ -151,12 +143,12 @@ async fn serve_http(
     let mut connection = pin!(http.serve_connection(TokioIo::new(socket), http_service));
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        grace = end.closing_or(stage.evicted()) => {
+        () = end.closing.cancelled() => {
             stage.close();
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection.as_mut() => served,
-                () = no_request(stage, grace) => Ok(()),
+                () = no_request(stage) => Ok(()),
                 () = end.aborted.cancelled() => Ok(()),
             }
         }
@@ -168,30 +160,33 @@ async fn serve_http(
 
 async fn answer(
     request: Request<Incoming>,
+    active: ActiveRequest,
     service: ConnectionService,
 ) -> Result<Response, Infallible> {
     let ConnectionService { app, wait, connection } = service;
-    let active = ActiveRequest::begin(Arc::clone(&connection.stage));
     let has_body = !request.body().is_end_stream();
     let mut request = request.map(Body::new);
     let route = Route::of(request.method(), request.uri().path());
-    let response = if route.is_probe() || connection.is_within_limit(wait).await {
+    let mut is_last = false;
+    let mut response = if route.is_probe() || connection.is_within_limit(wait).await {
         request.extensions_mut().insert(connection.stage.known());
         app.answer(request).await
     } else {
-        let mut response = app.refuse_crowded(request).await;
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        response
+        is_last = true;
+        app.refuse_crowded(request).await
     };
+    if is_last || connection.stage.is_evicted() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if has_body && !response.status().is_success() {
         active.linger();
     }
     Ok(hold_until_sent(response, active))
 }
 
-/// Returns after `grace`, unless the connection then has a request in flight.
-async fn no_request(stage: &Stage, grace: Duration) {
-    sleep(grace).await;
+/// Returns after [`DRAIN_HEAD_TIMEOUT`], unless the connection then has a request in flight.
+async fn no_request(stage: &Stage) {
+    sleep(DRAIN_HEAD_TIMEOUT).await;
     if stage.is_busy() {
         std::future::pending::<()>().await;
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::auth::caller::KnownCaller;
 use crate::transport::limits::Limits;
@@ -25,6 +25,8 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The same after the last response of a drain: the caller may already have sent further requests, and unread bytes
 /// make the kernel reset the connection.
 const DRAIN_LINGER: Duration = Duration::from_secs(2);
+/// How long a connection may be open, or the head of a request take, before it may be closed to make room.
+const EVICT_GRACE: Duration = Duration::from_secs(1);
 
 /// The state of a connection. The service sets it, and the socket reads it.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(super) struct Stage {
     opened: Instant,
     /// When its last response ended, in milliseconds after `opened`.
     idle_since: AtomicU64,
+    /// When the head of its current request began, in milliseconds after `opened`.
+    head_since: AtomicU64,
     /// Whether a valid token was sent on it.
     is_known: Arc<AtomicBool>,
     /// Cancelled when it is to be closed to make room for others.
@@ -44,7 +48,7 @@ pub(super) struct Stage {
     is_writing: AtomicBool,
     /// Whether the service drains: no further request is read.
     is_closing: AtomicBool,
-    /// Whether a request was in flight when the drain began, or arrived after that.
+    /// Whether a request was in flight when the drain began, or arrived after that or after the eviction.
     active_at_drain: AtomicBool,
 }
 
@@ -61,6 +65,7 @@ impl Default for Stage {
             phase: AtomicU8::new(HEAD),
             opened: Instant::now(),
             idle_since: AtomicU64::default(),
+            head_since: AtomicU64::default(),
             is_known: Arc::default(),
             evicted: CancellationToken::new(),
             active: AtomicUsize::default(),
@@ -73,12 +78,21 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Since when it has been idle; none if it is busy, evicted, or has a valid token.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let is_excluded =
-            self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.evicted.is_cancelled();
-        let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
-        (!is_excluded).then(|| self.opened + since)
+    /// The place in the order in which connections are closed to make room: first those that wait for their next
+    /// request, then those without a complete head after [`EVICT_GRACE`], each by time. None if it must stay open: it is
+    /// busy, new, already evicted, or has a valid token.
+    pub(super) fn eviction_order(&self) -> Option<(u8, Instant)> {
+        if self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.is_evicted() {
+            return None;
+        }
+        let at = |millis: &AtomicU64| {
+            self.opened + Duration::from_millis(millis.load(Ordering::Relaxed))
+        };
+        if self.phase.load(Ordering::Relaxed) == IDLE {
+            return Some((0, at(&self.idle_since)));
+        }
+        let since = at(&self.head_since);
+        (since.elapsed() >= EVICT_GRACE).then_some((1, since))
     }
 
     /// The flag to set when a valid token was sent.
@@ -86,13 +100,18 @@ impl Stage {
         KnownCaller(Arc::clone(&self.is_known))
     }
 
-    /// Requests that it is closed to make room for others.
+    /// Requests that it is closed to make room for others. A request that has arrived is still answered.
     pub(super) fn evict(&self) {
         self.evicted.cancel();
     }
 
-    pub(super) async fn evicted(&self) {
-        self.evicted.cancelled().await;
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.is_cancelled()
+    }
+
+    /// Milliseconds since it was opened.
+    fn age(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether a request is in flight, or bytes of a response are not written yet. (With TLS, bytes are copied into a
@@ -111,9 +130,10 @@ impl Stage {
 
     /// How long the socket still reads and discards after it was shut down. An error response must arrive even if the
     /// caller never stops sending, and so must the last response of a drain. In the phase [`HEAD`], the head was
-    /// rejected for its length.
+    /// rejected for its length, unless the connection is closed to make room.
     fn lingers(&self) -> Option<Duration> {
-        if self.lingers.load(Ordering::Relaxed) || self.phase.load(Ordering::Relaxed) == HEAD {
+        let is_rejected_head = self.phase.load(Ordering::Relaxed) == HEAD && !self.is_evicted();
+        if self.lingers.load(Ordering::Relaxed) || is_rejected_head {
             return Some(LINGER);
         }
         self.active_at_drain.load(Ordering::Relaxed).then_some(DRAIN_LINGER)
@@ -127,7 +147,7 @@ impl ActiveRequest {
     pub(super) fn begin(stage: Arc<Stage>) -> Self {
         stage.active.fetch_add(1, Ordering::Relaxed);
         stage.phase.store(BUSY, Ordering::Relaxed);
-        if stage.is_closing.load(Ordering::Relaxed) {
+        if stage.is_closing.load(Ordering::Relaxed) || stage.is_evicted() {
             stage.active_at_drain.store(true, Ordering::Relaxed);
         }
         Self(stage)
@@ -142,8 +162,7 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if self.0.active.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let idle_since = u64::try_from(self.0.opened.elapsed().as_millis());
-            self.0.idle_since.store(idle_since.unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.0.idle_since.store(self.0.age(), Ordering::Relaxed);
             self.0.phase.store(IDLE, Ordering::Relaxed);
         }
     }
@@ -153,6 +172,7 @@ impl Drop for ActiveRequest {
 pub(super) struct Socket {
     tcp: TcpStream,
     stage: Arc<Stage>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Timeouts for the phases [`HEAD`] and [`IDLE`], and for a write.
     head: Duration,
     keep_alive: Duration,
@@ -170,9 +190,11 @@ impl Socket {
     pub(super) fn new(tcp: TcpStream, stage: Arc<Stage>, limits: &Limits) -> Self {
         let Limits { head, keep_alive, idle, .. } = *limits;
         let rate = RateMeter::default();
+        let evicted = Box::pin(stage.evicted.clone().cancelled_owned());
         Self {
             tcp,
             stage,
+            evicted,
             head,
             keep_alive,
             idle,
@@ -202,6 +224,18 @@ impl Socket {
             Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "no request received")),
             Poll::Pending => Ok(()),
         }
+    }
+
+    /// Fails if the connection is to be closed to make room, unless a request is in flight or has arrived. The kernel is
+    /// asked for unread bytes, because tokio may not know of them yet; if it has some, tokio wakes the task.
+    fn check_eviction(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.stage.is_busy()
+            || self.evicted.as_mut().poll(cx).is_pending()
+            || rustix::io::ioctl_fionread(&self.tcp)? > 0
+        {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed to make room for others"))
     }
 
     /// Checks the result of a write. Fails if the caller reads too slowly, or not at all.
@@ -244,6 +278,9 @@ impl AsyncRead for Socket {
         let read = Pin::new(&mut self.tcp).poll_read(cx, buffer);
         if read.is_ready() && buffer.filled().len() > before {
             // The timeout of a head starts with its first byte.
+            if self.stage.phase.load(Ordering::Relaxed) == IDLE {
+                self.stage.head_since.store(self.stage.age(), Ordering::Relaxed);
+            }
             let is_first =
                 self.stage.phase.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
             if is_first.is_ok() {
@@ -251,6 +288,9 @@ impl AsyncRead for Socket {
             }
         }
         self.check_request_timeout(cx)?;
+        if read.is_pending() {
+            self.check_eviction(cx)?;
+        }
         read
     }
 }
