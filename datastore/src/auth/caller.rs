@@ -65,17 +65,30 @@ impl Caller {
     /// The text of a 403: the missing permission, and the file in which a rule can grant it.
     pub(crate) fn denial(&self, access: Access) -> String {
         let Access { namespace, kind, verb } = access;
-        let (name, verb) = (&self.name, verb.name());
+        let (name, verb, rules) = (&self.name, verb.name(), self.rules_setting());
         let what = kind.map_or("runs and attempts".to_owned(), |kind| format!("`{kind}`"));
-        let rules = if name.starts_with("token ") {
-            "file of tokens (--auth tokens=FILE)"
-        } else {
-            "policy (PLANCHA_POLICY)"
-        };
         format!(
             "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's {rules} can \
              allow it"
         )
+    }
+
+    /// The same for a request that needs the permission `admin`.
+    pub(crate) fn admin_denial(&self) -> String {
+        format!(
+            "{} may not encrypt all objects; a rule with the verb `admin` in the datastore's {} can allow it",
+            self.name,
+            self.rules_setting()
+        )
+    }
+
+    /// The file in which a rule can grant it a permission.
+    fn rules_setting(&self) -> &'static str {
+        if self.name.starts_with("token ") {
+            "file of tokens (--auth tokens=FILE)"
+        } else {
+            "policy (PLANCHA_POLICY)"
+        }
     }
 
     /// Whether it has the permission `admin`.
@@ -105,11 +118,14 @@ mod tests {
     #[test]
     fn a_denial_names_the_rules_that_can_allow_it() {
         let home = "team-a".parse().unwrap();
-        let denial = |name: &str| {
+        let caller = |name: &str| {
             let rights = Rights::Some { home_namespace: None, rules: Arc::default() };
-            let caller = Caller { name: name.to_owned(), rights };
-            caller.denial(Access::of(&home, Kind::Log, Verb::Read))
+            Caller { name: name.to_owned(), rights }
         };
+        let denial = |name| caller(name).denial(Access::of(&home, Kind::Log, Verb::Read));
+        let admin = |name| caller(name).admin_denial();
+        insta::assert_snapshot!(admin("token ci"), @"token ci may not encrypt all objects; a rule with the verb `admin` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
+        insta::assert_snapshot!(admin("serviceaccount a/b"), @"serviceaccount a/b may not encrypt all objects; a rule with the verb `admin` in the datastore's policy (PLANCHA_POLICY) can allow it");
         insta::assert_snapshot!(denial("token ci"), @"token ci may not read `log` in the namespace `team-a`; a rule in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(denial("serviceaccount a/b"), @"serviceaccount a/b may not read `log` in the namespace `team-a`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it");
     }

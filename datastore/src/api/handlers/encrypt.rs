@@ -203,13 +203,11 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let forbidden = |reason| Route::Encrypt.error()(Cause::Forbidden(reason));
         match parts.extensions.get().and_then(RequestContext::caller) {
             Some(caller) if caller.may_administer() => Ok(Self),
-            _ => Err(Route::Encrypt.error()(Cause::Forbidden(
-                "this caller may not encrypt all objects; a rule with the verb `admin` in the datastore's policy \
-                 (PLANCHA_POLICY) can allow it"
-                    .to_owned(),
-            ))),
+            Some(caller) => Err(forbidden(caller.admin_denial())),
+            None => Err(forbidden("an unknown caller may not encrypt all objects".to_owned())),
         }
     }
 }
