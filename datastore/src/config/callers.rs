@@ -1,6 +1,7 @@
 //! How callers are authenticated, read from flags, variables and files.
 
 use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -117,7 +118,16 @@ impl Settings<'_> {
 
     fn rules(&self, policy: &mut Policy, location: &str, file: &Path) -> Result<(), String> {
         let cannot = |reason: &dyn Display| format!("{location}: {}: {reason}", file.display());
-        let yaml = self.sources.file(file).map_err(|error| cannot(&error))?;
+        let yaml = self.sources.file(file).map_err(|error| {
+            let message = cannot(&error);
+            if location == "--auth" && error.kind() == io::ErrorKind::NotFound {
+                let file = file.display();
+                return format!(
+                    "{message}\nhint: create it with `datastore token ID --rules {file}`"
+                );
+            }
+            message
+        })?;
         policy.add(&yaml).map_err(|reason| cannot(&reason))
     }
 

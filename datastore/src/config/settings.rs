@@ -227,6 +227,9 @@ impl<'a> Settings<'a> {
                     "--max-size: invalid value `{text}`: expected at most {max}, the largest object of this storage"
                 ));
             }
+            if changed.contains(&kind) {
+                return Err(format!("--max-size: `{kind}` is set twice\nhint: set each kind once"));
+            }
             sizes.set(kind, bytes);
             changed.push(kind);
         }

@@ -130,7 +130,10 @@ fn an_error_names_the_setting_and_what_is_expected() {
     hint: provide one of these, or use --auth tokens=FILE
     ");
     insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: invalid value `none,tokens=/x`: `none` cannot be combined with other values");
-    insta::assert_snapshot!(serve("--auth tokens=/x"), @"error: --auth: /x: entity not found");
+    insta::assert_snapshot!(serve("--auth tokens=/x"), @"
+    error: --auth: /x: entity not found
+    hint: create it with `datastore token ID --rules /x`
+    ");
     insta::assert_snapshot!(serve("--auth oidc=https://x"), @"error: --auth: invalid value `oidc=https://x`: this version does not support oidc");
     insta::assert_snapshot!(serve("--auth password"), @"error: --auth: invalid value `password`: expected kubernetes, tokens=FILE or none");
     insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: invalid value `5`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
@@ -292,7 +295,10 @@ fn rules_are_read_from_files() {
     hint: create the token with `datastore token ci`
     ");
     insta::assert_snapshot!(refusal("--auth tokens=/tokens --policy /broken").trim(), @"error: --policy: /broken: line 1 column 15: expected mapping start");
-    insta::assert_snapshot!(refusal("--auth tokens=/nowhere").trim(), @"error: --auth: /nowhere: entity not found");
+    insta::assert_snapshot!(refusal("--auth tokens=/nowhere").trim(), @"
+    error: --auth: /nowhere: entity not found
+    hint: create it with `datastore token ID --rules /nowhere`
+    ");
 }
 
 #[test]
@@ -376,6 +382,11 @@ fn sizes_out_of_range_are_errors() {
     insta::assert_snapshot!(refused("--max-size bin=0"), @"error: --max-size: invalid value `bin=0`: expected at least bin=1, since 0 would refuse every upload");
     insta::assert_snapshot!(refused("--max-memory 99999TiB"), @"error: --max-memory: invalid value `99999TiB`: expected a size from 32MiB to 4TiB");
     insta::assert_snapshot!(refused("--max-size foo=1"), @"error: --max-size: invalid value `foo=1`: invalid kind `foo`: expected one of bin, json, pretty, short, log, bundle, artifact");
+    insta::assert_snapshot!(refused("--max-size bin=99999999TiB"), @"error: --max-size: invalid value `bin=99999999TiB`: the size is too large");
+    insta::assert_snapshot!(refused("--max-size bin=1 --max-size log=1 --max-size bin=2"), @"
+    error: --max-size: `bin` is set twice
+    hint: set each kind once
+    ");
     read("datastore serve --max-size bin=1 --max-memory 4TiB", &[HOME]).unwrap();
 }
 

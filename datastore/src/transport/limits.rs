@@ -132,11 +132,13 @@ impl std::str::FromStr for Size {
             "t" | "tib" => Some(TIB),
             _ => None,
         };
-        let number = digits.bytes().all(|c| c.is_ascii_digit()).then(|| digits.parse::<u64>().ok());
-        let bytes = unit.zip(number.flatten()).and_then(|(unit, number)| number.checked_mul(unit));
-        bytes.map(Self).ok_or_else(|| {
-            "expected a number with B, KiB, MiB, GiB or TiB, such as 512MiB".to_owned()
-        })
+        let is_number = !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit());
+        let Some(unit) = unit.filter(|_| is_number) else {
+            return Err("expected a number with B, KiB, MiB, GiB or TiB, such as 512MiB".to_owned());
+        };
+        // Digits alone fail to parse only if there are too many.
+        let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        bytes.map(Self).ok_or_else(|| "the size is too large".to_owned())
     }
 }
 

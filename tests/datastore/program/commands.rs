@@ -439,6 +439,13 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     storage can delete                 yes
     ");
 
+    let mut check = program(&["check", "--storage", "az://container"]);
+    let output = check.output().unwrap();
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(10), "{reported}");
+    let reason = "no storage account is set\nhint: set AZURE_STORAGE_ACCOUNT_NAME";
+    assert!(reported.contains(reason), "{reported}");
+
     // A cloud that refuses connections.
     let mut check = program(&["check", "--storage", "s3://bucket"]);
     let output = check

@@ -107,7 +107,14 @@ impl Cloud {
                 Ok(OpenedBucket { abandoned, ..self.opened(&gcs, credential_check(credentials)) })
             }
             Provider::Azure => {
-                let azure = Arc::new(self.azure()?);
+                let azure = self.azure().map_err(|error| -> BoxError {
+                    // object_store has no other sign of it.
+                    if error.to_string().contains("Account must be specified") {
+                        return "no storage account is set\nhint: set AZURE_STORAGE_ACCOUNT_NAME".into();
+                    }
+                    error.into()
+                })?;
+                let azure = Arc::new(azure);
                 let credentials = Arc::clone(azure.credentials());
                 Ok(self.opened(&azure, credential_check(credentials)))
             }
