@@ -165,7 +165,7 @@ fn error_names_the_thing_and_the_next_step() {
         (
             &["plan", "--keyring", "no.asc"],
             8,
-            &["--keyring (PLANCHA_KEYRING): no.asc", "next: see"],
+            &["--keyring (PLANCHA_KEYRING): no.asc", "next: check that it exists"],
         ),
         (
             &["plan", "--datastore", "http://127.0.0.1:9", "--token-file", "no"],

@@ -266,7 +266,7 @@ fn without_a_connection_installed_versions_then_the_cached_list_then_path_are_us
     case.on_path(Terraform, "1.9.9");
     let old = gone(&["terraform@latest", "--refresh"]);
     assert_eq!((old.code, old.stdout.as_str()), (0, "1.10.0\n"), "{old:?}");
-    assert!(old.stderr.contains("kept from before"), "{old:?}");
+    assert!(old.stderr.contains("cached from before"), "{old:?}");
 
     std::fs::remove_dir_all(case.sandbox.path("cache/plancha")).unwrap();
     let path = gone(&["terraform@latest"]);
