@@ -1,7 +1,7 @@
 //! The tool's CLI configuration with a provider mirror: the user's own configuration, with the mirror first.
 //!
 //! A `direct` method beside it would not be a fallback: terraform queries all methods that match a provider, and fails if
-//! one of them fails (seen with 1.11.4). For a mirror that is down or stale, [`crate::run::action`] runs init once more
+//! one of them fails (seen with 1.11.4). For a mirror that is down or stale, `run/step.rs` runs init once more
 //! without it.
 
 use std::io::ErrorKind;

@@ -13,7 +13,7 @@ pub struct SearchContext {
     pub top: Option<PathBuf>,
     /// tenv's directory.
     pub tenv_root: Option<PathBuf>,
-    /// tenv's variables, those of [`variable_names`].
+    /// tenv's variables, those of [`variable_names`](crate::version::variable_names).
     pub variables: BTreeMap<&'static str, String>,
 }
 
