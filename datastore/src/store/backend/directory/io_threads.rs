@@ -2,7 +2,8 @@
 //!
 //! A thread that has nothing to do yields a few times before it sleeps. While one does, a new job needs no system
 //! call to wake anybody, which is most of what a small read costs otherwise. The callers bound how many jobs there
-//! are at once ([`crate::store::backend::jobs`]); a job that hangs keeps its thread, and the end of the process waits for none.
+//! are at once ([`crate::store::backend::directory::jobs`]). A job that hangs keeps its thread, and the end of the process
+//! waits for none.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
