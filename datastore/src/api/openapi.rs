@@ -5,7 +5,7 @@
 //! made from example values of its type. So the description cannot differ from the code, and types that the runner
 //! shares need no derive.
 //!
-//! `utoipa` was tried on three of the 18 routes and took 145 lines. All routes would take about as many lines as this
+//! `utoipa` was tried on three of the routes and took 145 lines. All routes would take about as many lines as this
 //! file, but every handler would repeat its path, parameters and answers, which nothing compares with the code. The
 //! answers would be listed twice, because errors of Burrito's routes have another content type.
 

@@ -101,15 +101,15 @@ impl Store {
         self.health.state(|state| state.uploads = Some(uploads));
         done.push((Ability::CreateLarge, creates && uploads.creates));
         done.push((Ability::Tag, uploads.etags));
-        let one_line = if creates { "first" } else { "second" };
+        let expected = if creates { "first" } else { "second" };
         if seen.is_none() && !uploads.creates {
             // It may have been replaced.
-            timeout(STEP_TIMEOUT, self.objects.put(&path, one_line.into())).await??;
+            timeout(STEP_TIMEOUT, self.objects.put(&path, expected.into())).await??;
         }
         let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
         let read = timeout(STEP_TIMEOUT, found.bytes()).await??;
-        if read != one_line {
+        if read != expected {
             return Err("what was read is not what was written".into());
         }
         done.push((Ability::Read, true));
@@ -150,15 +150,15 @@ impl Store {
             return Err(Hung.into());
         }
         let root_check = Arc::clone(&self.health.root_check);
-        let version = async {
+        let check = async {
             let round = root_check.lock_owned().await;
-            let version = io_threads::run(move || {
+            let metadata = io_threads::run(move || {
                 let _guard = round;
                 std::fs::metadata(root)
             });
-            version.await
+            metadata.await
         };
-        timeout(STEP_TIMEOUT, version).await??;
+        timeout(STEP_TIMEOUT, check).await??;
         Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl Store {
         while listings < MAX_LISTINGS || page.entries.is_empty() {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
-                max_keys: Some(page.fail_if_abandoned()),
+                max_keys: Some(page.next_listing_size()),
                 page_token: token,
                 ..PaginatedListOptions::default()
             };
@@ -231,7 +231,7 @@ impl Page {
     }
 
     /// How many entries to list next.
-    fn fail_if_abandoned(&self) -> usize {
+    fn next_listing_size(&self) -> usize {
         if self.has_skipped && self.is_before {
             return SKIP_BATCH;
         }

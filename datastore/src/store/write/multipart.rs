@@ -82,9 +82,9 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let lease = match self.acquire_create_right(path, conditions, &received).await {
             Ok(CreateRight::Granted(lease)) => lease,
-            acquire_create_right => {
+            refused => {
                 abort(&mut *upload).await;
-                return match acquire_create_right? {
+                return match refused? {
                     CreateRight::AlreadyExists(Existing::Identical) => Ok(received.sha256),
                     _ => Err(StoreError::Exists),
                 };

@@ -69,8 +69,8 @@ impl ObjectStore for Local {
         let bytes = if options.head {
             stream::empty().boxed()
         } else {
-            let (disk, fail_if_abandoned) = (self.0.clone(), range.clone());
-            let part = async move { disk.part(opened.content, fail_if_abandoned).await };
+            let (disk, part) = (self.0.clone(), range.clone());
+            let part = async move { disk.part(opened.content, part).await };
             stream::once(part).boxed()
         };
         let payload = GetResultPayload::Stream(bytes);
