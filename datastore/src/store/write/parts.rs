@@ -28,7 +28,10 @@ pub(in crate::store) struct Blocks {
     pool: BlockPool,
 }
 
-/// Unused blocks. A new block costs a page fault for each 4 KiB, a fifth of the cost of a put. Clones share the pool.
+/// Unused blocks. Clones share the pool.
+///
+/// Without it, jemalloc returns and faults in their pages again: a PUT of 8 MiB to MinIO takes 1.43 instead of 1.28
+/// CPU seconds per GB, a PUT of 256 MiB to a directory 3 % more (medians of builds with and without it, in turn).
 #[derive(Clone, Default)]
 pub(in crate::store) struct BlockPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
