@@ -190,7 +190,7 @@ impl Basis {
         let (plan, dependencies) = (self.plan.clone(), record.mocks.clone());
         let error = BasisError::Mocks { plan, dependencies };
         if job.allow_mocks {
-            tracing::warn!("{error}: applied all the same because of --allow-mocks");
+            tracing::warn!("{error}: applied anyway because of --allow-mocks");
             return Ok(());
         }
         Err(error)
@@ -204,7 +204,7 @@ impl Basis {
             // The contents of a file are compared after init.
             if !self.is_bare_file() {
                 tracing::warn!(
-                    "nothing records the place and the backend of the plan {}: they are not compared",
+                    "the place and the backend of the plan {} are not recorded, so they are not compared",
                     self.plan
                 );
             }
@@ -297,7 +297,7 @@ impl Basis {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
             _ => tracing::warn!(
-                "the backend is not known, here or when the plan {} was made: it is not compared",
+                "the backend is unknown, here or when the plan {} was made, so it is not compared",
                 self.plan
             ),
         }

@@ -424,14 +424,14 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
     match text.parse() {
         Ok(tool @ (ToolName::Terraform | ToolName::Tofu)) => Ok(tool),
         Ok(ToolName::Terragrunt) => Err(format!(
-            "`{text}` has another tool plan: name terraform or tofu here, and add --terragrunt"
+            "`{text}` runs another tool: name terraform or tofu here, and add --terragrunt"
         )),
         Err(_) if text.eq_ignore_ascii_case("opentofu") => Err(format!("`{text}`: write `tofu`")),
         Err(_) => match ToolName::meant_by(text) {
             Some(tool @ (ToolName::Terraform | ToolName::Tofu)) => {
                 Err(format!("`{text}`: did you mean `{tool}`?"))
             }
-            _ => Err(format!("`{text}` is not a tool that plans: expected terraform or tofu")),
+            _ => Err(format!("`{text}` is not a valid tool: expected terraform or tofu")),
         },
     }
 }

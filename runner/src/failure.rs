@@ -161,7 +161,7 @@ impl From<&RunError> for Failure {
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(
-                "nothing was applied; give the code a backend other than local (s3, gcs, azurerm, http), or keep its \
+                "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
                  directory with --work-dir DIR",
             ),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
@@ -226,7 +226,7 @@ fn disk_hint(error: &io::Error) -> Option<&'static str> {
             Some("free some space there, or set TMPDIR to a directory with more, and run again")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(
-            "see that it may be read and written; TMPDIR names the directory for temporary files",
+            "check that it can be read and written; TMPDIR names the directory for temporary files",
         ),
         _ => None,
     }
@@ -257,9 +257,9 @@ mod tests {
         for (status, next) in [
             (507, "free some space in the datastore's storage"),
             (412, "another run stored this file"),
-            (401, "give a token"),
+            (401, "provide a token"),
             (413, "--max-size KIND=SIZE"),
-            (404, "a datastore's own URL"),
+            (404, "the URL of the datastore itself"),
         ] {
             let failure = Failure::from(&RunError::Datastore(refused(status)));
             assert!(failure.message().contains("(plan.json)"), "{failure:?}");

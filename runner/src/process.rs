@@ -5,7 +5,7 @@
 //! A killed runner does not kill the tool: its output goes to a file ([`log`]), and the [`guard`] sends the SIGINT. What
 //! the programs do is not known here.
 
-#![expect(clippy::disallowed_types, reason = "this is the room for Command")]
+#![expect(clippy::disallowed_types, reason = "only this module starts programs")]
 
 mod capture;
 pub mod guard;
@@ -293,7 +293,7 @@ pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output
         Ok(output) => output,
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("{} did not answer within 10 s", program.path.display()),
+            format!("{} did not end within 10 s", program.path.display()),
         )),
     }
 }

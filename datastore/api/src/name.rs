@@ -103,7 +103,7 @@ fn check_artifact_name(text: &str) -> Result<(), &'static str> {
     } else if text.starts_with('.') {
         Err("must not start with a dot")
     } else if UPSTREAM_FILES.contains(&text) {
-        Err("has a route of its own: `/api/plans` or `/api/logs`")
+        Err("has its own route: `/api/plans` or `/api/logs`")
     } else {
         Ok(())
     }

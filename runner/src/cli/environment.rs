@@ -1,6 +1,6 @@
 //! Environment variables that no flag sets.
 
-#![expect(clippy::disallowed_methods, reason = "this is the room for the environment")]
+#![expect(clippy::disallowed_methods, reason = "only this module reads the environment")]
 
 use std::collections::BTreeMap;
 use std::env;

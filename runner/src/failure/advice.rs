@@ -30,7 +30,7 @@ pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) 
         .first()
         .is_some_and(|error| error.to_string().contains("No value for required variable"))
     {
-        return "give the variable's value with --var NAME=VALUE, --var-file FILE or the environment variable \
+        return "set the variable's value with --var NAME=VALUE, --var-file FILE or the environment variable \
                 TF_VAR_NAME"
             .to_owned();
     }
@@ -122,7 +122,7 @@ fn unreleased(tool: &str, error: &Diagnostic) -> String {
         |id| format!("{tool} force-unlock {id}` (in the module's directory, after init"),
     );
     format!(
-        "the step has ended, but its lock of the state may remain: see that no other run uses the state, run \
+        "the step has ended, but its lock of the state may remain: check that no other run uses the state, run \
          `{unlock}), and plan again"
     )
 }

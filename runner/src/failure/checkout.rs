@@ -10,13 +10,13 @@ use crate::source::error::CheckoutError;
 use crate::source::work_dir::MARK;
 
 const NO_ROOM: &str =
-    "free some space there, or name a directory with more with --work-dir or TMPDIR, and run again";
+    "free some space there, or set --work-dir or TMPDIR to a directory with more, and run again";
 
 impl From<&CheckoutError> for Failure {
     fn from(error: &CheckoutError) -> Self {
         let kind = match error {
             CheckoutError::NotADirectory { .. }
-            | CheckoutError::NotOurs(_)
+            | CheckoutError::ForeignFiles(_)
             | CheckoutError::OtherRepository { .. }
             | CheckoutError::Busy(_)
             | CheckoutError::StateInTheWay { .. }
@@ -47,13 +47,13 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::Io(cause) => {
                 failure.with_hint(match cause.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
-                    _ => "name a directory that can be made and written, by --work-dir or by TMPDIR",
+                    _ => "set --work-dir or TMPDIR to a directory that can be created and written",
                 })
             }
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
-                .with_hint("have the controllers sync the repository again: they cut its bundles"),
+                .with_hint("let Burrito's controllers sync the repository again: they create its bundles"),
             CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(
-                "see that .gitmodules has a URL from which git may fetch it here, or name a new --work-dir",
+                "check that .gitmodules has a URL that git can fetch from here, or name a new --work-dir",
             ),
             CheckoutError::OtherRepository { dir, .. } => failure.with_hint(&format!(
                 "name another --work-dir; if it is the same repository under a new address, empty the file {}",
@@ -74,12 +74,12 @@ impl From<&CheckoutError> for Failure {
 fn of_git(error: &CheckoutError) -> Option<String> {
     Some(match error {
         CheckoutError::NoSuchRevision { revision, .. } if revision == "HEAD" => {
-            "the repository is empty, or its HEAD is a branch that does not exist: name a branch, a tag or a \
-             commit by --revision"
+            "the repository is empty, or its HEAD is a branch that does not exist: name a branch, a tag or a commit \
+             with --revision"
                 .to_owned()
         }
         CheckoutError::NoSuchRevision { url, .. } => format!(
-            "name a branch, a tag or a commit by --revision; `git ls-remote {url}` lists branches and tags"
+            "name a branch, a tag or a commit with --revision; `git ls-remote {url}` lists branches and tags"
         ),
         CheckoutError::NoSuchRepository { reason, .. } if reason.contains("dubious ownership") => {
             "the repository belongs to another user: `git config --global --add safe.directory DIR` allows it"
@@ -105,11 +105,11 @@ fn credentials(url: &str, reason: &str) -> String {
             .to_owned()
     } else if url.starts_with("http") {
         format!(
-            "give a user and a token in the URL or by a git credential helper; try `git ls-remote {url}`"
+            "provide a user and a token in the URL or with a git credential helper; try `git ls-remote {url}`"
         )
     } else {
         format!(
-            "give ssh a key that the host accepts (ssh-agent, ~/.ssh/config); try `git ls-remote {url}`"
+            "provide an SSH key that the host accepts (ssh-agent, ~/.ssh/config); try `git ls-remote {url}`"
         )
     }
 }
@@ -121,12 +121,14 @@ fn network(url: &str, reason: &str) -> String {
         "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             .to_owned()
     } else if contains(&["Could not resolve"]) {
-        "the host has no address: correct it in the URL, or see that names are resolved here"
+        "the host name does not resolve: correct it in the URL, or check the DNS of this machine"
             .to_owned()
     } else if contains(&["onnection refused", "Failed to connect"]) && scp_like {
-        "see that ssh runs on that host at port 22; another port needs a URL: ssh://USER@HOST:PORT/PATH".to_owned()
+        "check that an SSH server listens on port 22 of that host; another port needs a URL: \
+         ssh://USER@HOST:PORT/PATH"
+            .to_owned()
     } else if contains(&["onnection refused", "Failed to connect"]) {
-        "see that the server runs at that host and port, then run again".to_owned()
+        "check that the server listens on that host and port, then run again".to_owned()
     } else {
         format!("run again when the host can be reached; try `git ls-remote {url}`")
     }

@@ -20,12 +20,12 @@ impl Failure {
 fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
     Some(match (kind, cause) {
         (_, ClientError::Token { .. }) => {
-            "see that the file of --token-file (PLANCHA_TOKEN_FILE; in Burrito's pods the mounted one) or the \
-             variable PLANCHA_TOKEN holds the token, and that the file may be read"
+            "check that the file of --token-file (PLANCHA_TOKEN_FILE; in Burrito's pods the mounted one) or the \
+             variable PLANCHA_TOKEN contains the token, and that the file can be read"
         }
         (Kind::Credentials, _) => {
-            "give a token that may do this, by --token-file or the variable PLANCHA_TOKEN (in Burrito's pods: \
-             the mounted one)"
+            "provide a token with this permission, with --token-file or the variable PLANCHA_TOKEN (in Burrito's \
+             pods: the mounted one)"
         }
         (Kind::Datastore, ClientError::Transport { reason, .. })
             if reason.contains("InvalidContentType") =>
@@ -36,15 +36,15 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
         (Kind::Datastore, ClientError::Transport { reason, .. })
             if reason.contains("failed to lookup address") =>
         {
-            "the host has no address: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] (in \
-             Burrito's pods: BURRITO_DATASTORE_HOSTNAME)"
+            "the host name does not resolve: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] \
+             (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME)"
         }
         (Kind::Integrity, _) => {
             "the stored file is damaged: `datastore verify` lists such files; restore it, or plan again"
         }
         (Kind::Datastore, ClientError::Answer { .. }) => {
             "the datastore answers, but the answer, or the stored file that the message names, is not valid: restore \
-             that file (`datastore verify` lists changed ones), or see that no proxy changes the answers"
+             that file (`datastore verify` lists changed ones), or check that no proxy changes the answers"
         }
         (Kind::Datastore, _) => match cause.status() {
             Some(StatusCode::INSUFFICIENT_STORAGE) => {
@@ -59,11 +59,11 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
                  the limit of a request's body (nginx: client_max_body_size), then run again"
             }
             Some(StatusCode::NOT_FOUND) => {
-                "see that --datastore or PLANCHA_DATASTORE_URL (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME) is \
-                 a datastore's own URL, http://HOST[:PORT], and no page or proxy beside it"
+                "check that --datastore or PLANCHA_DATASTORE_URL (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME) is \
+                 the URL of the datastore itself, http://HOST[:PORT], and not of a page or a proxy"
             }
             _ => {
-                "see that the datastore runs at the URL of --datastore or PLANCHA_DATASTORE_URL (in Burrito's \
+                "check that the datastore runs at the URL of --datastore or PLANCHA_DATASTORE_URL (in Burrito's \
                  pods: BURRITO_DATASTORE_HOSTNAME), and can be reached from here (GET /readyz), then run again"
             }
         },

@@ -13,13 +13,13 @@ impl From<&JobError> for Failure {
             JobError::Cluster(cause) => match cause.fault() {
                 ClusterFault::Unauthenticated => (
                     Kind::Credentials,
-                    Some("see whether the service account's token is mounted, and not too old"),
+                    Some("check that the service account's token is mounted and has not expired"),
                 ),
                 ClusterFault::Forbidden => (
                     Kind::Credentials,
                     Some(
                         "the service account needs the rights of Burrito's ClusterRole \
-                         burrito-runner in that very namespace",
+                         burrito-runner in that namespace",
                     ),
                 ),
                 ClusterFault::Malformed => (
@@ -29,7 +29,7 @@ impl From<&JobError> for Failure {
                 ClusterFault::Missing => (
                     Kind::Config,
                     Some(
-                        "see whether it was deleted or has another name (kubectl get, in that namespace); a \
+                        "check whether it was deleted or has another name (kubectl get, in that namespace); a \
                          layer names its repository in spec.repository",
                     ),
                 ),
@@ -43,7 +43,7 @@ impl From<&JobError> for Failure {
                 ClusterFault::Configuration => (Kind::Config, None),
                 ClusterFault::Transient => (
                     Kind::Network,
-                    Some("see that the API server can be reached from here, then run again"),
+                    Some("check that the API server can be reached from here, then run again"),
                 ),
             },
         };
@@ -55,18 +55,18 @@ impl From<&JobError> for Failure {
 fn of_manifest(error: &LayerError) -> Option<&'static str> {
     Some(match error {
         LayerError::Io(_) => {
-            "see that it is there and may be read and written, or name another with --layer"
+            "check that the file exists and can be read and written, or name another with --layer"
         }
         LayerError::Malformed { .. } => {
             "correct the manifest; `kubectl apply --dry-run=client -f` checks it"
         }
         LayerError::Missing { .. } => {
-            "name with --layer a file that holds a manifest with `kind: TerraformLayer`"
+            "set --layer to a file that contains a manifest with `kind: TerraformLayer`"
         }
         LayerError::OtherName { .. } => {
-            "correct --name (PLANCHA_NAME), or leave it out where the file holds one layer"
+            "correct --name (PLANCHA_NAME), or leave it out where the file contains one layer"
         }
-        LayerError::NoLocks { .. } => "put the manifest on a file system that has locks",
+        LayerError::NoLocks { .. } => "move the manifest to a file system that supports locks",
         LayerError::Locked { .. } => "wait until that process has ended, then run again",
         LayerError::Ambiguous { .. } | LayerError::Cluster(_) | LayerError::Edit { .. } => {
             return None;

@@ -10,8 +10,8 @@ impl From<&UploadError> for Failure {
         match error {
             UploadError::Client(_) => Self::new(Kind::Config, error),
             UploadError::Missing(_) => Self::new(Kind::Config, error).with_hint(
-                "either all of it was sent, which removes it, or it is another: name the directory of the \
-                 printed command",
+                "the directory is removed once everything is sent; if it was not, name the directory of the printed \
+                 command",
             ),
             UploadError::Directory { .. } => Self::new(Kind::Config, error).with_hint(
                 "name the directory of an attempt, as in the printed command; it holds applied.json",
@@ -75,7 +75,7 @@ impl From<&BasisError> for Failure {
     fn from(error: &BasisError) -> Self {
         let (kind, next) = match error {
             BasisError::Unrecorded { .. } => {
-                (Kind::Config, "plan again, or name the plan by --plan")
+                (Kind::Config, "plan again, or name the plan with --plan")
             }
             BasisError::Elsewhere { .. } => (
                 Kind::Integrity,
@@ -83,8 +83,8 @@ impl From<&BasisError> for Failure {
             ),
             BasisError::Mocks { .. } => (
                 Kind::Integrity,
-                "nothing was applied; plan again when the dependency is applied, or apply the made-up values \
-                 with --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
+                "nothing was applied; plan again when the dependency is applied, or apply the mock outputs with \
+                 --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
             ),
             BasisError::Changed { .. } => {
                 (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")

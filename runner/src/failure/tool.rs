@@ -26,7 +26,7 @@ impl From<&VersionError> for Failure {
             },
             VersionError::Prerelease { .. } => failure.with_hint(
                 "leave out what follows the dash (prereleases satisfy a constraint by their numbers alone), and \
-                 ask for a prerelease by --tool-version or a version file",
+                 request a prerelease with --tool-version or a version file",
             ),
             VersionError::NotText(_) => failure.with_hint(
                 "save the file as UTF-8 (`>` of Windows PowerShell writes UTF-16: use `Set-Content -Encoding utf8`)",

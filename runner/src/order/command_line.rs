@@ -204,7 +204,7 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
 fn annotated_plan(layer: &Layer) -> Result<PlanName, JobError> {
     let Some(text) = layer.annotation("plan-run") else {
         return Err(JobError::Config(
-            "the layer has no annotation plan-run: plan it first, or name a run by --plan"
+            "the layer has no annotation plan-run: plan it first, or name a run with --plan"
                 .to_owned(),
         ));
     };

@@ -56,7 +56,7 @@ pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
     if !matches!(url.scheme(), "http" | "https") {
         // The part after the scheme may be a user and a password.
         let shown = if text.contains('@') { String::new() } else { format!(" `{url}`") };
-        return refused(&format!("the URL{shown} has another scheme than http or https"));
+        return refused(&format!("the URL{shown} has a scheme other than http or https"));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return refused(
@@ -68,7 +68,7 @@ pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
         return refused("the URL has no host");
     }
     if url.path().starts_with("//") {
-        return refused("the URL has two schemes, or nothing between two slashes");
+        return refused("the URL has two schemes, or an empty segment in its path");
     }
     let mut segments = url.path_segments().into_iter().flatten();
     if segments.any(|segment| matches!(segment, "api" | "healthz" | "readyz")) {
@@ -103,7 +103,7 @@ mod tests {
             ("http://host/#hunter2", "a query or a fragment"),
             ("http:///host", "no host"),
             ("http:host", "no host"),
-            ("ftp://host", "`ftp://host/` has another scheme"),
+            ("ftp://host", "`ftp://host/` has a scheme other than"),
             ("http://host/api", "ends with /api,"),
             ("http://host/plancha/api/plans/", "ends with /plancha/api/plans/,"),
             ("http://http://host", "two schemes"),

@@ -78,7 +78,7 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobE
     match tempfile::Builder::new().prefix(".plancha-").tempfile_in(parent) {
         Ok(_) => Ok(()),
         Err(error) => refused(format!(
-            "{shown}: no file can be made in {}: {}: name a file in a directory that you may write",
+            "{shown}: no file can be created in {}: {}: name a file in a writable directory",
             parent.display(),
             reason(&error)
         )),

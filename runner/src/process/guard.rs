@@ -62,7 +62,7 @@ impl Guard {
             && let Err(error) = open.write_all(&message.to_le_bytes())
         {
             tracing::warn!(
-                "the guard is gone ({error}): if the runner is killed, the tool goes on"
+                "the guard has ended ({error}): if the runner is killed, the tool keeps running"
             );
             *pipe = None;
         }

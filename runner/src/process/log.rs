@@ -305,7 +305,7 @@ fn show_all(mut source: Source, screen: Screen) {
         Ok(())
     };
     if let Err(error) = source.follow(show, |_, _| Ok(())) {
-        tracing::debug!("the output is not shown: {error}");
+        tracing::debug!("the output cannot be shown: {error}");
     }
 }
 

@@ -74,7 +74,7 @@ impl Signals {
         });
         let guard = Guard::start().inspect_err(|error| {
             tracing::warn!(
-                "no guard could be started ({error}): if the runner is killed, the tool goes on without it"
+                "the guard could not be started ({error}): if the runner is killed, the tool keeps running"
             );
         });
         Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })

@@ -55,7 +55,7 @@ pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Re
         return print(&text.map_err(|error| Failure::from(&ReleaseError::from(error)))?);
     }
     let tool = wanted.tool;
-    tracing::info!("{tool} {version} ({source}), asked for by {}", wanted.origin);
+    tracing::info!("{tool} {version} ({source}), requested by {}", wanted.origin);
     print(&version.to_string())
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn install(args: &InstallArgs, environment: &Environment) -> Re
     let (releases, resolved) = resolve_target(&args.target, &args.tools, environment).await?;
     let installed = releases.install(&resolved).await.map_err(|error| Failure::from(&error))?;
     let (tool, version, origin) = (installed.tool, &installed.version, &resolved.wanted.origin);
-    tracing::info!("{tool} {version} ({}), asked for by {origin}", installed.source);
+    tracing::info!("{tool} {version} ({}), requested by {origin}", installed.source);
     print(&installed.path.display().to_string())
 }
 
@@ -77,7 +77,10 @@ pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Resu
     }
     let requested = ToolRequest::parse(&args.release).map_err(usage)?;
     let Some(ToolRequest { tool, request: Some(request) }) = requested else {
-        let text = format!("`{}` names no release: terraform@1.9.8, tofu@latest", args.release);
+        let text = format!(
+            "`{}` is not a release: expected TOOL@REQUEST, such as terraform@1.9.8 or tofu@latest",
+            args.release
+        );
         return Err(usage(text));
     };
     // A mirror needs published versions: those installed here do not count.

@@ -30,7 +30,7 @@ pub(crate) enum ErrorKind {
 pub(crate) enum ReleaseError {
     /// No published version satisfies the request.
     #[error(
-        "no published version of {tool} matches `{request}` (asked for by {origin}){refusing}; {nearest} in {list}"
+        "no published version of {tool} matches `{request}` (requested by {origin}){refusing}; {nearest} in {list}"
     )]
     NoSuchVersion {
         tool: ToolName,
@@ -43,7 +43,7 @@ pub(crate) enum ReleaseError {
         list: String,
     },
     /// The constraints contradict each other.
-    #[error("no version of {tool} can satisfy all that is asked for: these conflict: {one}; {two}")]
+    #[error("no version of {tool} satisfies all constraints: these conflict: {one}; {two}")]
     Conflict { tool: ToolName, one: String, two: String },
     /// The version exists, but one of its files does not.
     #[error(
@@ -54,9 +54,7 @@ pub(crate) enum ReleaseError {
     #[error("{tool} {version} is not built for {platform}, only for {built}, as {sums_url} says")]
     NoBuild { tool: ToolName, version: String, platform: String, built: String, sums_url: String },
     /// The vendor has published neither digests nor signatures.
-    #[error(
-        "{tool} {version} was published without any digest, so nothing about it can be checked"
-    )]
+    #[error("{tool} {version} was published without digests, so it cannot be verified")]
     NoSums { tool: ToolName, version: Version },
     /// 404.
     #[error("{0} does not exist (404)")]
@@ -68,36 +66,36 @@ pub(crate) enum ReleaseError {
     #[error("{url} still answered {status} after {tries} tries")]
     Busy { url: String, status: u16, tries: usize, after: Option<Duration> },
     /// 403 or 429 with the headers of a rate limit.
-    #[error("{url} is not answered before {until}: too many requests (rate limit)")]
+    #[error("{url} refuses requests until {until} (rate limit)")]
     RateLimit { url: String, until: String },
     /// No connection: DNS, refused, no route, or no answer in five seconds.
-    #[error("no connection for {url}{by}")]
+    #[error("cannot connect to {url}{by}")]
     Unreachable {
         url: String,
-        /// ` by the proxy ...`, or nothing.
+        /// ` through the proxy ...`, or nothing.
         by: String,
         #[source]
         source: reqwest::Error,
     },
     /// The server sent nothing for too long.
-    #[error("{url} has fallen silent (timeout)")]
+    #[error("{url} stopped responding (timeout)")]
     Timeout {
         url: String,
         #[source]
         source: reqwest::Error,
     },
     /// The transfer exceeded its total time limit.
-    #[error("{url} was not complete after {} s (timeout)", .limit.as_secs())]
+    #[error("{url} took longer than {} s to download (timeout)", .limit.as_secs())]
     TooSlow { url: String, limit: Duration },
     /// The TLS handshake failed: the certificate, or a server without TLS.
-    #[error("no TLS with {url}")]
+    #[error("the TLS handshake with {url} failed")]
     Tls {
         url: String,
         #[source]
         source: reqwest::Error,
     },
     /// The proxy refused the connection.
-    #[error("the proxy {proxy} makes no connection for {url}")]
+    #[error("the proxy {proxy} did not connect to {url}")]
     Proxy {
         url: String,
         proxy: String,
@@ -105,7 +103,7 @@ pub(crate) enum ReleaseError {
         source: reqwest::Error,
     },
     /// 407: the proxy requires credentials.
-    #[error("the proxy {proxy} wants a user and password for {url} (407)")]
+    #[error("the proxy {proxy} requires a user and a password for {url} (407)")]
     ProxyRefused { url: String, proxy: String },
     /// The connection failed for another reason, or broke: a reset, an early end.
     #[error("the transfer of {url} failed")]
@@ -115,7 +113,7 @@ pub(crate) enum ReleaseError {
         source: reqwest::Error,
     },
     /// Redirected in a circle, or from https to http.
-    #[error("{url} redirects to where it must not")]
+    #[error("{url} has a redirect that is not allowed")]
     Redirect {
         url: String,
         #[source]
@@ -125,7 +123,7 @@ pub(crate) enum ReleaseError {
     #[error("{url} is larger than {} MiB", .limit >> 20)]
     TooLarge { url: String, limit: u64 },
     /// The list of versions does not parse.
-    #[error("{url} is no list of versions: {reason}")]
+    #[error("{url} is not a list of versions: {reason}")]
     NotAList { url: String, reason: String },
     /// A response does not parse.
     #[error("{url}: {reason}")]
@@ -153,13 +151,13 @@ pub(crate) enum ReleaseError {
         source: Box<ReleaseError>,
     },
     /// A required signature does not exist.
-    #[error("{0} does not exist, and releases of {1} are signed")]
+    #[error("{0} does not exist, but releases of {1} must be signed")]
     NoSignature(String, ToolName),
     /// The fetched key has another fingerprint.
-    #[error("{url} holds another key than {fingerprint}")]
+    #[error("{url} does not contain the key {fingerprint}")]
     WrongKey { url: String, fingerprint: &'static str },
     /// A file that a flag, a variable or tenv names cannot be read.
-    #[error("a file that is needed cannot be read")]
+    #[error("a required file cannot be read")]
     Unreadable(#[source] io::Error),
     /// A keyring file cannot be read.
     #[error("--keyring (PLANCHA_KEYRING): {} cannot be read", .path.display())]
@@ -169,21 +167,22 @@ pub(crate) enum ReleaseError {
         source: io::Error,
     },
     /// A keyring file holds no keys.
-    #[error("the keyring {} holds no OpenPGP public key", .path.display())]
+    #[error("the keyring {} contains no OpenPGP public key", .path.display())]
     Keyring {
         path: PathBuf,
         #[source]
         source: SignatureError,
     },
     /// The file of `--ca-file` does not parse.
-    #[error("{} holds no PEM certificates", .0.display())]
+    #[error("{} contains no PEM certificates", .0.display())]
     CaFile(PathBuf),
     /// A mirror's URL has an unsupported scheme.
-    #[error("{0}: mirrors are spoken to over http, https, and file:///DIR")]
+    #[error("{0}: unsupported scheme: expected http://, https:// or file:///DIR")]
     Scheme(String),
     /// tenv's file of mirrors does not parse.
     #[error(
-        "{}:{line}:{column}: not understood: a tool on a line (`terraform:`), below it its settings (`  url: ...`)",
+        "{}:{line}:{column}: invalid syntax: expected a tool on a line (`terraform:`), and its settings indented \
+         below it (`  url: ...`)",
         .path.display()
     )]
     RemoteConfSyntax { path: PathBuf, line: u64, column: u64 },
@@ -194,19 +193,20 @@ pub(crate) enum ReleaseError {
     #[error("{name}: {reason}")]
     Variable { name: String, reason: String },
     /// The archive does not contain exactly one file with the tool's name.
-    #[error("{url} is no archive of {program}: {reason}")]
+    #[error("{url} is not an archive of {program}: {reason}")]
     Archive { url: String, program: &'static str, reason: String },
     /// An installed binary has changed since its installation.
     #[error("{} has the SHA-256 {actual}, but {recorded} was installed", .path.display())]
     Changed { path: PathBuf, recorded: Sha256, actual: Sha256 },
     /// No installed version satisfies the request, and `--offline` forbids requests.
     #[error(
-        "no {tool} at hand matches `{request}` (asked for by {origin}), and the network is not to be touched"
+        "no installed version of {tool} matches `{request}` (requested by {origin}), and --offline forbids network \
+         access"
     )]
     Offline { tool: ToolName, request: String, origin: String },
     /// The site was unreachable a short time ago, and there is an alternative.
-    #[error("{site} was not asked, since it could not be reached {seconds} s ago (--refresh asks)")]
-    NotAsked { site: String, seconds: u64 },
+    #[error("{site} was skipped: it could not be reached {seconds} s ago (--refresh tries again)")]
+    Skipped { site: String, seconds: u64 },
     /// The site did not respond within a second, and there is an alternative.
     #[error("{url} did not answer within {} s", .limit.as_secs())]
     NoAnswer { url: String, limit: Duration },
@@ -233,10 +233,10 @@ pub(crate) enum ReleaseError {
     #[error("a file or directory cannot be used")]
     Io(#[from] io::Error),
     /// Stdout cannot be written.
-    #[error("writing to stdout")]
+    #[error("stdout cannot be written")]
     Stdout(#[source] io::Error),
     /// The HTTP client cannot be created, for example without system certificates.
-    #[error("preparing for https")]
+    #[error("the HTTPS client cannot be created")]
     Client(#[source] reqwest::Error),
 }
 
@@ -269,7 +269,7 @@ impl ReleaseError {
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
-            Self::NotAsked { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
+            Self::Skipped { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
             Self::ReadOnly { .. } => ErrorKind::Config,
             Self::DiskFull { .. } | Self::Io(_) => ErrorKind::Other,
             Self::Stdout(_) | Self::Client(_) => ErrorKind::Other,
@@ -287,20 +287,24 @@ impl ReleaseError {
     fn version_hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::NoSuchVersion { refusing, .. } if !refusing.is_empty() => {
-                "change one of these constraints, or ask for a version with --tool-version"
+                "change one of these constraints, or request a version with --tool-version"
             }
             Self::Conflict { .. } => {
-                "change one of these constraints, or ask for a version with --tool-version"
+                "change one of these constraints, or request a version with --tool-version"
             }
             Self::NoSuchVersion { .. } => {
-                "ask for a version that exists, or --refresh the list of versions"
+                "request a version that exists, or update the list of versions with --refresh"
             }
             Self::NoSuchFile { .. } => "try again in an hour, or complete the mirror",
             Self::NoBuild { .. } => {
-                "choose a version that is built for this platform, or another by TENV_ARCH"
+                "choose a version that is built for this platform, or another platform with TENV_ARCH"
             }
-            Self::NoSums { .. } => "choose a newer version: nothing unchecked is installed",
-            Self::Offline { .. } => "install it once with network, or leave out --offline",
+            Self::NoSums { .. } => {
+                "choose a newer version: the runner installs only what it can verify"
+            }
+            Self::Offline { .. } => {
+                "leave out --offline, or install the version first with `runner install`"
+            }
             _ => return None,
         })
     }
@@ -311,14 +315,14 @@ impl ReleaseError {
             Self::Refused { status: 401 | 403, url }
                 if url.contains("/repos/") || url.contains("/app/installations") =>
             {
-                "check the token in TENV_GITHUB_TOKEN, or TENV_GITHUB_APP_ID and what belongs to it"
+                "check the token in TENV_GITHUB_TOKEN, or TENV_GITHUB_APP_ID and the other TENV_GITHUB_APP_ variables"
             }
             Self::Refused { status: 401 | 403, .. } => {
-                "set TFENV_REMOTE_USER and TFENV_REMOTE_PASSWORD (TOFUENV_, TG_) for that mirror, or ask \
-                 who runs it what you may have"
+                "set TFENV_REMOTE_USER and TFENV_REMOTE_PASSWORD (TOFUENV_, TG_) for that mirror, or ask its operator \
+                 for access"
             }
             Self::ProxyRefused { .. } => {
-                "the variable that names the proxy takes both: HTTPS_PROXY=http://USER:PASSWORD@HOST"
+                "set both in the variable of the proxy: HTTPS_PROXY=http://USER:PASSWORD@HOST"
             }
             Self::NotFound(_)
             | Self::Refused { .. }
@@ -326,26 +330,27 @@ impl ReleaseError {
             | Self::NotUnderstood { .. } => "check the mirror's address",
             Self::Busy { .. } => "try again later",
             Self::RateLimit { .. } => {
-                "wait, give a token in TENV_GITHUB_TOKEN, or ask for an exact version, which needs \
-                 no list"
+                "wait, set a token in TENV_GITHUB_TOKEN, or request an exact version, which needs no list"
             }
             Self::Unreachable { .. } => {
                 "check the network and proxies (HTTPS_PROXY, NO_PROXY), or name a mirror \
                  (--releases-url, --tofu-url, --terragrunt-url)"
             }
-            Self::Timeout { .. } | Self::TooSlow { .. } => "try again, or name a nearer mirror",
+            Self::Timeout { .. } | Self::TooSlow { .. } => "run again, or use a nearer mirror",
             Self::Tls { source, .. } if cause::is_plain(source) => {
                 "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             }
             Self::Tls { .. } => {
-                "for a certificate of your own authority, name that with --ca-file; else check \
-                 the address"
+                "if a private authority issued the certificate, add its certificate with --ca-file; else check the \
+                 address"
             }
-            Self::Proxy { .. } => "check HTTPS_PROXY and NO_PROXY, or ask who runs the proxy",
+            Self::Proxy { .. } => {
+                "check HTTPS_PROXY and NO_PROXY, or ask the operator of the proxy"
+            }
             Self::Transfer { .. } => "try again",
             Self::Redirect { .. } | Self::TooLarge { .. } => "check the mirror",
-            Self::NotAsked { .. } => "ask it now with --refresh",
-            Self::NoAnswer { .. } => "try again, or name a nearer mirror",
+            Self::Skipped { .. } => "run again with --refresh",
+            Self::NoAnswer { .. } => "run again, or use a nearer mirror",
             _ => return None,
         })
     }
@@ -365,7 +370,7 @@ impl ReleaseError {
                 "check the mirror; do not use that release"
             }
             Self::Changed { .. } => {
-                "find out who changed it; delete it, and the next run installs it again"
+                "find out why it changed, then delete it: the next run installs it again"
             }
             _ => return None,
         })
@@ -377,15 +382,15 @@ impl ReleaseError {
             Self::Unreadable(_) | Self::NoKeyring { .. } => {
                 "check that it exists and can be read, or name another"
             }
-            Self::Keyring { .. } => "export it again: gpg --armor --export KEY",
+            Self::Keyring { .. } => "export the key again: gpg --armor --export KEY",
             Self::CaFile(_) => "name a file of PEM certificates",
             Self::Scheme(_) => "name a mirror with an http, https or file URL",
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => {
-                "fix that file, or name another in TENV_REMOTE_CONF"
+                "correct that file, or name another in TENV_REMOTE_CONF"
             }
-            Self::Variable { .. } => "fix or unset it",
+            Self::Variable { .. } => "correct the variable, or unset it",
             Self::ReadOnly { .. } => {
-                "name a directory that you may write with --bin-dir (BURRITO_RUNNER_RUNNERBINARYPATH), or put the \
+                "name a writable directory with --bin-dir (BURRITO_RUNNER_RUNNERBINARYPATH), or put the \
                  version on PATH, which a plan or apply then uses; without --bin-dir, tools are installed below \
                  XDG_CACHE_HOME, else HOME"
             }
@@ -421,7 +426,7 @@ impl ReleaseError {
     pub(super) fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Offline { .. } => true,
-            Self::NotAsked { .. } | Self::NoAnswer { .. } => true,
+            Self::Skipped { .. } | Self::NoAnswer { .. } => true,
             Self::NoKey { source, .. } => source.is_unreachable(),
             _ => false,
         }
@@ -436,7 +441,7 @@ impl ReleaseError {
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::RateLimit { .. } | Self::Proxy { .. })
             || matches!(self, Self::TooSlow { .. } | Self::Tls { .. })
-            || matches!(self, Self::NotAsked { .. } | Self::NoAnswer { .. })
+            || matches!(self, Self::Skipped { .. } | Self::NoAnswer { .. })
             || self.is_transient()
     }
 

@@ -50,9 +50,9 @@ pub(crate) struct Installed {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Installed(dir, None) => write!(f, "installed before in {}", dir.display()),
+            Self::Installed(dir, None) => write!(f, "already installed in {}", dir.display()),
             Self::Installed(dir, Some(reason)) => {
-                write!(f, "installed before in {}: {reason}", dir.display())
+                write!(f, "already installed in {}: {reason}", dir.display())
             }
             Self::Download(url) => f.write_str(url),
             Self::Path(_, reason) => write!(f, "on PATH: {reason}"),

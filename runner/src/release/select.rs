@@ -21,7 +21,7 @@ impl Releases {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(self.args.refresh),
             _ => {
-                let (name, reason) = ((*name).to_owned(), "neither true nor false".to_owned());
+                let (name, reason) = ((*name).to_owned(), "expected true or false".to_owned());
                 Err(ReleaseError::Variable { name, reason })
             }
         }
@@ -61,7 +61,7 @@ impl Releases {
             list
         };
         let outage =
-            |why: &dyn fmt::Display| format!("no newer list of versions can be had: {why}");
+            |why: &dyn fmt::Display| format!("the list of versions cannot be updated: {why}");
         match list {
             Ok(list) => match list.old.as_ref().and_then(|old| Some((old, installed()?))) {
                 Some((old, found)) => self.fall_back_to_installed(
@@ -76,7 +76,7 @@ impl Releases {
                     let place = self.store(wanted.tool).dir().display().to_string();
                     let why = match &error {
                         ReleaseError::Offline { .. } => {
-                            "the network is not to be touched".to_owned()
+                            "--offline forbids network access".to_owned()
                         }
                         error => error.to_string(),
                     };

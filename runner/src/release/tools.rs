@@ -131,7 +131,7 @@ fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), Failure> {
                 continue;
             }
             let Some(_lock) = store.try_lock(&version).map_err(failed)? else {
-                print(&format!("{tool} {version} is in use: kept"))?;
+                print(&format!("{tool} {version} is in use: not removed"))?;
                 continue;
             };
             store.remove(&version).map_err(failed)?;
@@ -139,10 +139,12 @@ fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), Failure> {
         }
         for version in store.left_over() {
             if args.dry_run {
-                print(&format!("{tool} {version}: what a killed install left would be removed"))?;
+                print(&format!(
+                    "{tool} {version}: leftovers of a killed installation would be removed"
+                ))?;
             } else if let Some(_lock) = store.try_lock(&version).map_err(failed)? {
                 store.remove_left_over(&version).map_err(failed)?;
-                print(&format!("{tool} {version}: what a killed install left is removed"))?;
+                print(&format!("{tool} {version}: leftovers of a killed installation removed"))?;
             }
         }
     }

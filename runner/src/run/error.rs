@@ -57,7 +57,7 @@ pub(crate) enum RunError {
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
     PlannedState(PathBuf),
-    #[error("{cause}; the backend did not take the state, {}", .errored.whereabouts())]
+    #[error("{cause}; the backend did not accept the state, {}", .errored.whereabouts())]
     Errored {
         #[source]
         cause: Box<RunError>,
@@ -75,7 +75,7 @@ pub(crate) enum RunError {
     Datastore(#[from] ClientError),
     #[error("the annotations could not be written ({annotations})")]
     Annotate { annotations: String, source: LayerError },
-    #[error("what {tool} {step} prints could not be kept")]
+    #[error("the output of {tool} {step} could not be stored")]
     Incomplete {
         tool: String,
         step: &'static str,
@@ -133,17 +133,17 @@ impl ErroredState {
         let (place, push) = (place(dir.as_deref()), pushes(program, &self.files));
         let copy = match stored {
             Some(true) => {
-                "; the file goes with this pod: the datastore has it as errored.tfstate of the attempt"
+                "; the file is deleted with this pod: the datastore has it as errored.tfstate of the attempt"
             }
             Some(false) => {
-                "; the file goes with this pod, and is not stored: copy it before the pod ends"
+                "; the file is deleted with this pod, and is not stored: copy it before the pod ends"
             }
             None => "",
         };
         if let Some(files) = broken(&self.files) {
             let log = self.log.as_deref().unwrap_or("the output above");
             return format!(
-                "resources may exist that the backend does not know: see whether the disk is full; the tool also \
+                "resources may exist that the backend does not know: check whether the disk is full; the tool also \
                  prints a state that it cannot save: copy that JSON document from {log} into a file STATE; before \
                  anything else plans or applies, run `{program} init` and then `{program} state push STATE` {place}, \
                  and remove {files}{copy}"

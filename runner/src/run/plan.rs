@@ -149,7 +149,7 @@ impl Run<'_> {
         };
         let attempt = self.artifacts.as_ref().map_or(Attempt(0), Artifacts::attempt);
         if !self.report.mocks.is_empty() {
-            return format!("{stored}; an apply refuses it, for its mock outputs");
+            return format!("{stored}; an apply refuses it because of its mock outputs");
         }
         let plan = format!("{}/{attempt}", job.run.run);
         match &job.apply_command {

@@ -42,11 +42,11 @@ pub(crate) enum StoredPlanError {
     #[error("the plan cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error(
-        "the plan {plan} is not the one that was made: its sha256 is {actual}, {place} says {expected}"
+        "the plan {plan} is not the one that was made: its SHA-256 is {actual}, but {place} has {expected}"
     )]
     DigestMismatch { plan: String, place: String, expected: String, actual: String },
     #[error(
-        "the plan {0} cannot be checked: neither an annotation plan-sum nor its run.json has its sha256"
+        "the plan {0} cannot be verified: neither an annotation plan-sum nor its run.json has its SHA-256"
     )]
     Unchecked(String),
     #[error("the run that made the plan {0} did not finish")]

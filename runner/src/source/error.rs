@@ -6,7 +6,7 @@ use datastore_api::ClientError;
 
 use crate::process::Stop;
 
-/// Why the code could not be put in place.
+/// Why the code could not be checked out or copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckoutError {
     #[error("{} is not a directory{hint}", .path.display())]
@@ -17,25 +17,26 @@ pub(crate) enum CheckoutError {
     Outside { path: PathBuf },
     #[error("{url} has no revision `{revision}`")]
     NoSuchRevision { url: String, revision: String },
-    #[error("{url} is no git repository, or not one that may be seen: {reason}")]
+    #[error("{url} is not a git repository, or not one that you may read: {reason}")]
     NoSuchRepository { url: String, reason: String },
-    #[error("{url} refused the credentials, or asked for some: {reason}")]
+    #[error("{url} refused the credentials, or requires some: {reason}")]
     Credentials { url: String, reason: String },
     #[error("{url} could not be reached: {reason}")]
     Network { url: String, reason: String },
     #[error("git failed: {reason}")]
     Git { reason: String },
-    #[error("{} holds files that are not ours: --work-dir takes a new directory, or one of an earlier run", .0.display())]
-    NotOurs(PathBuf),
-    #[error("{} holds a checkout of {theirs}, and perhaps its state, not of {ours}", .dir.display())]
+    #[error("{} contains files that the runner did not create: --work-dir needs a new or empty directory, or one of \
+             an earlier run", .0.display())]
+    ForeignFiles(PathBuf),
+    #[error("{} contains a checkout of {theirs}, and perhaps its state, not of {ours}", .dir.display())]
     OtherRepository { dir: PathBuf, theirs: String, ours: String },
-    #[error("another run works in {} now", .0.display())]
+    #[error("another run is using {}", .0.display())]
     Busy(PathBuf),
     #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]
     StateInTheWay { state: PathBuf, file: PathBuf },
     #[error("the datastore has no bundle of {0}")]
     NoBundle(String),
-    #[error("the bundle of {bundle} does not hold its revision {revision}")]
+    #[error("the bundle of {bundle} does not contain its revision {revision}")]
     NotInBundle { bundle: String, revision: String },
     #[error("{place} needs `{path}`, but the submodule `{submodule}` is empty{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     EmptySubmodule {
@@ -51,8 +52,8 @@ pub(crate) enum CheckoutError {
     LfsPointer { file: String, place: String, reason: Option<String>, next: String },
     #[error("the bundle")]
     Datastore(#[from] ClientError),
-    #[error("the code could not be put in place")]
+    #[error("the code could not be checked out or copied")]
     Io(#[from] std::io::Error),
-    #[error("stopped while the code was fetched")]
+    #[error("stopped while fetching the code")]
     Stopped(Stop),
 }

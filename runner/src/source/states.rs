@@ -72,7 +72,7 @@ pub(crate) fn errored(dir: &Path) -> Vec<PathBuf> {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                tracing::warn!("whether a state is left there is not known: {error}");
+                tracing::warn!("cannot find out whether a state is left there: {error}");
                 continue;
             }
         };

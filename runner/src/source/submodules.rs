@@ -168,7 +168,7 @@ impl Origin<'_> {
                     Some(Err(error)) => reason = Some(error.to_string()),
                     None => {}
                 }
-                "see that .gitmodules has a URL from which git may fetch it here".to_owned()
+                "check that .gitmodules has a URL that git can fetch from here".to_owned()
             }
         };
         let path = shown(path, tree);
@@ -219,7 +219,7 @@ fn unfetched_file(
         Origin::Directory => {
             format!("run `git -C {} lfs pull --include {}`", quoted(tree), quoted(Path::new(&name)))
         }
-        Origin::Git(..) => "have git-lfs installed beside git, and the object stored".to_owned(),
+        Origin::Git(..) => "install git-lfs beside git, and check that the LFS server has the object".to_owned(),
         Origin::Bundle => {
             "a bundle has no LFS files: use the git URL as the source, or keep the file itself in the \
              repository"
@@ -232,7 +232,7 @@ fn unfetched_file(
 
 /// Fetches these files with git LFS. Returns the reason for a message, in case they are still pointers.
 async fn pull(git: &Git<'_>, references: &References) -> Result<String, CheckoutError> {
-    let mut reason = "the file is a pointer still".to_owned();
+    let mut reason = "the file is still a pointer".to_owned();
     for file in references.pointers.keys() {
         let Some(tree) = work_tree(file) else { continue };
         let name = file.strip_prefix(tree).unwrap_or(file);
@@ -323,7 +323,7 @@ async fn declared(tree: &Path) -> Vec<PathBuf> {
     match gitlinks(tree, &paths).await {
         Ok(links) => links,
         Err(why) => {
-            tracing::warn!("the submodules of {} are not known: {why}", tree.display());
+            tracing::warn!("cannot list the submodules of {}: {why}", tree.display());
             Vec::new()
         }
     }

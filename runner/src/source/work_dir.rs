@@ -16,7 +16,7 @@ pub(super) fn claim(dir: &Path, repository: Option<&str>) -> Result<File, Checko
     make(dir)?;
     let mark = dir.join(MARK);
     if !fs::exists(&mark)? && fs::read_dir(dir)?.next().is_some() {
-        return Err(CheckoutError::NotOurs(dir.to_owned()));
+        return Err(CheckoutError::ForeignFiles(dir.to_owned()));
     }
     let mut lock = fs::OpenOptions::new().create(true).append(true).open(&mark)?;
     match lock.file().try_lock() {

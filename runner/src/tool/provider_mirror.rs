@@ -46,7 +46,8 @@ pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
     let url = serde_json::Value::from(url).to_string().replace("${", "$${").replace("%{", "%%{");
     let mirror = format!("\n  network_mirror {{\n    url = {url}\n  }}\n");
     let blocks = |text: &str| {
-        text.parse::<Body>().map_err(|_| "the mirror's address cannot be written down".to_owned())
+        text.parse::<Body>()
+            .map_err(|_| "the mirror's URL cannot be written into the configuration".to_owned())
     };
     if body.has_blocks("provider_installation") {
         for installation in body.get_blocks_mut("provider_installation") {

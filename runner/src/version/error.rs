@@ -56,6 +56,6 @@ pub enum VersionError {
     #[error("there is no directory `{}`", .0.display())]
     NoDirectory(PathBuf),
     /// The directory or a file of the configuration cannot be read.
-    #[error("looking for the version that is asked for")]
+    #[error("cannot look for the requested version")]
     Unreadable(#[source] io::Error),
 }

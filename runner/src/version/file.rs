@@ -139,7 +139,7 @@ fn in_hcl(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize>
             None => (Literal::Null, None),
         },
         Err(error) => {
-            tracing::warn!("{error}: only {key} is looked for");
+            tracing::warn!("{error}: only {key} is read");
             match Outline::read(text, &[key]).attributes.iter().rfind(|found| found.block.is_none())
             {
                 Some(attribute) => (syntax::literal_of(attribute.value), Some(attribute.line)),
@@ -154,7 +154,7 @@ fn in_json(path: &Path, text: &str, key: &'static str) -> (Literal, Option<usize
     match json::parse(path, text) {
         Ok(value) => (value.members(key).last().map_or(Literal::Null, Json::literal), None),
         Err(error) => {
-            tracing::warn!("{error}: only {key} is looked for");
+            tracing::warn!("{error}: only {key} is read");
             match json::values_of(text, key).pop() {
                 Some((line, value)) => (value, Some(line)),
                 None => (Literal::Null, None),

@@ -27,7 +27,7 @@ pub struct Version {
 
 /// A text that is not a version, constraint or request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no {expected}", shown(.text))]
+#[error("`{}` is not a valid {expected}", shown(.text))]
 pub struct Malformed {
     text: String,
     expected: &'static str,

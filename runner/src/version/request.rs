@@ -40,7 +40,7 @@ pub struct Requirement {
     pub(super) tofu_1_12: Option<Constraint>,
 }
 
-const EXPECTED: &str = "exact version, constraint or keyword";
+const EXPECTED: &str = "version, constraint or keyword";
 /// The memory limit of a compiled expression; usual ones need a few KiB.
 const MAX_PATTERN: usize = 1 << 20;
 

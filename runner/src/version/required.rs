@@ -279,7 +279,7 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
         match json::parse(path, &text) {
             Ok(root) => in_json(&root),
             Err(error) => {
-                tracing::warn!("{error}: only its version requirements are looked for");
+                tracing::warn!("{error}: only its version requirements are read");
                 in_broken_json(&text)
             }
         }
@@ -319,7 +319,7 @@ fn in_hcl(path: &Path, text: &str) -> Contents {
     match syntax::hcl(path, text) {
         Ok(body) => in_body(text, &body),
         Err(error) => {
-            tracing::warn!("{error}: only its version requirements and modules are looked for");
+            tracing::warn!("{error}: only its version requirements and modules are read");
             in_outline(text)
         }
     }

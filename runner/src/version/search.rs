@@ -209,7 +209,7 @@ impl<'a> Search<'a> {
         self.trace.extend(scan.trace);
         self.files_read.extend(scan.files_read);
         if requirement.is_empty() {
-            self.trace.push(Finding::new(dir.display(), "requires no version of its own"));
+            self.trace.push(Finding::new(dir.display(), "has no required_version"));
         }
         Ok(requirement)
     }

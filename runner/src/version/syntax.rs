@@ -126,7 +126,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionEr
         if fs::metadata(path)?.is_file() {
             return read_at_most(path, limit);
         }
-        Err(std::io::Error::other(format!("{} is no regular file", path.display())))
+        Err(std::io::Error::other(format!("{} is not a regular file", path.display())))
     };
     match read() {
         Ok(Some(bytes)) => Ok(Some(bytes)),

@@ -199,9 +199,9 @@ fn what_must_be_evaluated_is_passed_over() {
 
 #[test]
 fn a_broken_file_is_named_with_its_line_and_column() {
-    insta::assert_snapshot!(refusal(&[("main.tf", &terraform("\"^1.5\""))]), @"DIR/main.tf:2: not a version request: `^1.5` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
-    insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is no exact version, constraint or keyword");
-    insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^(1")]), @"DIR/.opentofu-version: not a version request: `^(1` is no regular expression (RE2)");
+    insta::assert_snapshot!(refusal(&[("main.tf", &terraform("\"^1.5\""))]), @"DIR/main.tf:2: not a version request: `^1.5` is not a valid version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
+    insta::assert_snapshot!(refusal(&[(".terraform-version", "1.9.8 # stay\n")]), @"DIR/.terraform-version: not a version request: `1.9.8 # stay` is not a valid version, constraint or keyword");
+    insta::assert_snapshot!(refusal(&[(".opentofu-version", "latest:^(1")]), @"DIR/.opentofu-version: not a version request: `^(1` is not a valid regular expression (RE2)");
 }
 
 /// The tool reports what is really wrong: the parser also refuses files that the tools accept.

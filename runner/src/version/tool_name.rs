@@ -47,7 +47,7 @@ impl std::str::FromStr for ToolName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         <Self as clap::ValueEnum>::from_str(text, false)
-            .map_err(|_| format!("`{text}` is no tool: terraform, tofu or terragrunt"))
+            .map_err(|_| format!("`{text}` is not a tool: expected terraform, tofu or terragrunt"))
     }
 }
 
@@ -103,7 +103,7 @@ impl ToolRequest {
         match (tool.parse(), request) {
             (Err(_), _) => Ok(None),
             (Ok(tool), Some(request)) if request.trim().is_empty() => Err(format!(
-                "`{text}` names no version: {tool}@1.9.8, {tool}@latest or just {tool}"
+                "`{text}` has no version after the @: expected {tool}@1.9.8, {tool}@latest or just {tool}"
             )),
             (Ok(tool), request) => Ok(Some(Self { tool, request: request.map(str::to_owned) })),
         }

@@ -87,5 +87,5 @@ fn request_of(
     if matches!(&request, Request::Lowest(requirement) if requirement.is_empty()) {
         request = Request::Latest;
     }
-    Ok((request, by.unwrap_or_else(|| "nothing in particular".to_owned())))
+    Ok((request, by.unwrap_or_else(|| "the runner's default".to_owned())))
 }

@@ -57,7 +57,7 @@ async fn errors_are_problem_documents() {
     GET artifacts?namespace=a&layer=b&run=c&name=run.json
         404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"no such artifact"}
     PUT artifacts?namespace=a&layer=b&run=c&attempt=0&name=plan.bin
-        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `name`: `plan.bin` has a route of its own: `/api/plans` or `/api/logs`"}
+        400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `name`: `plan.bin` has its own route: `/api/plans` or `/api/logs`"}
     PUT artifacts?namespace=a&layer=b&run=c&attempt=0&name=.hidden
         400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"query parameter `name`: `.hidden` must not start with a dot"}
     PUT artifacts?namespace=a&layer=b&run=c&name=run.json

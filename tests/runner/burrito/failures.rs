@@ -199,7 +199,7 @@ async fn rn20_plan_with_another_digest_than_annotated_is_not_applied() {
     let ended = tenant.start("apply", "apply-1");
 
     assert_eq!(ended.code, 1);
-    assert!(ended.stderr.contains("the annotation plan-sum says"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the annotation plan-sum has"), "{}", ended.stderr);
     assert!(!ended.stdout.contains("Apply complete"));
     assert!(tenant.short("apply-1", 0).await.contains("is not the one that was made"));
 }

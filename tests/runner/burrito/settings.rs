@@ -64,7 +64,7 @@ async fn revision_missing_from_the_bundle_is_not_planned() {
     let ended = tenant.start("plan", "plan-1");
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(
-        tenant.short("plan-1", 0).await.contains(&format!("does not hold its revision {third}"))
+        tenant.short("plan-1", 0).await.contains(&format!("does not contain its revision {third}"))
     );
 }
 

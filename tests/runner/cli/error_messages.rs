@@ -76,7 +76,7 @@ fn wrong_usage_is_exit_code_64() {
     For more information, try '--help'.
 
     $ runner plan --datastore ftp://x
-    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL `ftp://x/` has another scheme than http or https: expected http://HOST[:PORT] or https://HOST[:PORT]
+    ERROR --datastore (PLANCHA_DATASTORE_URL): the URL `ftp://x/` has a scheme other than http or https: expected http://HOST[:PORT] or https://HOST[:PORT]
 
     $ runner plan --datastore http://user:pw@x
     ERROR --datastore (PLANCHA_DATASTORE_URL): the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN: expected http://HOST[:PORT] or https://HOST[:PORT]
@@ -93,7 +93,7 @@ fn wrong_usage_is_exit_code_64() {
     ERROR --var, --var-file, --target, --replace and arguments after -- were decided when the plan was made; an apply takes them only with --no-plan
 
     $ runner resolve terraform@
-    ERROR `terraform@` names no version: terraform@1.9.8, terraform@latest or just terraform
+    ERROR `terraform@` has no version after the @: expected terraform@1.9.8, terraform@latest or just terraform
     "#);
 }
 
@@ -119,18 +119,18 @@ fn missing_things_exit_8() {
 
     $ runner plan --layer missing.yaml
     ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2)
-      next: see that it is there and may be read and written, or name another with --layer
+      next: check that the file exists and can be read and written, or name another with --layer
 
     $ runner plan --layer main.tf
-    ERROR main.tf holds no TerraformLayer
-      next: name with --layer a file that holds a manifest with `kind: TerraformLayer`
+    ERROR main.tf contains no TerraformLayer
+      next: set --layer to a file that contains a manifest with `kind: TerraformLayer`
 
     $ runner plan --path missing
     ERROR the source has no directory `missing`
 
     $ runner plan --tool-version ~> 99.0
-    ERROR no terraform at hand matches `~> 99.0` (asked for by --tool-version), and the network is not to be touched
-      next: install it once with network, or leave out --offline
+    ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access
+      next: leave out --offline, or install the version first with `runner install`
 
     $ runner apply
     ERROR there is no plan to apply without a datastore: name one with --datastore, a file with --plan-file, or plan and apply in one step with --no-plan
@@ -154,9 +154,9 @@ fn error_names_the_thing_and_the_next_step() {
         (
             &["plan", "--layer", "main.tf"],
             8,
-            &["main.tf holds no TerraformLayer", "next: name with"],
+            &["main.tf contains no TerraformLayer", "next: set --layer"],
         ),
-        (&["plan", "--layer", "no.yaml"], 8, &["no.yaml", "next: see that it is there"]),
+        (&["plan", "--layer", "no.yaml"], 8, &["no.yaml", "next: check that the file exists"]),
         (
             &["plan", "--layer", "bad.yaml"],
             8,
@@ -170,7 +170,7 @@ fn error_names_the_thing_and_the_next_step() {
         (
             &["plan", "--datastore", "http://127.0.0.1:9", "--token-file", "no"],
             8,
-            &["the token in no cannot be used", "next: see that the file of --token-file"],
+            &["the token in no cannot be used", "next: check that the file of --token-file"],
         ),
         (&["resolve", "utf16"], 8, &["utf16/.terraform-version is not UTF-8 text", "UTF-16"]),
         (&["resolve", "terragrunt", "toml"], 8, &["toml/.tgswitch.toml:1:", "next: correct that"]),
@@ -207,7 +207,7 @@ fn ignored_settings_are_reported_once() {
     let args = ["plan", "--tool", "terraform", "--tool-version", "latest"];
     let ended = Ended::from(sandbox.command(&args).env("TENV_ROOT", root).output().unwrap());
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert_eq!(ended.stderr.matches("settings of mirrors").count(), 1, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("tenv's mirror settings").count(), 1, "{}", ended.stderr);
 }
 
 #[test]

@@ -200,11 +200,17 @@ fn unwritable_or_unreadable_file_is_refused_before_the_run() {
         (&["plan", "--plan-file", "link"], "--plan-file link is a directory"),
         (&["plan", "--plan-file", "."], "--plan-file . is a directory"),
         (&["plan", "--plan-file", "/dev/null"], "--plan-file /dev/null is a device or a pipe"),
-        (&["plan", "--plan-file", "/proc/x"], "--plan-file /proc/x: no file can be made in /proc"),
+        (
+            &["plan", "--plan-file", "/proc/x"],
+            "--plan-file /proc/x: no file can be created in /proc",
+        ),
         (&["plan", "--plan-file", "no/x"], "its directory does not exist"),
         (&["plan", "--result", "/"], "--result / is a directory"),
         (&["plan", "--result", "dir"], "--result dir is a directory"),
-        (&["apply", "--no-plan", "--result", "/proc/x"], "--result /proc/x: no file can be made"),
+        (
+            &["apply", "--no-plan", "--result", "/proc/x"],
+            "--result /proc/x: no file can be created",
+        ),
         (&["apply", "--plan-file", "dir"], "--plan-file dir is a directory"),
         (&["apply", "--plan-file", "none"], "--plan-file none does not exist"),
     ] {
@@ -261,7 +267,7 @@ fn a_failure_of_git_names_the_url_the_cause_and_the_next_step() {
             "correct it in the URL",
         ),
         ("Host key verification failed.", 5, "known_hosts"),
-        ("git@h: Permission denied (publickey).", 5, "give ssh a key"),
+        ("git@h: Permission denied (publickey).", 5, "provide an SSH key"),
         ("ERROR: Repository not found.", 8, "git ls-remote git@git.example:a/b"),
     ] {
         let cause = text.trim_start_matches("ssh: ").trim_start_matches("ERROR: ");
@@ -283,7 +289,7 @@ fn a_failure_of_git_names_the_url_the_cause_and_the_next_step() {
     let url = format!("{}/x.git", missing.url());
     expect(sandbox.run(&["plan", &url]), 8, &url, "not found", "correct the URL");
     let closed = "http://127.0.0.1:1/x.git";
-    expect(sandbox.run(&["plan", closed]), 6, closed, "port 1", "server runs");
+    expect(sandbox.run(&["plan", closed]), 6, closed, "port 1", "server listens");
     let git = crate::source::checkout::git;
     git(&sandbox.work(), &["init", "--quiet", "--bare", "empty.git"]);
     let url = format!("file://{}/empty.git", sandbox.work().display());
@@ -381,7 +387,7 @@ fn invalid_keyring_is_refused_even_without_a_download() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     sandbox.write("junk.asc", "not a key");
     for (keyring, says) in
-        [("missing.asc", "missing.asc"), ("junk.asc", "holds no OpenPGP public key")]
+        [("missing.asc", "missing.asc"), ("junk.asc", "contains no OpenPGP public key")]
     {
         for words in [&["plan"][..], &["resolve"]] {
             let ended = sandbox.run(&[words, &["--keyring", keyring]].concat());

@@ -47,8 +47,7 @@ fn datastore_redirect_is_reported_and_not_followed() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     let ended = sandbox.run(&["plan", "--datastore", &url]);
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    let reported =
-        format!("307 Temporary Redirect: it points to {to}, and redirects are not followed");
+    let reported = format!("307 Temporary Redirect: the redirect to {to} is not followed");
     assert!(ended.stderr.contains(&reported), "{}", ended.stderr);
     assert!(elsewhere.accept().is_err(), "the other server got a connection");
 }

@@ -16,11 +16,11 @@ async fn silent(method: &'static str, part: &'static str) -> (TestDatastore, Fau
 fn given_up(ended: &Ended, call: &str) {
     assert_eq!(ended.code, 10, "{call}: {}", ended.stderr);
     for text in [
-        &format!("WARN waiting for {call}: no answer for "),
+        &format!("WARN waiting for {call}: no response for "),
         "giving up after 1 s",
-        &format!("{call}: nothing moved for "),
+        &format!("{call}: no progress for "),
         "; trying again in ",
-        &format!("{call}: no answer came and no byte moved for 1 s"),
+        &format!("{call}: no response and no progress for 1 s"),
     ] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
@@ -40,7 +40,8 @@ async fn silent_datastore_times_out_at_every_step_of_a_plan() {
         let ended = sandbox.run_with(&silent.url, &args);
         given_up(&ended, &format!("{method} {}{path}", silent.url.as_str().trim_end_matches('/')));
         let asked = silent.seen().iter().filter(|seen| seen.contains(part)).count();
-        assert!(asked <= 3, "{part}: asked {asked} times: {}", ended.stderr);
+        // Two tries, then those of the log and report of the failed run; without a limit there are five tries for each.
+        assert!(asked <= 5, "{part}: {asked} requests: {}", ended.stderr);
     }
 }
 
@@ -52,7 +53,7 @@ async fn apply_finishes_if_the_datastore_stops_responding() {
     let args = [&args[..], &["--run", "r", "--result", "result.json"]].concat();
     let ended = sandbox.run_with(&silent.url, &args);
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    assert!(ended.stderr.contains("no answer came and no byte moved for 1 s"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no response and no progress for 1 s"), "{}", ended.stderr);
     assert!(sandbox.read("layer.yaml").contains("apply-date: "), "{}", ended.stderr);
     assert_eq!(json(sandbox.read("result.json").as_bytes())["applied"], "unplanned");
 }
@@ -69,7 +70,7 @@ async fn signalled_apply_finishes_without_waiting_for_a_silent_datastore() {
     runner.signal("TERM");
     let ended = runner.wait();
     assert_eq!(ended.code, 10, "{}", ended.stderr);
-    assert!(!ended.stderr.contains("no byte moved for 60 s"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("no progress for 60 s"), "{}", ended.stderr);
     assert!(sandbox.read("layer.yaml").contains("apply-date: "), "{}", ended.stderr);
     assert_eq!(json(sandbox.read("result.json").as_bytes())["applied"], "unplanned");
 }

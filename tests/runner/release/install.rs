@@ -85,7 +85,7 @@ fn release_is_installed_once_and_reused() {
     assert_eq!(requests, 4, "list, archive, sums, signature");
     let second = case.install(&["terraform@~> 1.9.0"]);
     assert_eq!(second.stdout, first.stdout);
-    assert!(second.stderr.contains("installed before in "), "{second:?}");
+    assert!(second.stderr.contains("already installed in "), "{second:?}");
     assert_eq!(case.mirror.all_requests(), requests);
 }
 
@@ -129,7 +129,7 @@ fn unsigned_sums_are_refused() {
     let archive = Path::new(&case.archive()).file_name().unwrap().to_str().unwrap().to_owned();
     let sums = format!("{}  {archive}\n", Sha256::of(b"anything"));
     case.mirror.put(&path, sums.into_bytes());
-    case.refused(&["terraform@1.9.8"], 9, "others than were signed by the key");
+    case.refused(&["terraform@1.9.8"], 9, "differs from the one that the key");
 
     let sums = format!("{}  other.zip\n", Sha256::of(b"anything"));
     case.mirror.put_sums(Terraform, V, sums.into_bytes());
@@ -167,7 +167,11 @@ fn a_broken_signature_is_refused() {
         case.refused(&["terraform@1.9.8"], 9, words);
     }
     case.mirror.remove(&path);
-    case.refused(&["terraform@1.9.8"], 9, "does not exist, and releases of terraform are signed");
+    case.refused(
+        &["terraform@1.9.8"],
+        9,
+        "does not exist, but releases of terraform must be signed",
+    );
     case.mirror.fault(&path, MirrorFault::Status(403, 99));
     case.refused(&["terraform@1.9.8"], 5, "answered 403");
 }
@@ -253,8 +257,8 @@ fn only_the_binary_is_unpacked() {
         (zipped(&[("/terraform", &binary, 0o755)]), "a path"),
         (zipped(&[("bin/terraform", &binary, 0o755)]), "a path"),
         (zipped(&[("..\\terraform", &binary, 0o755)]), "a path"),
-        (zipped(&[("README", &binary, 0o644)]), "it holds no terraform"),
-        (zipped(&[("terraform.exe", &binary, 0o755)]), "it holds no terraform"),
+        (zipped(&[("README", &binary, 0o644)]), "it contains no terraform"),
+        (zipped(&[("terraform.exe", &binary, 0o755)]), "it contains no terraform"),
         (zipped(&[("terraform", b"", 0o755)]), "has 0 of 0 bytes"),
         (with_link(), "is a link or a special file"),
         (declaring_a_size_of(99), "larger than"),
@@ -297,7 +301,7 @@ fn other_files_of_the_archive_are_not_unpacked() {
 fn unknown_version_is_reported_with_close_ones() {
     let case = Case::new();
     case.on_path(Terraform, "1.5.8");
-    let words = "no published version of terraform matches `1.5.8` (asked for by the command line); \
+    let words = "no published version of terraform matches `1.5.8` (requested by the command line); \
                  the nearest are 1.5.7 and 1.9.8";
     case.refused(&["terraform@1.5.8"], 8, words);
     case.mirror.remove(&case.archive());
@@ -342,9 +346,9 @@ fn path_is_used_last_and_must_match_the_requested_version() {
         format!("{}\n", case.sandbox.path("bin/terraform").display()),
         "{path:?}"
     );
-    assert!(path.stderr.contains("(on PATH: http://127.0.0.1:1 was not asked"), "{path:?}");
+    assert!(path.stderr.contains("(on PATH: http://127.0.0.1:1 was skipped"), "{path:?}");
     let offline = case.install(&["terraform@1.9.9", "--offline"]);
-    assert!(offline.stderr.contains("(on PATH: the network is not to be touched)"), "{offline:?}");
+    assert!(offline.stderr.contains("(on PATH: --offline forbids network access)"), "{offline:?}");
     assert_eq!(case.install(&["terraform@1.9.8", "--offline"]).code, 8);
     // With a connection the release goes before PATH.
     case.on_path(Terraform, V);
@@ -451,7 +455,7 @@ fn lock_file_of_a_dead_process_does_not_block() {
     let case = Case::new();
     case.mirror.fault(&case.archive(), MirrorFault::Slow(Duration::from_mins(1)));
     let mut child = case.start(&["install", "terraform@1.9.8"]);
-    support::eventually("the download has begun", || case.mirror.requests(&case.archive()) == 1);
+    support::eventually("the download has started", || case.mirror.requests(&case.archive()) == 1);
     child.kill().unwrap();
     child.wait().unwrap();
     case.mirror.fault(&case.archive(), MirrorFault::Status(500, 0));
@@ -466,13 +470,13 @@ fn file_named_by_a_flag_must_match_its_declared_type() {
     case.refused(
         &["terraform@1.9.8", "--keyring", "nonsense"],
         8,
-        "nonsense holds no OpenPGP public key",
+        "nonsense contains no OpenPGP public key",
     );
     case.refused(&["terraform@1.9.8", "--ca-file", "missing"], 8, "missing");
     case.refused(
         &["terraform@1.9.8", "--ca-file", "nonsense"],
         8,
-        "nonsense holds no PEM certificates",
+        "nonsense contains no PEM certificates",
     );
     case.sandbox.write("file", "");
     case.refused(&["terraform@1.9.8", "--bin-dir", "file/bin"], 1, "Not a directory");

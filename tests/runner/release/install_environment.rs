@@ -115,7 +115,7 @@ fn output_that_cannot_be_written_is_a_failure() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let ended = Ended::from(command.stdout(full).output().unwrap());
         assert_eq!(ended.code, 1, "{words:?}: {ended:?}");
-        let reported = "ERROR writing to stdout: No space left on device";
+        let reported = "ERROR stdout cannot be written: No space left on device";
         assert!(ended.stderr.contains(reported) && !ended.stderr.contains("panic"), "{ended:?}");
     }
 }

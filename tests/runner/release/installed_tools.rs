@@ -112,7 +112,7 @@ fn digest_of_a_refused_binary_is_not_cached() {
     assert!(ended.stderr.contains("terraform 1.9.8"), "{ended:?}");
 }
 
-/// Nobody can create a directory in /sys, root included.
+/// No user can create a directory in /sys, root included.
 #[test]
 fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
     let case = Case::new();
@@ -266,14 +266,14 @@ fn used_version_is_not_pruned() {
     let case = Case::new();
     let script = format!(
         "#!/bin/sh\ncase $* in\n\"version -json\") echo '{{\"terraform_version\": \"{V}\"}}';;\n\
-         init*) : > begun; while [ ! -e go ]; do sleep 0.05; done; exit 3;;\nesac\n"
+         init*) : > started; while [ ! -e go ]; do sleep 0.05; done; exit 3;;\nesac\n"
     );
     case.mirror.add(Terraform, V, script.as_bytes());
     case.sandbox.write(".terraform-version", V);
     let run = support::Started::spawn(case.command(&["plan"]));
-    support::eventually("init has begun", || case.sandbox.work().join("begun").exists());
+    support::eventually("init has started", || case.sandbox.work().join("started").exists());
     let prune = ["tools", "prune", "--keep", "0"];
-    assert_eq!(case.lines(&prune), ["terraform 1.9.8 is in use: kept"]);
+    assert_eq!(case.lines(&prune), ["terraform 1.9.8 is in use: not removed"]);
     case.sandbox.write("go", "");
     assert_eq!(run.wait().code, 1);
     assert_eq!(case.lines(&prune), ["terraform 1.9.8 removed"]);
@@ -293,7 +293,7 @@ fn silent_site_is_requested_once_if_path_has_a_match() {
     let ended = case.run(&latest);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "1.9.8\n"), "{ended:?}");
     assert!(ended.stderr.contains("terraform 1.9.8 (on PATH: http://127.0.0.1:"), "{ended:?}");
-    assert!(ended.stderr.contains(" was not asked, since it could not be reached "), "{ended:?}");
+    assert!(ended.stderr.contains(" was skipped: it could not be reached "), "{ended:?}");
     assert_eq!(case.mirror.requests(list), 1);
 
     // An exact version needs no list, but its files.
@@ -318,12 +318,12 @@ fn unreachable_site_is_not_requested_if_an_installed_tool_matches() {
     assert_eq!(ended.stdout, format!("{}\n", case.tool(V).display()), "{ended:?}");
     let ended = case.run_without_network(&latest);
     let says = format!(
-        "terraform 1.9.8 (installed before in {}: no newer list of versions can be had: \
-         http://127.0.0.1:1 was not asked",
+        "terraform 1.9.8 (already installed in {}: the list of versions cannot be updated: \
+         http://127.0.0.1:1 was skipped",
         case.tool(V).ancestors().nth(2).unwrap().display()
     );
     assert!(ended.stderr.contains(&says), "{ended:?}");
     // Where nothing will do, it is asked.
     let ended = case.run_without_network(&["resolve", "tofu@latest"]);
-    assert!(ended.code == 6 && ended.stderr.contains("no connection for"), "{ended:?}");
+    assert!(ended.code == 6 && ended.stderr.contains("cannot connect to"), "{ended:?}");
 }

@@ -39,7 +39,7 @@ fn vendor_key_is_required_and_no_other_key_replaces_it() {
     ] {
         let tool = release.split_once('@').unwrap().0;
         let needs =
-            format!("needs the key {key}, which could not be fetched: no connection for {site}");
+            format!("needs the key {key}, which could not be fetched: cannot connect to {site}");
         let by_name = format!("/{tool}/{key}.asc");
         // The mirror has no key, then one that it calls by that name.
         for _ in 0..2 {

@@ -133,15 +133,15 @@ fn mirror_fill_refuses_unverified_files_and_invalid_arguments() {
     let case = Case::new();
     let dir = case.sandbox.path("mirror");
     let mirror = |release: &str| case.run(&["mirror", release, dir.to_str().unwrap()]);
-    refused(&mirror("terraform"), 64, "names no release");
-    refused(&mirror("nomad@1"), 64, "names no release");
+    refused(&mirror("terraform"), 64, "is not a release: expected TOOL@REQUEST");
+    refused(&mirror("nomad@1"), 64, "is not a release: expected TOOL@REQUEST");
     assert!(!dir.exists());
     case.mirror.put(&case.mirror.archive_path(Terraform, "1.9.8"), script("9").into_bytes());
     refused(&mirror("terraform@1.9.8"), 9, "is signed for it");
     assert_eq!(files(&dir), Vec::<String>::new());
     std::fs::write(dir.join("terraform/index.json"), "{\"versions\": []}").unwrap();
     refused(&mirror("terraform@1.9.7"), 8, "the nearest are 1.5.7 and 1.9.8");
-    refused(&mirror("terraform@1.5.7"), 8, "index.json is no list of versions");
+    refused(&mirror("terraform@1.5.7"), 8, "index.json is not a list of versions");
     assert_eq!(std::fs::read(dir.join("terraform/index.json")).unwrap(), b"{\"versions\": []}");
 }
 

@@ -11,7 +11,7 @@ use MirroredTool::{Terraform, Terragrunt, Tofu};
 
 const API: &str = "/api/repos/gruntwork-io/terragrunt/releases";
 
-/// A terragrunt that tells its version.
+/// A terragrunt that prints its version.
 pub(crate) fn terragrunt(version: &str) -> Vec<u8> {
     format!("#!/bin/sh\necho terragrunt version v{version}\n").into_bytes()
 }
@@ -83,15 +83,15 @@ fn terragrunt_is_installed_from_an_archive_or_a_bare_binary() {
     refused(
         &install("terragrunt@0.50.0", &["--require-signature"]),
         9,
-        "releases of terragrunt are signed",
+        "releases of terragrunt must be signed",
     );
     let unsigned = install("terragrunt@0.50.0", &[]);
     assert_eq!(std::fs::read(ok(&unsigned)).unwrap(), old);
     assert!(unsigned.stderr.contains("only its digest is checked"), "{unsigned:?}");
     case.mirror.remove(&case.mirror.signature_path(Terragrunt, "1.0.0"));
     std::fs::remove_file(ok(&newest)).unwrap();
-    refused(&install("terragrunt@1.0.0", &[]), 9, "releases of terragrunt are signed");
-    refused(&install("terragrunt@0.18.0", &[]), 9, "published without any digest");
+    refused(&install("terragrunt@1.0.0", &[]), 9, "releases of terragrunt must be signed");
+    refused(&install("terragrunt@0.18.0", &[]), 9, "published without digests");
 }
 
 #[test]
@@ -147,7 +147,11 @@ fn tenvs_url_template_locates_files() {
         let variables = [("TOFUENV_URL_TEMPLATE", template), ("TOFUENV_INSTALL_MODE", mode)];
         case.with(&variables, &["install", "tofu@1.11.0"])
     };
-    refused(&with("{{ .Nonsense }}", "mirror"), 8, "TOFUENV_URL_TEMPLATE: no template");
+    refused(
+        &with("{{ .Nonsense }}", "mirror"),
+        8,
+        "TOFUENV_URL_TEMPLATE: not a valid URL template",
+    );
     refused(&with(&template, "nonsense"), 8, "TOFUENV_INSTALL_MODE: invalid mode `nonsense`");
     assert!(ok(&with(&template, "mirror")).ends_with("/OpenTofu/1.11.0/tofu"));
 }
@@ -179,10 +183,11 @@ fn mirror_without_a_list_is_read_as_html() {
             Some(text) => case.mirror.put(index, text.into()),
         }
         let reported = case.run(&["resolve", "terraform@latest", "--refresh", "--json"]);
-        assert!(ok(&reported).contains("/terraform/ (asked now"), "{reported:?}");
+        let how = if json.is_none() { "fetched now" } else { "checked now, unchanged" };
+        assert!(ok(&reported).contains(&format!("/terraform/ ({how})")), "{reported:?}");
         assert!(reported.stdout.contains("\"version\": \"1.9.8\""), "{reported:?}");
     }
-    // Kept, then asked for by the tag of the one that had answered.
+    // The cached list is revalidated with the ETag of the page that had it.
     let before = case.mirror.all_requests();
     assert_eq!(ok(&case.run(&["resolve", "terraform@latest"])), "1.9.8");
     assert_eq!(case.mirror.all_requests(), before);
@@ -193,7 +198,7 @@ fn mirror_without_a_list_is_read_as_html() {
     refused(
         &case.with(&api, &["resolve", "terraform@latest"]),
         8,
-        "index.json is no list of versions",
+        "index.json is not a list of versions",
     );
     // No other refusal is a reason to look elsewhere.
     case.mirror.fault(index, MirrorFault::Status(403, 9));
@@ -324,7 +329,7 @@ fn tenvs_force_remote_variable_is_respected() {
     };
     assert_eq!(ok(&resolve("false")), "1.5.6");
     assert_eq!(ok(&resolve("T")), "1.10.0");
-    refused(&resolve("yes"), 8, "TENV_FORCE_REMOTE: neither true nor false");
+    refused(&resolve("yes"), 8, "TENV_FORCE_REMOTE: expected true or false");
 }
 
 #[test]

@@ -126,10 +126,10 @@ fn without_a_request_the_newest_stable_version_is_selected_and_reported() {
             command.env("TFENV_TERRAFORM_DEFAULT_CONSTRAINT", constraint).output().unwrap(),
         );
         assert_eq!(ended.code, 0, "{ended:?}");
-        let (_, by) = ended.stderr.split_once("asked for by ").unwrap();
+        let (_, by) = ended.stderr.split_once("requested by ").unwrap();
         format!("{} {}", ended.stdout.trim_end(), by.trim_end())
     };
-    assert_eq!(asked(""), "1.10.0 nothing in particular");
+    assert_eq!(asked(""), "1.10.0 the runner's default");
     assert_eq!(asked("< 1.9"), "1.5.7 TFENV_TERRAFORM_DEFAULT_CONSTRAINT");
     case.sandbox.write("main.tf", &terraform("~> 1.9.0"));
     assert_eq!(asked(""), "1.9.8 required_version");
@@ -154,7 +154,7 @@ fn json_output_explains_the_choice() {
         .collect();
     let [tool, constraint, list] = why.as_slice() else { panic!("{reported}") };
     assert!(tool.ends_with("/main.tofu") && constraint.ends_with("/main.tofu:2"), "{reported}");
-    assert!(list.contains("/tofu/api.json (asked now)"), "{reported}");
+    assert!(list.contains("/tofu/api.json (fetched now)"), "{reported}");
     assert!(reported["looked_at"][0].as_str().unwrap().ends_with("/main.tofu"), "{reported}");
     let dropped = reported["dropped"].as_array().unwrap();
     let [constraint] = dropped.as_slice() else { panic!("{reported}") };
@@ -212,7 +212,7 @@ fn version_list_is_cached_for_an_hour_and_then_revalidated_by_etag() {
     hour_old["fetched"] = (hour_old["fetched"].as_u64().unwrap() - 3600).into();
     std::fs::write(&kept, hour_old.to_string()).unwrap();
     let reported = case.run(&["resolve", "terraform@latest", "--json"]).stdout;
-    assert!(reported.contains("(asked now, unchanged)"), "{reported}");
+    assert!(reported.contains("(checked now, unchanged)"), "{reported}");
     assert_eq!(case.mirror.requests(list), 3);
     assert_eq!(case.resolve(&["terraform@latest"]), "1.10.1");
     assert_eq!(case.mirror.requests(list), 3, "an unchanged list is fresh again");
@@ -266,12 +266,12 @@ fn without_a_connection_installed_versions_then_the_cached_list_then_path_are_us
     case.on_path(Terraform, "1.9.9");
     let old = gone(&["terraform@latest", "--refresh"]);
     assert_eq!((old.code, old.stdout.as_str()), (0, "1.10.0\n"), "{old:?}");
-    assert!(old.stderr.contains("cached from before"), "{old:?}");
+    assert!(old.stderr.contains("from an old cache"), "{old:?}");
 
     std::fs::remove_dir_all(case.sandbox.path("cache/plancha")).unwrap();
     let path = gone(&["terraform@latest"]);
     assert_eq!((path.code, path.stdout.as_str()), (0, "1.9.9\n"), "{path:?}");
-    assert!(path.stderr.contains("on PATH: no connection for http://127.0.0.1:"), "{path:?}");
+    assert!(path.stderr.contains("on PATH: cannot connect to http://127.0.0.1:"), "{path:?}");
     let other = gone(&["terraform@~> 1.10"]);
     assert_eq!(other.code, 6, "{other:?}");
     assert!(other.stderr.contains("is 1.9.9, which does not match `~> 1.10`"), "{other:?}");
@@ -285,7 +285,7 @@ fn offline_makes_no_request() {
     let case = Case::new();
     let refused = case.run(&["resolve", "terraform@latest", "--offline"]);
     assert_eq!(refused.code, 8, "{refused:?}");
-    assert!(refused.stderr.contains("the network is not to be touched"), "{refused:?}");
+    assert!(refused.stderr.contains("--offline forbids network access"), "{refused:?}");
     case.on_path(Terraform, "1.9.9");
     assert_eq!(case.resolve(&["terraform@latest", "--offline"]), "1.9.9");
     assert_eq!(case.run(&["resolve", "tofu@latest", "--offline"]).code, 8);
@@ -347,7 +347,7 @@ fn invalid_mirror_content_is_refused() {
     case.mirror.put(case.mirror.list_path(Terraform), b"<html>index of</html>".to_vec());
     let ended = case.run(&["resolve", "terraform@latest"]);
     assert_eq!(ended.code, 8, "{ended:?}");
-    assert!(ended.stderr.contains("index.json is no list of versions"), "{ended:?}");
+    assert!(ended.stderr.contains("index.json is not a list of versions"), "{ended:?}");
 
     case.mirror.fault(case.mirror.list_path(Tofu), MirrorFault::Circle);
     let ended = case.run(&["resolve", "tofu@latest"]);
@@ -364,7 +364,7 @@ fn unknown_version_is_reported_with_the_newest() {
     let case = Case::new();
     let ended = case.run(&["resolve", "terraform@> 2"]);
     assert_eq!(ended.code, 8, "{ended:?}");
-    let reported = "no published version of terraform matches `> 2` (asked for by the command line); the newest is 1.10.0 in http://127.0.0.1:";
+    let reported = "no published version of terraform matches `> 2` (requested by the command line); the newest is 1.10.0 in http://127.0.0.1:";
     assert!(ended.stderr.contains(reported), "{ended:?}");
 }
 

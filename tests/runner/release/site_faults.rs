@@ -33,7 +33,7 @@ fn every_fault_of_a_version_list_is_named() {
         (MirrorFault::Status(502, 99), 6, "still answered 502 after 4 tries", 4),
         (MirrorFault::Answer(403, &LIMIT), 6, "(rate limit)", 1),
         (MirrorFault::Cut(9, 99), 6, "failed", 4),
-        (MirrorFault::Circle, 8, "redirects to where it must not", 11),
+        (MirrorFault::Circle, 8, "has a redirect that is not allowed", 11),
         (MirrorFault::Endless, 9, "is larger than 32 MiB", 1),
     ] {
         let case = Case::new();
@@ -52,7 +52,7 @@ fn every_fault_of_an_archive_is_named_and_leaves_no_files() {
         (MirrorFault::Status(403, 99), 5, "answered 403"),
         (MirrorFault::Status(429, 99), 6, "still answered 429 after 4 tries"),
         (MirrorFault::Cut(100, 99), 6, "failed"),
-        (MirrorFault::Circle, 8, "redirects to where it must not"),
+        (MirrorFault::Circle, 8, "has a redirect that is not allowed"),
     ] {
         let case = Case::new();
         let archive = case.mirror.archive_path(Terraform, "1.9.8");
@@ -87,7 +87,7 @@ fn private_certificate_authority_is_trusted_only_when_configured() {
     let remote = [("TFENV_REMOTE", front.url())];
     let remote = remote.each_ref().map(|(name, url)| (*name, url.as_str()));
     let ended = case.asked(&["install", "terraform@latest"], &remote);
-    answered_text(&ended, 6, &["no TLS with https://127.0.0.1:", "--ca-file"]);
+    answered_text(&ended, 6, &["the TLS handshake with https://127.0.0.1:", "--ca-file"]);
     assert_eq!(case.mirror.all_requests(), 0);
 
     let ca_file = front.ca_file();
@@ -110,7 +110,7 @@ fn https_url_of_a_plain_http_server_is_reported() {
     answered_text(
         &ended,
         6,
-        &["no TLS with https://127.0.0.1:", "write http:// instead of https://"],
+        &["the TLS handshake with https://127.0.0.1:", "write http:// instead of https://"],
     );
 }
 
@@ -128,21 +128,21 @@ fn proxy_is_used_and_named_in_its_errors() {
     answered_text(
         &by(&refusing.url()),
         6,
-        &["the proxy http://127.0.0.1:", "makes no connection for https://"],
+        &["the proxy http://127.0.0.1:", "did not connect to https://"],
     );
     let asking = Proxy::refusing("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
     let ended = by(&asking.url().replace("://", "://me:hunter2@"));
     answered_text(
         &ended,
         5,
-        &["the proxy http://127.0.0.1:", "wants a user and password for https://"],
+        &["the proxy http://127.0.0.1:", "requires a user and a password for https://"],
     );
     assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
     let gone = by("http://127.0.0.1:1");
     answered_text(
         &gone,
         6,
-        &["no connection for https://127.0.0.1:", "by the proxy http://127.0.0.1:1"],
+        &["cannot connect to https://127.0.0.1:", "through the proxy http://127.0.0.1:1"],
     );
     let open = Proxy::open();
     let ended = by(&open.url());

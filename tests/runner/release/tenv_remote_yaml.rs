@@ -105,15 +105,15 @@ fn invalid_remote_yaml_is_named_without_its_content() {
     let case = Case::new();
     let words = ["resolve", "terraform@latest"];
     for (yaml, reported) in [
-        ("terraform: {url: \"me:hunter2@host\"}", "/remote.yaml, terraform, url: no http"),
+        ("terraform: {url: \"me:hunter2@host\"}", "/remote.yaml, terraform, url: not an http"),
         ("terraform: {list_mode: hunter}", "/remote.yaml, terraform, list_mode: "),
         (
             "terraform: {new_base_url: \"//hunter2\"}",
-            "/remote.yaml, terraform, new_base_url: no http",
+            "/remote.yaml, terraform, new_base_url: not an http",
         ),
         ("terraform:\n  url: [hunter2\n", "/remote.yaml:"),
         ("- hunter2\n", "/remote.yaml:1:"),
-        ("terraform: hunter2\n", "/remote.yaml:1:12: not understood"),
+        ("terraform: hunter2\n", "/remote.yaml:1:12: invalid syntax"),
     ] {
         let ended = case.by_file(yaml, &[], &words);
         refused(&ended, &[reported, "\n  next: "]);
@@ -136,7 +136,7 @@ fn unreadable_remote_yaml_is_an_error_only_if_configured() {
     };
     let ended = resolve("TENV_ROOT", &root);
     assert_eq!(ok(&ended), "1.10.0");
-    assert!(ended.stderr.contains("WARN tenv's settings of mirrors are ignored"), "{ended:?}");
+    assert!(ended.stderr.contains("WARN tenv's mirror settings are ignored"), "{ended:?}");
     refused(&resolve("TENV_REMOTE_CONF", &root.join("remote.yaml")), &["/remote.yaml"]);
 }
 

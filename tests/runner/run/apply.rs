@@ -47,7 +47,7 @@ async fn plan_with_another_digest_than_annotated_never_reaches_the_tool() {
     let ended = sandbox.run_with(&datastore.url, APPLY);
 
     assert_eq!(ended.code, 9, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the annotation plan-sum says"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the annotation plan-sum has"), "{}", ended.stderr);
     assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
     assert!(!sandbox.read("layer.yaml").contains("apply-"));
 }
@@ -72,7 +72,7 @@ async fn without_a_layer_the_newest_planned_run_is_verified_and_applied() {
     StoredRun::new(&datastore, "default", "x", "older").put_plan_bin(0, b"another plan").await;
     let ended = run(&["apply", "--name", "x", "--plan", "older/0"]);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
-    assert!(ended.stderr.contains("its run.json says"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("its run.json has"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +82,7 @@ async fn plan_without_a_recorded_digest_is_refused() {
     StoredRun::new(&datastore, "default", "x", "p").put_plan_bin(0, b"a plan").await;
     let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--plan", "p"]);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
-    assert!(ended.stderr.contains("cannot be checked"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot be verified"), "{}", ended.stderr);
     assert_eq!(sandbox.calls(), ["init -no-color -input=false"]);
 }
 

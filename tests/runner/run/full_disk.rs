@@ -32,7 +32,8 @@ async fn truncated_rendering_on_a_full_disk_is_not_stored() {
         sandbox.fake_terraform(&format!("case \"$*\" in *-json*) ;; show*) {LINES};; esac"));
     let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for text in ["what terraform show prints could not be kept", "No space left", "set TMPDIR"] {
+    for text in ["the output of terraform show could not be stored", "No space left", "set TMPDIR"]
+    {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
     let names = StoredRun::new(&datastore, "default", "x", "r").names(0).await;
@@ -48,7 +49,8 @@ async fn log_truncated_by_a_full_disk_fails_the_plan() {
         .fake_terraform(&format!("if [ $STEP = plan ]; then echo plan > \"$OUT\"; {LINES}; fi"));
     let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for text in ["what terraform plan prints could not be kept", "No space left", "set TMPDIR"] {
+    for text in ["the output of terraform plan could not be stored", "No space left", "set TMPDIR"]
+    {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
     let log = StoredRun::new(&datastore, "default", "x", "r").log(0).await;

@@ -14,7 +14,7 @@ fn run_in(sandbox: &Sandbox, dir: &str, variables: &[(&str, &str)], args: &[&str
     command.output().unwrap().into()
 }
 
-/// Modules that are no repository, whose states are alike: only the code tells them apart.
+/// Modules that are no repository, whose states are alike: only the code distinguishes them.
 fn modules(names: &[&str]) -> Sandbox {
     let sandbox = Sandbox::new(RUNNER);
     for name in names {
@@ -120,7 +120,7 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
     assert_eq!(run_in(&sandbox, "dev", &[], PLAN).code, 0);
     let recorded = json(sandbox.read("the.plan.run.json").as_bytes());
     sandbox.write("the.plan", "another plan");
-    let says = ["../the.plan.run.json says", "its sha256 is"];
+    let says = ["../the.plan.run.json has", "its SHA-256 is"];
     refused(&run_in(&sandbox, "dev", &[], APPLY), &says);
     assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
 
@@ -128,7 +128,7 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
         sandbox.write("the.plan.run.json", record);
         refused(&run_in(&sandbox, "dev", &[], APPLY), &["the record ../the.plan.run.json"]);
     }
-    // Only a record that is complete tells where the plan belongs.
+    // Only a complete record says where the plan belongs.
     let mut record = recorded;
     record.as_object_mut().unwrap().remove("place");
     sandbox.write("the.plan.run.json", &record.to_string());

@@ -442,7 +442,7 @@ async fn a_plan_that_records_no_backend_is_applied_only_by_name() {
     assert!(ended.stderr.contains("both its place and its backend"), "{}", ended.stderr);
     let ended = run(&["apply", "--name", "x", "--plan", "p"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the backend is not known"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the backend is unknown"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,7 +37,7 @@ fn kept(ended: &Ended, file: &Path) {
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
     let push = format!("`terraform state push {}`", file.display());
-    for says in ["the backend did not take the state", "`terraform init`", &push] {
+    for says in ["the backend did not accept the state", "`terraform init`", &push] {
         assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
     }
 }
@@ -96,7 +96,7 @@ fn without_a_home_the_unsaved_state_stays_in_the_scratch_directory() {
 fn unsaved_state_after_a_signal_is_kept() {
     let (sandbox, url) = refusing(".", "trap 'exit 1' INT; while :; do sleep 0.05; done");
     let runner = sandbox.start(None, &apply(&url, &[]));
-    eventually("the apply has begun", || sandbox.path("started").exists());
+    eventually("the apply has started", || sandbox.path("started").exists());
     runner.signal("TERM");
     let ended = runner.wait();
     assert_eq!(ended.code, 143, "{}", ended.stderr);

@@ -165,7 +165,7 @@ async fn upload_command_verifies_and_reports_each_file() {
     std::fs::remove_dir_all(&dir).unwrap();
     let ended = upload();
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("either all of it was sent, which removes it"), "{ended:?}");
+    assert!(ended.stderr.contains("removed once everything is sent"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,7 +100,7 @@ fn missing_git_revision_is_named() {
         (vec!["plan", &url, "--revision", "nope"], 8, "has no revision `nope`"),
         (vec!["plan", &url, "--path", "nope"], 8, "the source has no directory `nope`"),
         (vec!["plan", &url, "--path", "../.."], 64, "leaves the source"),
-        (vec!["plan", &missing], 8, "is no git repository"),
+        (vec!["plan", &missing], 8, "is not a git repository"),
         (vec!["plan", "http://127.0.0.1:9/x.git"], 6, "could not be reached"),
     ] {
         let ended = sandbox.run(&args);
@@ -327,7 +327,11 @@ fn work_directory_with_another_clone_is_not_changed() {
     sandbox.write("clone/live/vpc/main.tf", "# an edit of mine");
     let ended = sandbox.run(&["plan", &url, "--path", "live/vpc", "--work-dir", "clone"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("holds files that are not ours"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("contains files that the runner did not create"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(sandbox.read("clone/live/vpc/main.tf"), "# an edit of mine");
 }
 
@@ -374,7 +378,7 @@ fn kept_work_directory_belongs_to_one_repository() {
     }
     let ended = run(&other);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("holds a checkout of "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("contains a checkout of "), "{}", ended.stderr);
     // One of an older version is taken over.
     std::fs::write(sandbox.work().join("kept/.plancha-work"), "").unwrap();
     assert_eq!(run(&other).code, 0);

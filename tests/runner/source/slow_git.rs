@@ -21,7 +21,7 @@ fn slow_git_status_keeps_the_recorded_commit() {
     let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let head = git(&sandbox.work(), &["rev-parse", "HEAD"]);
-    let warning = format!("whether the code differs from commit {head} is not known");
+    let warning = format!("cannot find out whether the code differs from commit {head}");
     assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
     assert!(ended.stderr.contains(&format!("\"revision\": \"{head}\"")), "{}", ended.stderr);
 }

@@ -22,7 +22,7 @@ pub enum ClientError {
         reason: String,
     },
     /// One try made no progress.
-    #[error("{call}: nothing moved for {}", seconds(*.idle))]
+    #[error("{call}: no progress for {}", seconds(*.idle))]
     TimedOut {
         /// Method and URL.
         call: String,
@@ -30,7 +30,7 @@ pub enum ClientError {
         idle: Duration,
     },
     /// The datastore was given up: no progress for `Settings::timeout`, over all tries.
-    #[error("{call}: no answer came and no byte moved for {}", seconds(*.limit))]
+    #[error("{call}: no response and no progress for {}", seconds(*.limit))]
     Silent {
         /// Method and URL.
         call: String,
@@ -52,7 +52,7 @@ pub enum ClientError {
         sender: Sender,
     },
     /// The stored bytes of the object have changed.
-    #[error("{call}: the stored bytes are no longer those that were stored{}", .digests.shown())]
+    #[error("{call}: the stored bytes have changed since they were stored{}", .digests.shown())]
     Damaged {
         /// Method and URL.
         call: String,
@@ -68,7 +68,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The received bytes do not match the digest.
-    #[error("{call}: what arrived has sha256 {actual}, stored was {expected}")]
+    #[error("{call}: the received bytes have the SHA-256 {actual}, but {expected} was stored")]
     Digest {
         /// Method and URL.
         call: String,
@@ -147,7 +147,7 @@ impl Digests {
         match (self.expected, self.actual) {
             (None, None) => String::new(),
             (expected, actual) => {
-                format!(": their sha256 is {}, it was {}", name(actual), name(expected))
+                format!(": their SHA-256 is {}, it was {}", name(actual), name(expected))
             }
         }
     }

@@ -150,7 +150,7 @@ impl Client {
             None => Err(ClientError::Refused {
                 call: self.name(call),
                 status: StatusCode::NOT_FOUND,
-                message: "is this URL a datastore of Plancha?".to_owned(),
+                message: "check that this URL is a datastore of Plancha".to_owned(),
                 retry_after: None,
                 sender: Sender::Plancha,
             }),
@@ -243,7 +243,7 @@ impl Client {
             // Only the origin: the query may be secret.
             Some(to) => {
                 let origin = to.origin().ascii_serialization();
-                format!("it points to {origin}, and redirects are not followed")
+                format!("the redirect to {origin} is not followed")
             }
             None => silence.limit(&self.name(call), progress, error_message(response)).await?,
         };

@@ -49,8 +49,10 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, Cli
     let pem = fs_err::read(file)?;
     let refused = |reason: &str| ClientError::Setup(format!("{}: {reason}", file.display()));
     match reqwest::Certificate::from_pem_bundle(&pem) {
-        Ok(certificates) if certificates.is_empty() => Err(refused("no certificate in PEM")),
+        Ok(certificates) if certificates.is_empty() => {
+            Err(refused("it contains no certificate in PEM format"))
+        }
         Ok(certificates) => Ok(certificates),
-        Err(_) => Err(refused("not a certificate in PEM")),
+        Err(_) => Err(refused("it is not a certificate in PEM format")),
     }
 }

@@ -45,7 +45,7 @@ impl fmt::Display for Notice<'_> {
             }
             Self::Waiting { call, silent, limit } => {
                 let (silent, limit) = (seconds(*silent), seconds(*limit));
-                write!(f, "waiting for {call}: no answer for {silent}, giving up after {limit}")
+                write!(f, "waiting for {call}: no response for {silent}, giving up after {limit}")
             }
         }
     }

@@ -38,11 +38,11 @@ pub(crate) enum LayerError {
     Io(#[from] io::Error),
     #[error("{} is not a manifest: {reason}", .path.display())]
     Malformed { path: PathBuf, reason: String },
-    #[error("{} holds no TerraformLayer", .path.display())]
+    #[error("{} contains no TerraformLayer", .path.display())]
     Missing { path: PathBuf },
-    #[error("{} holds no TerraformLayer of the name `{name}` (--name), but {others}", .path.display())]
+    #[error("{} contains no TerraformLayer of the name `{name}` (--name), but {others}", .path.display())]
     OtherName { path: PathBuf, name: String, others: String },
-    #[error("{} holds {count} TerraformLayers: --name says which one is meant", .path.display())]
+    #[error("{} contains {count} TerraformLayers: select one with --name", .path.display())]
     Ambiguous { path: PathBuf, count: usize },
     #[error(transparent)]
     Cluster(#[from] crate::order::layer::ClusterError),
@@ -218,14 +218,14 @@ fn edit_yaml(text: &str, name: Option<&str>, annotations: &Annotations) -> Resul
     let document = file.documents().find(|document| is_layer(document, name));
     let metadata = document
         .and_then(|document| document.as_mapping()?.get_mapping("metadata"))
-        .ok_or("its metadata is not a mapping of its own")?;
+        .ok_or("its metadata is an alias, or not a mapping")?;
     if metadata.get_mapping("annotations").is_none()
         && let Some((key, Some(value))) = annotations.first()
     {
         let first = MappingBuilder::new().pair(key.as_str(), value.as_str()).build_document();
-        metadata.set("annotations", first.as_mapping().ok_or("a mapping cannot be made")?);
+        metadata.set("annotations", first.as_mapping().ok_or("a mapping cannot be created")?);
     }
-    let target = metadata.get_mapping("annotations").ok_or("its annotations are no mapping")?;
+    let target = metadata.get_mapping("annotations").ok_or("its annotations are not a mapping")?;
     for (key, value) in annotations {
         match value {
             Some(value) => target.set(key.as_str(), value.as_str()),
@@ -386,7 +386,7 @@ metadata:
         let one = |name: &str| format!("kind: TerraformLayer\nmetadata: {{name: {name}}}\n---\n");
         fs::write(&path, one("a") + &one("b")).unwrap();
         let error = LayerFile::load(&path, None).unwrap_err().to_string();
-        assert!(error.ends_with("holds 2 TerraformLayers: --name says which one is meant"));
+        assert!(error.ends_with("contains 2 TerraformLayers: select one with --name"));
         let error = LayerFile::load(&path, Some("c")).unwrap_err().to_string();
         assert!(error.ends_with("of the name `c` (--name), but `a`, `b`"), "{error}");
         let file = LayerFile::load(&path, Some("b")).unwrap();

@@ -48,7 +48,7 @@ pub(in crate::release) async fn token(
         let installations: Vec<Installation> =
             parsed(&url, &call(Method::GET, &url, &proof).await?)?;
         let Some(first) = installations.first() else {
-            let reason = "this App is installed nowhere".to_owned();
+            let reason = "this App has no installation".to_owned();
             return Err(ReleaseError::Variable { name: "TENV_GITHUB_APP_ID".to_owned(), reason });
         };
         first.id.to_string()
@@ -60,7 +60,7 @@ pub(in crate::release) async fn token(
 
 fn parsed<T: serde::de::DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, ReleaseError> {
     // Without the response, which may contain the token.
-    let reason = "no answer of GitHub's API for Apps";
+    let reason = "the response is not that of GitHub's API for Apps";
     serde_json::from_slice(body)
         .map_err(|_| ReleaseError::NotUnderstood { url: shown(url), reason: reason.to_owned() })
 }
@@ -105,7 +105,7 @@ fn no_key(app: &GitHubApp) -> ReleaseError {
         (None, Some(file)) => file.display().to_string(),
         _ => "TENV_GITHUB_APP_PEM".to_owned(),
     };
-    ReleaseError::Variable { name, reason: "no RSA private key (PEM)".to_owned() }
+    ReleaseError::Variable { name, reason: "it is not an RSA private key (PEM)".to_owned() }
 }
 
 #[cfg(test)]

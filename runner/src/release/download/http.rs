@@ -207,7 +207,7 @@ impl Http {
                 check_size(url, size, limit)?;
                 hasher.update(&piece);
                 out.write_all(&piece)
-                    .map_err(|error| while_doing("writing the archive", &error))?;
+                    .map_err(|error| while_doing("the archive cannot be written", &error))?;
                 bar.0.set_position(size);
             }
             Ok(hasher.finish())
@@ -268,7 +268,7 @@ impl Http {
         if self.is_failing_fast()
             && let Some((site, seconds)) = self.sites.recent_failure(url)
         {
-            return Err(ReleaseError::NotAsked { site, seconds });
+            return Err(ReleaseError::Skipped { site, seconds });
         }
         let mut sent = std::pin::pin!(request.send());
         if self.is_failing_fast() {

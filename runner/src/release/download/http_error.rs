@@ -20,7 +20,7 @@ pub(in crate::release) fn failed(url: &str, error: reqwest::Error) -> ReleaseErr
     if source.is_redirect() {
         ReleaseError::Redirect { url, source }
     } else if source.is_connect() && is_no_connection(&source) {
-        let by = proxy.map_or_else(String::new, |proxy| format!(" by the proxy {proxy}"));
+        let by = proxy.map_or_else(String::new, |proxy| format!(" through the proxy {proxy}"));
         ReleaseError::Unreachable { url, by, source }
     } else if source.is_timeout() {
         ReleaseError::Timeout { url, source }

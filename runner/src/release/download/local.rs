@@ -47,7 +47,7 @@ pub(super) fn copy_local(
         check_size(url, size, limit)?;
         hasher.update(&piece[..count]);
         out.write_all(&piece[..count])
-            .map_err(|error| while_doing("writing the archive", &error))?;
+            .map_err(|error| while_doing("the archive cannot be written", &error))?;
     }
 }
 

@@ -49,7 +49,7 @@ impl Releases {
             return Err(error);
         }
         let reason = match &error {
-            ReleaseError::Offline { .. } => "the network is not to be touched".to_owned(),
+            ReleaseError::Offline { .. } => "--offline forbids network access".to_owned(),
             error => error.to_string(),
         };
         let found = Finding::new(path.display(), format!("is {version}"));

@@ -132,7 +132,7 @@ impl Store {
         };
         let digest = text.split_whitespace().next().unwrap_or_default().parse();
         digest.map(Some).map_err(|_| {
-            let text = format!("{} holds no SHA-256 digest", path.display());
+            let text = format!("{} contains no SHA-256 digest", path.display());
             io::Error::new(io::ErrorKind::InvalidData, text)
         })
     }
@@ -150,7 +150,7 @@ impl Store {
             return;
         }
         if let Err(error) = self.write_beside(version, LAST_USE, &today) {
-            tracing::debug!("the use of {} {version} is not recorded: {error}", self.tool);
+            tracing::debug!("cannot record the use of {} {version}: {error}", self.tool);
         }
     }
 
@@ -230,7 +230,7 @@ impl Store {
                 && let Err(error) = fs::remove_file(entry.path())
             {
                 // Harmless, and it may belong to another user.
-                tracing::debug!("leftovers stay: {error}");
+                tracing::debug!("leftovers cannot be removed: {error}");
             }
         }
         Ok(())
@@ -294,7 +294,7 @@ pub(in crate::release) async fn wait_for(
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if started.elapsed() > LOCK_TIMEOUT => {
-                let text = format!("{} is held by another process", path.display());
+                let text = format!("{} is locked by another process", path.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             Err(TryLockError::WouldBlock) => {

@@ -100,7 +100,7 @@ fn find(archive: &mut ZipArchive<&File>, program: &str) -> Result<usize, UnpackE
             continue;
         }
         if name != program {
-            return Err(refused(format!("it holds `{}`, a path", name.escape_debug())));
+            return Err(refused(format!("it contains `{}`, a path", name.escape_debug())));
         }
         let kind = entry.unix_mode().map_or(0, |mode| mode & S_IFMT);
         if !matches!(kind, 0 | S_IFREG) {
@@ -108,7 +108,7 @@ fn find(archive: &mut ZipArchive<&File>, program: &str) -> Result<usize, UnpackE
         }
         found = Some(index);
     }
-    found.ok_or_else(|| refused(format!("it holds no {program}")))
+    found.ok_or_else(|| refused(format!("it contains no {program}")))
 }
 
 fn not_a_zip(error: &ZipError) -> String {

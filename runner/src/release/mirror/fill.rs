@@ -146,7 +146,7 @@ fn list(root: &Path, entry: &Entry<'_>) -> Result<(), ReleaseError> {
         ToolName::Terraform => add_to_index(&mut list, entry),
         ToolName::Tofu | ToolName::Terragrunt => add_to_api(&mut list, entry),
     };
-    added.ok_or_else(|| not_a_list("it is of another form".to_owned()))?;
+    added.ok_or_else(|| not_a_list("it has another format".to_owned()))?;
     Ok(write(&path, format!("{list:#}\n").as_bytes())?)
 }
 

@@ -40,7 +40,7 @@ pub(in crate::release) fn add(
         }
         Err(error) if tenv.remote_conf.is_none() => {
             // The default file: it may belong to another user.
-            tracing::warn!("tenv's settings of mirrors are ignored: {error}");
+            tracing::warn!("tenv's mirror settings are ignored: {error}");
             return Ok(());
         }
         Err(error) => return Err(ReleaseError::Unreadable(error)),

@@ -39,7 +39,7 @@ pub(crate) enum SignatureError {
     #[error("it was made by the key {0}, which is revoked")]
     Revoked(String),
     /// It was made by a trusted key, but over other bytes.
-    #[error("the signed bytes are others than were signed by the key {0}")]
+    #[error("the file differs from the one that the key {0} signed")]
     Forged(String),
     /// The key may not sign, or not at that time.
     #[error("the key {0} {1}")]
@@ -116,9 +116,9 @@ impl Keys {
             return Err(SignatureError::Weak("not a signature over a file"));
         }
         if !is_strong(signature) {
-            return Err(SignatureError::Weak("made with a hash that is no longer safe"));
+            return Err(SignatureError::Weak("made with an insecure hash"));
         }
-        let made = signature.created().ok_or(SignatureError::Weak("without a time"))?;
+        let made = signature.created().ok_or(SignatureError::Weak("without a creation time"))?;
         let now = Timestamp::try_from(SystemTime::now()).map_or(u32::MAX, Timestamp::as_secs);
         if made.as_secs() > now.saturating_add(SKEW) {
             return Err(SignatureError::Weak("made in the future"));
@@ -214,7 +214,7 @@ fn primary_at(key: &SignedPublicKey, at: Timestamp, signs: bool) -> Result<(), &
     let signature = newest(direct.chain(certified)).ok_or("has not signed itself")?;
     within_life(primary.created_at(), signature, at)?;
     if signs && !signature.key_flags().sign() {
-        return Err("is not for signing files");
+        return Err("is not a signing key");
     }
     Ok(())
 }
@@ -237,12 +237,12 @@ fn subkey_at(
     let binding = newest(of_kind(SignatureType::SubkeyBinding)).ok_or("does not own the subkey")?;
     within_life(subkey.key.created_at(), binding, at)?;
     if !binding.key_flags().sign() {
-        return Err("has the subkey not for signing files");
+        return Err("has a subkey that is not a signing key");
     }
     let back = binding.embedded_signature().filter(|back| is_strong(back));
     match back.map(|back| back.verify_primary_key_binding(&subkey.key, primary)) {
         Some(Ok(())) => Ok(()),
-        _ => Err("is not acknowledged by the subkey"),
+        _ => Err("is not cross-certified by the subkey"),
     }
 }
 

@@ -49,7 +49,7 @@ impl List {
             _ => largest(stable.collect()).into_iter().collect(),
         };
         match (near.as_slice(), request) {
-            ([], _) => "there is none at all".to_owned(),
+            ([], _) => "the list is empty".to_owned(),
             ([one], Request::Exact(_)) => format!("the nearest is {one}"),
             ([one], _) => format!("the newest is {one}"),
             ([one, other, ..], _) => format!("the nearest are {one} and {other}"),
@@ -88,7 +88,7 @@ pub(in crate::release) async fn fetch(
         && !refresh
         && cached.is_fresh(now)
     {
-        return Ok(list(cached, "cached for an hour", None));
+        return Ok(list(cached, "from the cache", None));
     }
     let (cached, how) = match (fetch_first(http, site, cached.as_ref()).await, cached) {
         (Ok(Some((list, at))), _) => {
@@ -96,12 +96,14 @@ pub(in crate::release) async fn fetch(
             let FetchedList { versions, etag } = list;
             let cached =
                 CachedList { url: shown(&first.url), answered, etag, fetched: now, versions };
-            (cached, "asked now")
+            (cached, "fetched now")
         }
-        (Ok(None), Some(cached)) => (CachedList { fetched: now, ..cached }, "asked now, unchanged"),
+        (Ok(None), Some(cached)) => {
+            (CachedList { fetched: now, ..cached }, "checked now, unchanged")
+        }
         (Err(error), Some(cached)) if error.is_outage() => {
-            tracing::warn!("using the list of versions cached from before: {error}");
-            return Ok(list(&cached, "cached from before", Some(error.to_string())));
+            tracing::warn!("using the list of versions from an old cache: {error}");
+            return Ok(list(&cached, "from an old cache", Some(error.to_string())));
         }
         (Err(error), _) => return Err(error),
         (Ok(None), None) => {

@@ -118,7 +118,7 @@ impl<'a> Mirror<'a> {
                 Ok(ListAt { url: format!("{url}#text"), format: ListFormat::HtmlText })
             }
             Some(part) => {
-                let reason = format!("part `{part}`: versions are looked for in href or #text");
+                let reason = format!("part `{part}`: expected href or #text");
                 Err(self.variable("part", &reason))
             }
         }
@@ -143,7 +143,11 @@ impl<'a> Mirror<'a> {
         let template = template.expose_secret().trim().to_owned();
         let example = filled(&filled(&template, "Version", "1.0.0"), "Artifact", "x");
         let whole = !example.contains("{{") && Url::parse(&example).is_ok();
-        if whole { Ok(Some(template)) } else { Err(self.variable("URL_TEMPLATE", "no template")) }
+        if whole {
+            Ok(Some(template))
+        } else {
+            Err(self.variable("URL_TEMPLATE", "not a valid URL template"))
+        }
     }
 
     fn mode<'m>(
@@ -202,7 +206,7 @@ fn address(
     address.map(Some).ok_or_else(|| ReleaseError::Variable {
         name: place(variables, name),
         // Without the value, which may contain a password.
-        reason: "no http, https or file URL".to_owned(),
+        reason: "not an http, https or file URL".to_owned(),
     })
 }
 

@@ -44,7 +44,7 @@ impl Run<'_> {
                     Ok(()) => return Ok(file),
                     Err(TryLockError::WouldBlock) if !waits => {
                         waits = true;
-                        tracing::info!("another runner applies {what} now: waiting for it");
+                        tracing::info!("another runner is applying {what}: waiting for it");
                     }
                     Err(TryLockError::WouldBlock) => {}
                     Err(TryLockError::Error(error)) => return Err(error),

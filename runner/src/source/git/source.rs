@@ -34,7 +34,7 @@ impl GitSource {
         // Git reads options, refspecs and globs out of what it takes for a ref's name.
         let foreign = |c: char| c.is_control() || c.is_whitespace() || ":*?[^~\\".contains(c);
         if revision.is_empty() || revision.starts_with(['-', '+']) || revision.contains(foreign) {
-            return Err(format!("--revision `{revision}` is no branch, tag or commit"));
+            return Err(format!("--revision `{revision}` is not a branch, tag or commit"));
         }
         Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
     }
@@ -64,7 +64,8 @@ impl GitSource {
 
 fn from_url(text: &str) -> Result<GitSource, String> {
     // A URL that does not parse may hold a password: it is not shown.
-    let mut url = Url::parse(text).map_err(|error| format!("the source is no URL: {error}"))?;
+    let mut url =
+        Url::parse(text).map_err(|error| format!("the source is not a valid URL: {error}"))?;
     let known = matches!(url.scheme(), "https" | "http" | "ssh" | "git" | "file");
     if !known || url.cannot_be_a_base() {
         return Err(
@@ -84,7 +85,7 @@ fn from_url(text: &str) -> Result<GitSource, String> {
             .and_then(|()| url.set_password(None))
             .map_err(|()| "the source has no host")?;
     } else if url.password().is_some() {
-        return Err(format!("a {} URL takes no password", url.scheme()));
+        return Err(format!("a {} URL cannot contain a password", url.scheme()));
     }
     Ok(GitSource { url: url.into(), authorization, revision: None })
 }

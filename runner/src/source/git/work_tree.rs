@@ -64,12 +64,12 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
         Ok(names) => String::from_utf8_lossy(&names).into_owned(),
         Err(why) if why.contains("not a git repository") => return None,
         Err(why) => {
-            tracing::warn!("the code's commit is not known: {why}");
+            tracing::warn!("the commit of the code is unknown: {why}");
             return None;
         }
     };
     let Some((top, head)) = names.trim_end().rsplit_once('\n') else {
-        tracing::warn!("the code's commit is not known: git names no work tree");
+        tracing::warn!("the commit of the code is unknown: git found no work tree");
         return None;
     };
     match status {
@@ -80,7 +80,7 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
         }
         // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
-            tracing::warn!("whether the code differs from commit {head} is not known: {why}");
+            tracing::warn!("cannot find out whether the code differs from commit {head}: {why}");
             Some(head.to_owned())
         }
     }

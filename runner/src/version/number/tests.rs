@@ -137,7 +137,7 @@ fn what_is_no_constraint_is_refused() {
         text.parse::<Constraint>().unwrap_err();
     }
     let error = "^1.2\n".parse::<Constraint>().unwrap_err().to_string();
-    insta::assert_snapshot!(error, @"`^1.2` is no version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
+    insta::assert_snapshot!(error, @"`^1.2` is not a valid version constraint (`>= 1.5, < 2`: = != > >= < <= ~> and commas)");
     let huge = ">=1,".repeat(100_000);
     assert!(huge.parse::<Constraint>().unwrap_err().to_string().len() < 300);
 }

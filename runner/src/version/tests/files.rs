@@ -110,7 +110,7 @@ fn what_terragrunt_would_have_to_evaluate_is_passed_over_and_a_broken_file_is_no
     let error = error.unwrap_err().to_string();
     assert!(error.contains(".tgswitch.toml:2:"), "{error}");
     let dir = tree(&[(".tgswitch.toml", "[a]\nversion = \"0.50\"\n")]);
-    assert_eq!(look(dir.path()).origin, "nothing in particular");
+    assert_eq!(look(dir.path()).origin, "the runner's default");
 }
 
 #[test]

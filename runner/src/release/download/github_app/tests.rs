@@ -37,7 +37,7 @@ fn a_web_token_is_signed_by_the_apps_key_and_valid_for_minutes() {
     }
     for nonsense in ["", "hunter2", "-----BEGIN RSA PRIVATE KEY-----\naHVudGVyMg==\n"] {
         let error = proof(&app(nonsense), 0).unwrap_err().to_string();
-        assert_eq!(error, "TENV_GITHUB_APP_PEM: no RSA private key (PEM)");
+        assert_eq!(error, "TENV_GITHUB_APP_PEM: it is not an RSA private key (PEM)");
     }
 }
 

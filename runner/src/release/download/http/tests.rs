@@ -29,7 +29,7 @@ async fn a_silent_server_times_out_and_is_retried() {
     let started = Instant::now();
     let error = http.get(&url, 1 << 20).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Timeout { .. }), "{error}");
-    assert!(error.to_string().contains("/file has fallen silent (timeout)"), "{error}");
+    assert!(error.to_string().contains("/file stopped responding (timeout)"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(10));
     assert_eq!(mirror.requests(PATH), 4);
 }

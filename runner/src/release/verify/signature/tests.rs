@@ -131,9 +131,7 @@ fn a_key_that_is_not_for_signing_is_rejected() {
     let key = key(false);
     let keys = keys(public(&key));
     keys.verify(DATA, &by_subkey(&key, DATA)).unwrap();
-    assert!(
-        reason(keys.verify(DATA, &by_primary(&key, DATA))).ends_with("is not for signing files")
-    );
+    assert!(reason(keys.verify(DATA, &by_primary(&key, DATA))).ends_with("is not a signing key"));
 }
 
 #[test]
@@ -168,7 +166,7 @@ fn a_subkey_that_does_not_acknowledge_the_key_is_rejected() {
     let mut stolen = public(&mine);
     stolen.public_subkeys = vec![SignedPublicSubKey::new(subkey, vec![binding])];
     let outcome = keys(stolen).verify(DATA, &by_subkey(&victim, DATA));
-    assert!(reason(outcome).ends_with("is not acknowledged by the subkey"));
+    assert!(reason(outcome).ends_with("is not cross-certified by the subkey"));
 }
 
 /// A revocation of the key by itself, made now.
