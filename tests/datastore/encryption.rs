@@ -357,7 +357,7 @@ async fn encrypted_object_without_a_digest_record_is_recognised() {
     let config = Config { at_rest: sealed(KEY), ..Config::of(double.storage()) };
     let datastore = TestDatastore::of(config).await;
     let url = format!("plans?{RUN}&attempt=0&format=bin");
-    // Nothing that would tell it: no known kind of file, and the shortest padding.
+    // Nothing shows that it is encrypted: no known kind of file, and the shortest padding.
     let plain = noise(9 * MIB + 15, 7);
     stored(&datastore, &url, plain.clone()).await;
     forget_record(&double).await;
@@ -370,7 +370,7 @@ async fn encrypted_object_without_a_digest_record_is_recognised() {
 async fn copy_of_an_encrypted_object_is_read_only_with_its_key() {
     let root = TempDir::new().unwrap();
     let url = format!("artifacts?{RUN}&attempt=0&name=a");
-    // Nothing in it would tell that it is encrypted.
+    // Nothing in it shows that it is encrypted.
     let plain = noise(1023, 1);
     stored(&over(&root, sealed(KEY)).await, &url, plain.clone()).await;
     let file = root.path().join("layers/team-a/network/plan-1/0/a");

@@ -29,7 +29,7 @@ fn by(kubernetes: Kubernetes) -> Auth {
     Auth::Callers(Box::new(Callers { kubernetes, ..Callers::default() }))
 }
 
-/// A datastore that tells `ServiceAccounts` apart, and who is known to it.
+/// A datastore that authenticates `ServiceAccounts`, and the accounts that it accepts.
 pub(crate) async fn guarded() -> (TestDatastore, FakeTokenReviews) {
     let kube = FakeTokenReviews::start().await;
     for account in ["team-a/runner", "team-b/runner", "burrito-system/burrito-controllers"] {

@@ -193,7 +193,7 @@ fn burrito(home: &Path) -> std::path::PathBuf {
     burrito
 }
 
-/// Stands between a datastore and the API server, which so can be out of reach for one of them alone.
+/// A relay between one datastore and the API server: it can cut off this datastore alone.
 struct Wire {
     url: String,
     held: watch::Sender<bool>,

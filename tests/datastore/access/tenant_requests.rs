@@ -22,7 +22,7 @@ fn on_the_wire(datastore: &TestDatastore, bytes: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A client tidies a path before it sends it, so these are sent as they stand.
+/// A client normalizes a path before it sends it, so these are sent unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn ds27_no_path_spelling_bypasses_authentication() {
     let (datastore, _kube) = guarded().await;

@@ -267,7 +267,7 @@ async fn assert_public_routes_contain_no_names(datastore: &TestDatastore) {
     for path in ["metrics", "readyz", "healthz", "api/openapi.json"] {
         let reported = send(CLIENT.get(datastore.url.join(path).unwrap())).await.text();
         for name in ["team-a", "team-b", "plan-1", "hidden-run", "infra", "S3CRET"] {
-            assert!(!reported.contains(name), "{path} tells of {name}: {reported}");
+            assert!(!reported.contains(name), "{path} names {name}: {reported}");
         }
     }
 }

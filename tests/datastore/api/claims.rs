@@ -174,19 +174,19 @@ async fn gc_removes_claims_with_their_run_and_unused_ones_after_a_week() {
         claims("left", attempt).await;
     }
     claims("unused", 0).await;
-    claims("begun", 0).await;
+    claims("recent", 0).await;
     let elsewhere = "attempts?namespace=a&layer=empty&run=r&attempt=0&claim=x";
     send(request(&datastore, Method::POST, elsewhere)).await;
     age(&datastore, ".plancha/claims", 8);
     age(&datastore, ".plancha/claims/a/b/left/2", 6);
-    age(&datastore, ".plancha/claims/a/b/begun", 6);
+    age(&datastore, ".plancha/claims/a/b/recent", 6);
     let before = files(&datastore.root());
     gc(&datastore, &["--keep-runs", "1", "--dry-run"]);
     assert_eq!(files(&datastore.root()), before);
     gc(&datastore, &["--keep-runs", "1"]);
     let left = files(&datastore.root().join(".plancha/claims"));
     let left = left.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>();
-    assert_eq!(left, ["a/b/begun/0", "a/b/left/0", "a/b/left/2"]);
+    assert_eq!(left, ["a/b/left/0", "a/b/left/2", "a/b/recent/0"]);
 }
 
 #[tokio::test]

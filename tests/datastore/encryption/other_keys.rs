@@ -81,7 +81,7 @@ fn commands_never_treat_objects_of_another_key_as_plain() {
     }
 }
 
-/// What no head tells apart: its URL and its key.
+/// Objects whose first bytes do not show their format: URL and key of each.
 fn headless() -> [(String, String); 4] {
     let at = |name| format!("layers/team-a/network/plan-1/0/{name}");
     [

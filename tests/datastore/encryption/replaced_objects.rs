@@ -11,7 +11,7 @@ async fn a_power_failure_between_a_record_and_its_object_never_shows_ciphertext(
         root.path().join(".plancha/sha256/layers/team-a/network/plan-1/0/a"),
         root.path().join("kept"),
     );
-    // Nothing in them would tell that they are encrypted.
+    // Nothing in them shows that they are encrypted.
     let (old, new) = (noise(1023, 1), noise(1023, 2));
     let plain = over(&root, AtRest { encrypts: false, ..sealed(KEY) }).await;
     let encrypting = over(&root, sealed(KEY)).await;

@@ -330,7 +330,7 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     assert!(!missing.exists(), "check only looks");
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    // Nobody may make files there, not even root.
+    // No user can create files there, not even root.
     for (root, reason) in [
         (file.as_path(), "it is not a directory"),
         (Path::new("/sys/kernel"), "it cannot be written"),

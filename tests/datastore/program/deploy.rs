@@ -77,7 +77,7 @@ fn leaves(path: &str, value: &Value, found: &mut Map<String, Value>) {
 }
 
 /// A key that the chart does not have changes nothing and is not refused, so they are written out here,
-/// as they stand in the chart of v0.13.0.
+/// as the chart of v0.13.0 has them.
 #[test]
 fn the_values_change_two_images_and_nothing_else() {
     let mut found = Map::new();

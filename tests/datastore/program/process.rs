@@ -147,7 +147,7 @@ fn ds28_sigterm_during_an_upload_finishes_it_and_exits_0() {
         let mut datastore = Running::start(directory.path(), &[]);
         let body = noise(3 * MIB, 1);
         let mut upload = datastore.begin(body.len(), &body[..MIB]);
-        until("the upload has begun", || {
+        until("the upload has started", || {
             files(directory.path()).iter().any(|path| path.ends_with("plan.json#1"))
         });
         datastore.signal(signal);
@@ -191,7 +191,7 @@ fn upload_past_the_drain_timeout_is_aborted_and_leaves_no_files() {
     let directory = TempDir::new().unwrap();
     let mut datastore = Running::start(directory.path(), &["--drain-timeout", "100ms"]);
     let _upload = datastore.begin(3 * MIB, &noise(2 * MIB, 1));
-    until("the upload has begun", || {
+    until("the upload has started", || {
         files(directory.path()).iter().any(|path| path.ends_with("plan.json#1"))
     });
     datastore.signal(Signal::SIGTERM);

@@ -53,13 +53,13 @@ async fn permanent_storage_errors_end_startup_with_the_next_step() {
             "{reported}"
         );
     }
-    let nobody = FakeCloud::start(Dialect::S3);
-    let nobody = nobody.storage_with(&[
+    let anonymous = FakeCloud::start(Dialect::S3);
+    let anonymous = anonymous.storage_with(&[
         ("AWS_ACCESS_KEY_ID", ""),
         ("AWS_SECRET_ACCESS_KEY", ""),
         ("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1"),
     ]);
-    let reported = refusal(&nobody).await;
+    let reported = refusal(&anonymous).await;
     assert!(
         reported.starts_with("no credentials (") && reported.contains("AWS_ACCESS_KEY_ID"),
         "{reported}"

@@ -164,7 +164,7 @@ async fn unfinished_tls_handshake_does_not_delay_shutdown() {
     let silent = datastore.connect();
     let mut unfinished = datastore.connect();
     unfinished.write_all(&[0x16, 0x03, 0x01]).unwrap();
-    // Whoever came later is served, so these are accepted.
+    // Later connections are served, so these are accepted.
     let url = format!("https://{}/healthz", datastore.address);
     assert_eq!(issued.client().get(url).send().await.unwrap().status(), 200);
     let since = Instant::now();

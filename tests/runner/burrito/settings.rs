@@ -136,7 +136,7 @@ async fn rn10_without_a_version_the_code_decides_and_preinstalled_tools_need_no_
     for version in ["1.5.7", "1.8.5", "1.9.8"] {
         tenant.prebaked("Terraform", version, "terraform");
     }
-    // Nobody is there to be asked.
+    // No site can be reached.
     let nowhere = [
         ("PLANCHA_OFFLINE", ""),
         ("TFENV_REMOTE", "http://127.0.0.1:1"),

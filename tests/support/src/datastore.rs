@@ -18,7 +18,7 @@ use crate::{Dialect, FakeCloud};
 pub struct TestDatastore {
     /// Where it listens.
     pub url: Url,
-    /// Told to stop when this is dropped.
+    /// Stops the datastore when it is dropped.
     _running: DropGuard,
     directory: Option<TempDir>,
     double: Option<FakeCloud>,

@@ -175,7 +175,7 @@ impl ReleaseMirror {
         self.list(tool);
     }
 
-    /// Adds a release that is a script: it tells its version as the tool does.
+    /// Adds a release that is a script, which prints its version as the tool does.
     pub fn add_script(&self, tool: MirroredTool, version: &str) {
         self.add(tool, version, script(version).as_bytes());
     }
@@ -293,7 +293,7 @@ impl ReleaseMirror {
     }
 }
 
-/// A script that tells this version as the tool does.
+/// A script that prints this version as the tool does.
 pub fn script(version: &str) -> String {
     format!(
         "#!/bin/sh\n[ \"$*\" = 'version -json' ] && echo '{{\"terraform_version\": \"{version}\"}}'\n"

@@ -10,7 +10,7 @@
 //! | after it | the new file, which was synced before | the new file's attribute |
 //! | after the answer | the new file: its directory was synced | the new file's attribute |
 //!
-//! The record beside the object (`record.rs`) is a copy for backups that lose attributes, and for earlier releases. It
+//! The record beside the object (`digest_record.rs`) is a copy for backups that lose attributes, and for earlier releases. It
 //! is written without a sync: a copy that a power failure has cut off is not read, because the attribute describes the
 //! file. `datastore verify` writes one that differs from the attribute again.
 //!

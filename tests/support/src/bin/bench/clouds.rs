@@ -1,12 +1,11 @@
 //! `clouds`: PUT and GET over a double of S3, against the same bytes put and got there directly.
 //!
-//! What is direct? The double neither hashes nor copies, and a caller that does not either moves bytes as
-//! fast as the loopback does: 4 GB/s, twice what one core can hash. That is `direct`, and it flatters
-//! no one: a real S3 checks a digest of every body, and whoever leaves out the datastore has nobody
-//! but himself to verify what he reads. So beside it there is `checked`: the same, by a caller who takes the
-//! sha256 of what he sends and of what comes, as ours have no need to. And `bare hop`: a program of thirty
-//! lines ([`super::pass`]) in the datastore's place that hashes and passes on, and does nothing else: where
-//! that is far from `direct`, so is any datastore on this machine, but for what it gains by parallel parts.
+//! There are three comparisons. `direct`: the double neither hashes nor copies, and neither does the caller, so bytes
+//! move as fast as the loopback allows: 4 GB/s, twice what one core can hash. A real S3 checks a digest of every body,
+//! and a caller without a datastore has to verify what it reads. So `checked` is the same with a caller that computes
+//! the SHA-256 of what it sends and receives, as callers of the datastore need not. `bare hop` is a program of thirty
+//! lines ([`super::pass`]) in place of the datastore that hashes and forwards, and does nothing else: where that is far
+//! from `direct`, so is any datastore on this machine, except for what it gains by parallel parts.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -56,7 +55,7 @@ pub(super) async fn server(programs: &Programs, s3s: &str) {
     let variables = [
         ("AWS_ENDPOINT_URL_S3", server.url.clone()),
         ("AWS_ALLOW_HTTP", "true".to_owned()),
-        // So is whoever asks it directly.
+        // The same for callers without a datastore.
         ("AWS_SKIP_SIGNATURE", "true".to_owned()),
         (UNSIGNED.0, UNSIGNED.1.to_owned()),
     ];
@@ -155,7 +154,7 @@ impl Places {
 /// A place to put to and get from.
 pub(super) struct Place {
     name: &'static str,
-    /// What stands between us and the double.
+    /// The server between the benchmark and the double.
     server: Option<Server>,
     http: reqwest::Client,
     before: String,

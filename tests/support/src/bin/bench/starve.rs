@@ -48,7 +48,7 @@ async fn measure(what: &str, url: &str, readers: usize) {
         let count = if is_beside { readers } else { 0 };
         let slow = (0..count).map(|_| read_slowly(url, &over)).collect::<Vec<_>>();
         if is_beside {
-            // Until the buffers in between are full, nobody is slow.
+            // No reader is slow until the buffers in between are full.
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         let mut took = Vec::with_capacity(GETS);
