@@ -11,6 +11,7 @@ mod capture;
 pub mod guard;
 mod log;
 mod signals;
+pub(crate) mod url_secrets;
 
 use std::ffi::OsString;
 use std::io;

@@ -3,7 +3,7 @@
 //! A program does not write to a pipe of the runner: if the runner were killed, SIGPIPE would end the tool before it has
 //! saved its state. It appends to a private file instead. Two threads follow that file: one copies it to the log, the
 //! other to the runner's stdout. Tools ignore a full disk, so disk space is reserved ahead of the output, and output
-//! that may be lost is an error.
+//! that may be lost is an error. The log has no escape codes, and no secrets of URLs.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -18,6 +18,8 @@ use std::time::Duration;
 use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
+
+use crate::process::url_secrets::Masking;
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
@@ -273,10 +275,12 @@ struct Copy {
 
 impl Copy {
     fn run(mut self) -> io::Result<()> {
-        let mut log = anstream::StripStream::new(self.log.append()?);
+        let mut log = Masking::new(anstream::StripStream::new(self.log.append()?));
         let mut room = self.room;
-        let copied =
-            self.source.follow(|piece| log.write_all(piece), |file, len| room.extend(file, len));
+        let copied = self
+            .source
+            .follow(|piece| log.write_all(piece), |file, len| room.extend(file, len))
+            .and_then(|()| log.finish());
         copied.map_err(|error| {
             let error = named(&self.log.path, &error);
             if let Err(second) = mark_incomplete(&self.log.path, &error) {

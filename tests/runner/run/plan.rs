@@ -50,6 +50,23 @@ async fn plan_is_stored_in_all_formats_with_log_and_report() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stored_log_has_no_secrets_of_urls() {
+    let datastore = TestDatastore::memory().await;
+    let line = "GET https://me:hunter2@bucket/state?X-Amz-Date=1&X-Amz-Signature=hunter2";
+    let script =
+        format!("[ $STEP != plan ] || echo '{line}'; [ $STEP != show ] || echo '{line}' >&2");
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(&script);
+
+    let ended = sandbox.run_with(&datastore.url, LAYER);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains(line), "stdout is as the tool prints it: {}", ended.stdout);
+    let log = StoredRun::new(&datastore, "default", "hello", "r").log(0).await;
+    let masked = "GET https://***@bucket/state?X-Amz-Date=1&X-Amz-Signature=***";
+    assert!(log.matches(masked).count() >= 2 && !log.contains("hunter2"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn layer_annotations_describe_the_plan() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello();
