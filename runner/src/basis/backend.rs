@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use datastore_api::Sha256;
 use fs_err as fs;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
+
+use crate::process::url_secrets;
 
 /// A backend's type and the settings that identify its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +80,13 @@ const FIELDS: &[(&str, &[Field])] = &[
             field("key", &["key"], &[], None),
         ],
     ),
-    ("http", &[field("address", &["address"], &["TF_HTTP_ADDRESS"], None)]),
+    (
+        "http",
+        &[
+            field("address", &["address"], &["TF_HTTP_ADDRESS"], None),
+            field("query_sha256", &["address"], &["TF_HTTP_ADDRESS"], None),
+        ],
+    ),
     (
         "kubernetes",
         &[
@@ -165,6 +174,7 @@ impl Backend {
                     .map(|value| value.expose_secret().to_owned()),
             };
             let text = match (&*kind, field.name) {
+                ("http", "query_sha256") => text.and_then(|text| query_digest(&text)),
                 ("http", _) => text.and_then(|text| address(&text)),
                 ("s3", "endpoint") => text.and_then(|text| address(&text)),
                 ("pg", "host" | "database") => text.and_then(|text| connection(&text, field.name)),
@@ -233,6 +243,24 @@ fn address(text: &str) -> Option<String> {
     url.set_query(None);
     url.set_fragment(None);
     Some(url.to_string().trim_end_matches('/').to_owned())
+}
+
+/// The digest of a URL's query, without the parameters that are known to be secret; empty if there are no others. A
+/// digest, because the others may be secret, too. `None` if the text is not a URL, or one that is signed: then other
+/// parameters, such as the time, differ in each run.
+fn query_digest(text: &str) -> Option<String> {
+    let url = Url::parse(text).ok()?;
+    if url.query_pairs().any(|(name, _)| url_secrets::is_signature(&name)) {
+        return None;
+    }
+    let mut pairs: Vec<_> =
+        url.query_pairs().filter(|(name, _)| !url_secrets::is_secret(name)).collect();
+    if pairs.is_empty() {
+        return Some(String::new());
+    }
+    pairs.sort();
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    Some(Sha256::of(query.extend_pairs(pairs).finish().as_bytes()).to_string())
 }
 
 /// Host (with its port) or database of a connection string, which is a URL or `name=value` pairs.
@@ -352,7 +380,7 @@ mod tests {
         (
             "http",
             r#"{"address": "https://u:SK@Host/state/x?token=SK#SK", "username": "u", "password": "SK"}"#,
-            r#"http, address "https://host/state/x""#,
+            r#"http, address "https://host/state/x", query_sha256 """#,
         ),
         (
             "kubernetes",
@@ -408,8 +436,11 @@ mod tests {
     #[test]
     fn variables_stand_in_for_settings() {
         let http = r#"{"backend": {"type": "http", "config": {"address": null}}}"#;
-        let variables = [("TF_HTTP_ADDRESS", "https://u:p@h/env?t=1")];
-        assert_eq!(backend(http, &variables).to_string(), r#"http, address "https://h/env""#);
+        let variables = [("TF_HTTP_ADDRESS", "https://u:p@h/env?token=1")];
+        assert_eq!(
+            backend(http, &variables).to_string(),
+            r#"http, address "https://h/env", query_sha256 """#
+        );
         assert_eq!(backend(http, &[]).to_string(), "http");
         let pg = r#"{"backend": {"type": "pg", "config": {}}}"#;
         let variables = [("PG_CONN_STR", "postgres://u:p@h/db"), ("PG_SCHEMA_NAME", "s")];
@@ -439,6 +470,22 @@ mod tests {
             local("/home/me/a").agrees_with(&local("/ci/a")),
             "absolute paths are not compared"
         );
+    }
+
+    #[test]
+    fn states_that_an_http_backend_distinguishes_by_the_query_differ() {
+        let http = |query: &str| {
+            let config = format!(r#"{{"address": "https://h/state{query}"}}"#);
+            backend(&format!(r#"{{"backend": {{"type": "http", "config": {config}}}}}"#), &[])
+        };
+        let here = http("?state=dev&ref=main&token=SK");
+        assert!(!here.to_string().contains("dev") && !here.to_string().contains("SK"), "{here}");
+        assert!(here.agrees_with(&http("?ref=main&state=dev&token=other")), "a rotated token");
+        assert!(!here.agrees_with(&http("?state=prod&ref=main")));
+        assert!(!here.agrees_with(&http("")));
+        assert!(here.agrees_with(&http("?X-Amz-Date=2&X-Amz-Signature=SK")), "a signed URL");
+        let earlier = r#"{"type":"http","address":"https://h/state"}"#;
+        assert!(here.agrees_with(&serde_json::from_str(earlier).unwrap()), "an earlier record");
     }
 
     #[test]
