@@ -62,10 +62,7 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
             execute(&action, job, &environment, None).await
         }
-        Command::Upload(args) => {
-            let uploaded = run::unsent::upload(&args, &environment).await;
-            exit_code(uploaded.map_err(|error| Failure::from(&error)))
-        }
+        Command::Upload(args) => exit_code(run::unsent::upload(&args, &environment).await),
         Command::Resolve(args) => exit_code(release::resolve(&args, &environment).await),
         Command::Install(args) => exit_code(release::install(&args, &environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, &environment).await),
@@ -87,8 +84,11 @@ fn version(burrito: bool) -> String {
 }
 
 /// The exit code of a command without a report.
-fn exit_code(result: Result<(), Failure>) -> u8 {
-    result.map_or_else(|failure| log_failure(&failure), |()| 0)
+fn exit_code<E>(result: Result<(), E>) -> u8
+where
+    Failure: for<'a> From<&'a E>,
+{
+    result.map_or_else(|error| log_failure(&Failure::from(&error)), |()| 0)
 }
 
 /// Plans or applies: makes the job, runs it, and publishes the report.

@@ -16,7 +16,7 @@ mod verify;
 mod versions;
 
 pub(crate) use commands::{COMMAND_LINE, install, mirror, print, resolve};
-pub(crate) use error::{ErrorKind, ReleaseError};
+pub(crate) use error::{CommandError, ErrorKind, ReleaseError};
 pub(crate) use releases::Releases;
 pub(crate) use resolved::Installed;
 pub(crate) use tools::tools;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::failure::{Failure, Kind};
-use crate::release::{COMMAND_LINE, ErrorKind, ReleaseError};
+use crate::release::{COMMAND_LINE, CommandError, ErrorKind, ReleaseError};
 use crate::version::{ToolName, VersionError};
 
 impl From<&VersionError> for Failure {
@@ -52,6 +52,16 @@ fn meant(path: &Path) -> Option<String> {
         None => (text, String::new()),
     };
     ToolName::meant_by(tool).map(|tool| format!("{tool}{request}"))
+}
+
+impl From<&CommandError> for Failure {
+    fn from(error: &CommandError) -> Self {
+        match error {
+            CommandError::Usage(_) => Self::new(Kind::Usage, error),
+            CommandError::Version(cause) => cause.into(),
+            CommandError::Release(cause) => cause.into(),
+        }
+    }
 }
 
 impl From<&ReleaseError> for Failure {

@@ -5,9 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Environment, InstallArgs, MirrorArgs, ResolveArgs, TargetArgs, ToolArgs};
-use crate::failure::Failure;
-use crate::order::job::JobError;
-use crate::release::error::ReleaseError;
+use crate::release::error::{CommandError, ReleaseError};
 use crate::release::releases::Releases;
 use crate::release::resolved::Resolved;
 use crate::version::{self, Finding, ToolName, ToolRequest, Version, VersionError};
@@ -37,7 +35,10 @@ struct Dropped<'a> {
 pub(crate) const COMMAND_LINE: &str = "the command line";
 
 /// Prints the version that satisfies the request.
-pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Result<(), Failure> {
+pub(crate) async fn resolve(
+    args: &ResolveArgs,
+    environment: &Environment,
+) -> Result<(), CommandError> {
     let (_, resolved) = resolve_target(&args.target, &args.tools, environment).await?;
     let Resolved { wanted, version, source, .. } = &resolved;
     if args.json {
@@ -52,46 +53,50 @@ pub(crate) async fn resolve(args: &ResolveArgs, environment: &Environment) -> Re
             dropped: dropped(&resolved),
         };
         let text = serde_json::to_string_pretty(&output).map_err(std::io::Error::from);
-        return print(&text.map_err(|error| Failure::from(&ReleaseError::from(error)))?);
+        return Ok(print(&text.map_err(ReleaseError::from)?)?);
     }
     let tool = wanted.tool;
     tracing::info!("{tool} {version} ({source}), requested by {}", wanted.origin);
-    print(&version.to_string())
+    Ok(print(&version.to_string())?)
 }
 
 /// Installs that version, and prints the path of its binary.
-pub(crate) async fn install(args: &InstallArgs, environment: &Environment) -> Result<(), Failure> {
+pub(crate) async fn install(
+    args: &InstallArgs,
+    environment: &Environment,
+) -> Result<(), CommandError> {
     let (releases, resolved) = resolve_target(&args.target, &args.tools, environment).await?;
-    let installed = releases.install(&resolved).await.map_err(|error| Failure::from(&error))?;
+    let installed = releases.install(&resolved).await?;
     let (tool, version, origin) = (installed.tool, &installed.version, &resolved.wanted.origin);
     tracing::info!("{tool} {version} ({}), requested by {origin}", installed.source);
-    print(&installed.path.display().to_string())
+    Ok(print(&installed.path.display().to_string())?)
 }
 
 /// Adds a release to a mirror directory, and prints the flag that uses that mirror.
-pub(crate) async fn mirror(args: &MirrorArgs, environment: &Environment) -> Result<(), Failure> {
-    let usage = |text: String| Failure::from(&JobError::Usage(text));
+pub(crate) async fn mirror(
+    args: &MirrorArgs,
+    environment: &Environment,
+) -> Result<(), CommandError> {
     if args.tools.offline {
         let text = "a mirror is filled from the release sites: leave out --offline";
-        return Err(usage(text.to_owned()));
+        return Err(CommandError::Usage(text.to_owned()));
     }
-    let requested = ToolRequest::parse(&args.release).map_err(usage)?;
+    let requested = ToolRequest::parse(&args.release).map_err(CommandError::Usage)?;
     let Some(ToolRequest { tool, request: Some(request) }) = requested else {
         let text = format!(
             "`{}` is not a release: expected TOOL@REQUEST, such as terraform@1.9.8 or tofu@latest",
             args.release
         );
-        return Err(usage(text));
+        return Err(CommandError::Usage(text));
     };
     // A mirror needs published versions: those installed here do not count.
     let tools = ToolArgs { refresh: true, ..args.tools.clone() };
     let (releases, resolved) =
         resolve_in(Some(tool), Some(&request), Path::new("."), &tools, environment).await?;
-    let flag =
-        releases.mirror(&resolved, &args.dir).await.map_err(|error| Failure::from(&error))?;
+    let flag = releases.mirror(&resolved, &args.dir).await?;
     let (tool, version) = (resolved.wanted.tool, &resolved.version);
     tracing::info!("{tool} {version} is in {}", args.dir.display());
-    print(&flag)
+    Ok(print(&flag)?)
 }
 
 /// The candidates that are preferable to the resolved version, grouped by the reason why they do not satisfy the
@@ -117,10 +122,10 @@ async fn resolve_target(
     target: &TargetArgs,
     tools: &ToolArgs,
     environment: &Environment,
-) -> Result<(Releases, Resolved), Failure> {
-    let target = target.parse().map_err(|text| Failure::from(&JobError::Usage(text)))?;
+) -> Result<(Releases, Resolved), CommandError> {
+    let target = target.parse().map_err(CommandError::Usage)?;
     if !target.dir.is_dir() {
-        return Err(Failure::from(&VersionError::NoDirectory(target.dir)));
+        return Err(VersionError::NoDirectory(target.dir).into());
     }
     let tool = target.tool.as_ref().map(|tool| tool.tool);
     let request = target.tool.as_ref().and_then(|tool| tool.request.as_deref());
@@ -133,22 +138,16 @@ async fn resolve_in(
     dir: &Path,
     tools: &ToolArgs,
     environment: &Environment,
-) -> Result<(Releases, Resolved), Failure> {
+) -> Result<(Releases, Resolved), CommandError> {
     let request = request.map(|request| (request, COMMAND_LINE));
-    let wanted = version::wanted(tool, request, dir, &environment.search_context)
-        .map_err(|error| Failure::from(&error))?;
-    let chosen = async {
-        let releases = Releases::new(tools, environment)?;
-        let resolved = releases.resolve(&wanted).await?;
-        Ok((releases, resolved))
-    };
-    chosen.await.map_err(|error: ReleaseError| Failure::from(&error))
+    let wanted = version::wanted(tool, request, dir, &environment.search_context)?;
+    let releases = Releases::new(tools, environment)?;
+    let resolved = releases.resolve(&wanted).await?;
+    Ok((releases, resolved))
 }
 
 /// Prints a line on stdout.
-pub(crate) fn print(line: &str) -> Result<(), Failure> {
+pub(crate) fn print(line: &str) -> Result<(), ReleaseError> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")
-        .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::from(&ReleaseError::Stdout(error)))
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(ReleaseError::Stdout)
 }

@@ -8,7 +8,7 @@ use datastore_api::Sha256;
 
 use crate::release::download::cause;
 use crate::release::verify::signature::SignatureError;
-use crate::version::{ToolName, Version};
+use crate::version::{ToolName, Version, VersionError};
 
 /// The kind of an error, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,20 @@ pub(crate) enum ErrorKind {
     Integrity,
     /// Anything else, such as a full disk.
     Other,
+}
+
+/// Why a command of this room failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The arguments cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// No version could be found for the directory.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// The release could not be resolved, installed or copied.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
 }
 
 /// Why a release could not be resolved or installed.

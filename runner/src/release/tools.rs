@@ -6,10 +6,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::cli::{Environment, ListArgs, PruneArgs, ToolsCommand};
-use crate::failure::Failure;
-use crate::order::job::JobError;
 use crate::release::commands::print;
-use crate::release::error::ReleaseError;
+use crate::release::error::{CommandError, ReleaseError};
 use crate::release::install::store::{Store, day};
 use crate::release::releases::Releases;
 use crate::version::{ToolName, Version};
@@ -38,24 +36,25 @@ struct Available {
 pub(crate) async fn tools(
     command: &ToolsCommand,
     environment: &Environment,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     match command {
         ToolsCommand::List(args) => list(args, environment).await,
-        ToolsCommand::Prune(args) => prune(args, environment),
+        ToolsCommand::Prune(args) => Ok(prune(args, environment)?),
     }
 }
 
-async fn list(args: &ListArgs, environment: &Environment) -> Result<(), Failure> {
+async fn list(args: &ListArgs, environment: &Environment) -> Result<(), CommandError> {
     if args.available && args.tools.offline {
         let text = "published versions are read from the release sites: leave out --available or --offline";
-        return Err(Failure::from(&JobError::Usage(text.to_owned())));
+        return Err(CommandError::Usage(text.to_owned()));
     }
-    let listed = async {
-        let releases = Releases::new(&args.tools, environment)?;
-        if args.available { releases.available(args).await } else { releases.listed(args) }
-    };
-    let text = listed.await.map_err(|error| Failure::from(&error))?;
-    if text.is_empty() { Ok(()) } else { print(&text) }
+    let releases = Releases::new(&args.tools, environment)?;
+    let text =
+        if args.available { releases.available(args).await? } else { releases.listed(args)? };
+    if !text.is_empty() {
+        print(&text)?;
+    }
+    Ok(())
 }
 
 fn tools_of(tool: Option<ToolName>) -> impl Iterator<Item = ToolName> {
@@ -116,14 +115,13 @@ fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
     versions
 }
 
-fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), Failure> {
-    let releases =
-        Releases::new(&args.tools, environment).map_err(|error| Failure::from(&error))?;
+fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), ReleaseError> {
+    let releases = Releases::new(&args.tools, environment)?;
     for tool in tools_of(args.tool) {
         let store = releases.store(tool);
         let failed = |error: io::Error| {
             let what = format!("removing versions of {tool}");
-            Failure::from(&ReleaseError::from(error).with_target(&what, store.dir()))
+            ReleaseError::from(error).with_target(&what, store.dir())
         };
         for version in unneeded(&store, args.keep, args.unused_for).map_err(failed)? {
             if args.dry_run {
