@@ -23,7 +23,7 @@ use crate::program::process::program;
 
 const KEY: &str = "test-encryption-key";
 const MIB: usize = 1 << 20;
-/// `hello burrito` under that key, by upstream's own code.
+/// `hello burrito` under that key, by Burrito's own code.
 const HELLO: &str = "000102030405060708090a0b0c0d0e0f4e2c7688db31356313fedc03a740f13d";
 
 fn sealed(key: &str) -> AtRest {
@@ -80,8 +80,8 @@ fn openssl(way: &str, iv: &[u8], bytes: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Bytes as upstream would have stored them.
-fn upstreams(plain: &[u8]) -> Vec<u8> {
+/// Bytes as Burrito would have stored them.
+fn encrypted_by_burrito(plain: &[u8]) -> Vec<u8> {
     let iv = noise(16, plain.len() as u64 + 7);
     [iv.clone(), openssl("-e", &iv, plain)].concat()
 }
@@ -117,7 +117,11 @@ async fn ds18_burritos_plain_and_encrypted_objects_are_read() {
         let root = TempDir::new().unwrap();
         let datastore = over(&root, sealed(KEY)).await;
         for (url, key, plain) in kinds() {
-            write(&root, &key, &if encrypted { upstreams(&plain) } else { plain.clone() });
+            write(
+                &root,
+                &key,
+                &if encrypted { encrypted_by_burrito(&plain) } else { plain.clone() },
+            );
             let answer = get(&datastore, &url).await;
             assert_eq!((answer.status, &answer.body), (200, &plain), "{url}, {encrypted}");
             assert_eq!(answer.header("repr-digest"), None, "no digest is recorded");
@@ -125,7 +129,7 @@ async fn ds18_burritos_plain_and_encrypted_objects_are_read() {
             assert_eq!(head.header("content-length").unwrap(), plain.len().to_string());
         }
         let log = "a\nb\n<c>";
-        let bytes = if encrypted { upstreams(log.as_bytes()) } else { log.into() };
+        let bytes = if encrypted { encrypted_by_burrito(log.as_bytes()) } else { log.into() };
         write(&root, "layers/team-a/network/plan-1/0/run.log", &bytes);
         let answer = get(&datastore, &format!("logs?{RUN}")).await;
         assert_eq!(answer.text(), "{\"results\":[\"a\",\"b\",\"\\u003cc\\u003e\"]}\n");
@@ -250,7 +254,7 @@ async fn object_with_one_byte_of_padding_is_never_returned_encrypted() {
     let datastore = over(&root, sealed(KEY)).await;
     let log = format!("logs?{RUN}&attempt=0");
     let plain = [vec![0, 0xff], noise(4093, 3)].concat();
-    write(&root, "layers/team-a/network/plan-1/0/run.log", &upstreams(&plain));
+    write(&root, "layers/team-a/network/plan-1/0/run.log", &encrypted_by_burrito(&plain));
     let answer = get(&datastore, &log).await;
     assert_eq!(answer.status, 500);
     assert!(answer.text().contains("can be read in two ways"), "{}", answer.text());
@@ -258,7 +262,7 @@ async fn object_with_one_byte_of_padding_is_never_returned_encrypted() {
     for (url, key, content) in kinds() {
         let plain = [content, vec![b' '; 16]].concat();
         let plain = &plain[..plain.len() / 16 * 16 - 1];
-        write(&root, &key, &upstreams(plain));
+        write(&root, &key, &encrypted_by_burrito(plain));
         let answer = get(&datastore, &url).await;
         assert_eq!((answer.status, &*answer.body), (200, plain), "{url}");
     }
@@ -271,7 +275,7 @@ fn storages() -> Vec<(Storage, Option<FakeCloud>, Option<TempDir>)> {
         (Storage::File(root.path().to_owned()), None, Some(root)),
         (Storage::Memory, None, None),
     ];
-    for dialect in [Dialect::S3, Dialect::Gcs] {
+    for dialect in Dialect::ALL {
         let double = FakeCloud::start(dialect);
         all.push((double.storage(), Some(double), None));
     }

@@ -188,7 +188,7 @@ pub struct RunInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::UPSTREAM_FILES;
+    use crate::name::BURRITO_FILES;
 
     #[test]
     fn an_attempt_has_one_spelling() {
@@ -200,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_upstreams_has_its_own_variant() {
+    fn every_file_of_burrito_has_its_own_variant() {
         let plans = PlanFormat::ALL.map(File::Plan);
         let names = plans.iter().chain([&File::Log]).map(File::name).collect::<Vec<_>>();
-        for name in UPSTREAM_FILES {
+        for name in BURRITO_FILES {
             assert!(names.contains(&name), "{name}");
         }
     }

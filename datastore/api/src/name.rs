@@ -61,8 +61,8 @@ const MAX_GIT_REF: usize = 700;
 const MAX_REVISION: usize = 240;
 const MAX_ARTIFACT_NAME: usize = 128;
 const MAX_CLAIM_ID: usize = 64;
-/// The files of `/api/plans` and `/api/logs`; see [`crate::key::File`].
-pub(crate) const UPSTREAM_FILES: [&str; 5] =
+/// Burrito's files, those of `/api/plans` and `/api/logs`; see [`crate::key::File`].
+pub(crate) const BURRITO_FILES: [&str; 5] =
     ["plan.bin", "plan.json", "pretty.plan", "short.diff", "run.log"];
 
 fn check_segment(text: &str) -> Result<(), &'static str> {
@@ -102,7 +102,7 @@ fn check_artifact_name(text: &str) -> Result<(), &'static str> {
         Err("is not 1 to 128 characters of `A-Z a-z 0-9 . _ -`")
     } else if text.starts_with('.') {
         Err("must not start with a dot")
-    } else if UPSTREAM_FILES.contains(&text) {
+    } else if BURRITO_FILES.contains(&text) {
         Err("has its own route: `/api/plans` or `/api/logs`")
     } else {
         Ok(())

@@ -317,7 +317,8 @@ fn shape(values: &[&Value]) -> Value {
     schema
 }
 
-/// The schema of a parameter, by the name of the type that parses it.
+/// The schema of a parameter, by the name of the Rust type that parses it, without its path. Two parameter types must
+/// not have the same name. A type without an arm here is described as any string.
 fn schema(type_name: &str) -> Value {
     match type_name.rsplit("::").next() {
         Some("Attempt") => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),

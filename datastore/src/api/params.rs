@@ -31,7 +31,7 @@ pub(crate) trait FromParams: Sized {
     fn access(&self) -> Access<'_>;
 }
 
-/// Parses the parameters of a query, or records which ones a route parses.
+/// Parses the parameters of a query. Or, to describe a route, records which parameters it parses.
 pub(crate) struct Params<'a> {
     query: &'a RawQuery,
     recorded: Option<RefCell<Vec<ParamSpec>>>,
@@ -45,7 +45,8 @@ pub(crate) struct ParamSpec {
     pub(crate) type_name: &'static str,
 }
 
-/// Values for recording: every type of a parameter can parse one of them.
+/// Values that are passed to [`FromParams::from_params`] while its parameters are recorded. Parsing must succeed there to
+/// reach the next parameter, so every type of a parameter must parse one of these.
 const EXAMPLES: [&str; 3] =
     ["1", "json", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"];
 

@@ -110,8 +110,8 @@ impl Key {
 }
 
 fn parse_file(file: &str) -> Option<File> {
-    let upstreams = PlanFormat::ALL.map(File::Plan).into_iter().chain([File::Log]);
-    let known = upstreams.into_iter().find(|known| known.name() == file);
+    let burritos = PlanFormat::ALL.map(File::Plan).into_iter().chain([File::Log]);
+    let known = burritos.into_iter().find(|known| known.name() == file);
     known.or_else(|| file.parse().ok().map(File::Other))
 }
 

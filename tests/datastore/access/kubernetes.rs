@@ -1,5 +1,5 @@
 //! The datastore as `burrito datastore start` beside a real Kubernetes API: real `ServiceAccounts`, real
-//! tokens for the audience `burrito`, and the one right that upstream's datastore has.
+//! tokens for the audience `burrito`, and the only permission that Burrito's datastore has.
 //!
 //! `scripts/e2e-kubernetes` starts the API, names its kubeconfig in `PLANCHA_TEST_KUBECONFIG` and runs these tests.
 

@@ -1,4 +1,4 @@
-//! Burrito's contract (`docs/contract`), id by id (DS06 to DS17, DS24), as upstream's own client asks: a raw token,
+//! Burrito's contract (`docs/contract`), id by id (DS06 to DS17, DS24), as Burrito's own client sends requests: a raw token,
 //! sorted parameters, `attempt=` where there is none.
 
 #![expect(clippy::disallowed_types, reason = "a test of the program must start it")]

@@ -55,7 +55,7 @@ async fn repeated_parameter_returns_400_on_every_route() {
             {
                 let answer = send(request(&datastore, operation.method.clone(), &again)).await;
                 assert_eq!(answer.status, 400, "{again}");
-                // On upstream's routes the text is in its words, which name the parameter as well.
+                // Burrito's routes have Burrito's texts, which name the parameter as well.
                 assert!(answer.text().contains(name), "{again}: {}", answer.text());
             }
         }

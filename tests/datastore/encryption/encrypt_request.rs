@@ -96,7 +96,7 @@ async fn ds22_objects_of_another_key_are_not_encrypted_again() {
     let datastore = over(&root, sealed("another-key")).await;
     let mut before = Vec::new();
     for (_, key, content) in kinds() {
-        let stored = upstreams(&content);
+        let stored = encrypted_by_burrito(&content);
         write(&root, &key, &stored);
         before.push((key, stored));
     }

@@ -34,7 +34,7 @@ async fn objects_encrypted_with_another_key_are_never_returned_as_stored() {
                     continue;
                 }
                 let put = async |bytes| place(root.as_ref(), double.as_ref(), &key, bytes).await;
-                put(upstreams(&plain)).await;
+                put(encrypted_by_burrito(&plain)).await;
                 for method in [Method::GET, Method::HEAD] {
                     let asked = request(&datastore, method.clone(), &url);
                     assert_eq!(send(asked).await.status, 500, "{method} {url}");
@@ -63,7 +63,7 @@ async fn objects_encrypted_with_another_key_are_never_returned_as_stored() {
 fn commands_never_treat_objects_of_another_key_as_plain() {
     let root = TempDir::new().unwrap();
     let (_, key, plain) = kinds().swap_remove(3);
-    write(&root, &key, &upstreams(&plain));
+    write(&root, &key, &encrypted_by_burrito(&plain));
     let storage = format!("file://{}", root.path().display());
     for set in ["", "another"] {
         let run = |args: &[&str]| {
@@ -102,7 +102,7 @@ async fn ciphertext_of_another_key_or_truncated_returns_500_for_every_kind() {
         let datastore = TestDatastore::of(config).await;
         let put = async |key: &str, bytes| place(root.as_ref(), double.as_ref(), key, bytes).await;
         let text = "Plan: 1 to create\n".repeat(40).into_bytes();
-        let cut = upstreams(&text);
+        let cut = encrypted_by_burrito(&text);
         let cut = cut[..cut.len() - 16].to_vec();
         // That it is encrypted with another key shows nothing but that it looks so.
         let another = [noise(16, 1), noise(text.len() / 16 * 16, 2)].concat();

@@ -1,4 +1,4 @@
-//! `deploy/burrito`: values for upstream's chart, and what the chart makes of them.
+//! `deploy/burrito`: values for Burrito's chart, and what the chart makes of them.
 
 use datastore::Policy;
 use serde_json::{Map, Value, json};

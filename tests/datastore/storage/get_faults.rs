@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use support::{CloudFault, Pace, TestDatastore};
+use support::{CloudFault, Dialect, Pace, TestDatastore};
 
 use super::put_faults::asked;
 use crate::http::{get, noise, request, send, stored};
@@ -156,7 +156,8 @@ async fn range_always_belongs_to_the_version_of_its_etag() {
 
 #[tokio::test]
 async fn storage_that_stalls_during_a_read_aborts_the_response_within_20_s() {
-    let [s3, gcs] = TestDatastore::doubles().await;
+    let (s3, gcs) =
+        tokio::join!(TestDatastore::double(Dialect::S3), TestDatastore::double(Dialect::Gcs));
     let silent = async |datastore: &TestDatastore, size: usize| {
         stored(datastore, URL, noise(size, 1)).await;
         datastore.cloud().fault(CloudFault { stall_after: Some(MIB), times: FOR_EVER, ..gets() });

@@ -79,7 +79,7 @@ fn killed_during_uploads_a_directory_holds_the_old_or_the_new_version() {
 
 #[test]
 fn killed_during_uploads_a_bucket_holds_the_old_or_the_new_version() {
-    for dialect in [Dialect::S3, Dialect::Gcs] {
+    for dialect in Dialect::ALL {
         let double = FakeCloud::start(dialect);
         killed(double.url(), &double.variables(), uploads() / 2);
     }

@@ -45,7 +45,7 @@ async fn refused(datastore: &TestDatastore, url: &str, size: usize) {
 
 #[tokio::test]
 async fn range_that_covers_a_small_damaged_object_returns_500() {
-    let mut all = TestDatastore::doubles().await.into_iter().collect::<Vec<_>>();
+    let mut all = TestDatastore::doubles().await;
     all.push(TestDatastore::temporary().await);
     let last = all.len() - 1;
     for (n, datastore) in all.iter().enumerate() {

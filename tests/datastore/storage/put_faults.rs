@@ -88,7 +88,8 @@ async fn put_unanswered_by_the_backend_returns_500_within_20_s() {
     };
     let over_patient = TestDatastore::with(patient.storage()).await;
     get(&over_patient, URL).await;
-    let [s3, gcs] = TestDatastore::doubles().await;
+    let (s3, gcs) =
+        tokio::join!(TestDatastore::double(Dialect::S3), TestDatastore::double(Dialect::Gcs));
     tokio::join!(
         silent(&over_patient, &patient, true),
         silent(&s3, s3.cloud(), false),

@@ -28,11 +28,12 @@ impl TestDatastore {
     /// One over each backend, for tests of what must not depend on it; or one over the storage that
     /// `PLANCHA_TEST_STORAGE` names, in a place of its own there. `scripts/e2e` sets it.
     pub async fn each() -> Vec<Self> {
-        if let Some(storage) = ordered_storage() {
+        if let Some(storage) = storage_from_environment() {
             return vec![Self::start(storage).await];
         }
-        let (s3, gcs) = (Self::double(Dialect::S3).await, Self::double(Dialect::Gcs).await);
-        vec![Self::temporary().await, Self::memory().await, s3, gcs]
+        let mut each = vec![Self::temporary().await, Self::memory().await];
+        each.extend(Self::doubles().await);
+        each
     }
 
     /// One over a cloud of its own in memory.
@@ -41,11 +42,12 @@ impl TestDatastore {
     }
 
     /// One over a double of each dialect, which waits for no byte longer than a second.
-    pub async fn doubles() -> [Self; 2] {
-        [
-            Self::over(FakeCloud::start(Dialect::S3)).await,
-            Self::over(FakeCloud::start(Dialect::Gcs)).await,
-        ]
+    pub async fn doubles() -> Vec<Self> {
+        let mut doubles = Vec::new();
+        for dialect in Dialect::ALL {
+            doubles.push(Self::double(dialect).await);
+        }
+        doubles
     }
 
     /// One over a double that a test has prepared, which waits for no byte longer than a second.
@@ -77,7 +79,7 @@ impl TestDatastore {
     /// Two replicas over each storage that several processes may share; or over the storage that
     /// `PLANCHA_TEST_STORAGE` names.
     pub async fn replicas() -> Vec<[Self; 2]> {
-        if let Some(storage) = ordered_storage() {
+        if let Some(storage) = storage_from_environment() {
             return vec![[Self::start(storage.clone()).await, Self::start(storage).await]];
         }
         let file = Self::temporary().await;
@@ -169,7 +171,7 @@ impl TestDatastore {
 
 /// A prefix of the storage that the environment names, used by no other test.
 #[expect(clippy::disallowed_methods, reason = "scripts/e2e orders it so")]
-fn ordered_storage() -> Option<Storage> {
+fn storage_from_environment() -> Option<Storage> {
     let url = std::env::var("PLANCHA_TEST_STORAGE").ok()?;
     let Ok(Storage::Cloud(cloud)) = url.parse() else { panic!("no bucket: {url}") };
     let variables = Variables::read(cloud.provider, &|name| std::env::var(name).ok());

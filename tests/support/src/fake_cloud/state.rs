@@ -16,6 +16,11 @@ pub enum Dialect {
     Gcs,
 }
 
+impl Dialect {
+    /// All dialects.
+    pub const ALL: [Self; 2] = [Self::S3, Self::Gcs];
+}
+
 /// A fault of some requests. The default is no fault.
 #[derive(Clone, Debug, Default)]
 pub struct CloudFault {

@@ -1,6 +1,8 @@
-//! The datastore's own files in a directory, as an `ObjectStore`: claims, entries of the index, objects of probes.
+//! A directory as an `ObjectStore`, for the datastore's own files: claims, entries of the index, objects of probes.
 //!
-//! All of it runs as jobs of the directory, so that a hung file system blocks no more threads than theirs.
+//! Artifacts do not pass through here: they use [`Disk`] itself. Every call to the file system is a job of the directory
+//! ([`Jobs`](crate::store::backend::directory::jobs::Jobs)), so a hung file system blocks at most as many threads as there
+//! are places for jobs.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -21,7 +23,7 @@ use crate::store::backend::directory::walk;
 /// Deletions in flight.
 const DELETIONS: usize = 10;
 
-/// A directory.
+/// A directory as an `ObjectStore`.
 #[derive(Debug)]
 pub(in crate::store) struct Local(pub(in crate::store) Disk);
 
