@@ -31,13 +31,13 @@ const MAX_PAGES: usize = 100;
 /// A bucket whose abandoned uploads are aborted.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Abandoned {
-    pub(in crate::store) bucket: Bucket,
+    pub(in crate::store) lister: UploadLister,
     pub(in crate::store) client: HttpClient,
 }
 
-/// How uploads are listed.
+/// Signs the requests that list uploads, and aborts uploads.
 #[derive(Clone, Debug)]
-pub(in crate::store) enum Bucket {
+pub(in crate::store) enum UploadLister {
     S3(Arc<AmazonS3>),
     /// With the URL of the bucket. Without signatures no token is sent.
     Gcs {
@@ -84,9 +84,11 @@ impl Abandoned {
                 });
                 if is_ours && now.duration_since(upload.initiated) > AGE {
                     let path = Path::parse(&upload.key)?;
-                    let aborted = match &self.bucket {
-                        Bucket::S3(s3) => s3.abort_multipart(&path, &upload.id).await,
-                        Bucket::Gcs { gcs, .. } => gcs.abort_multipart(&path, &upload.id).await,
+                    let aborted = match &self.lister {
+                        UploadLister::S3(s3) => s3.abort_multipart(&path, &upload.id).await,
+                        UploadLister::Gcs { gcs, .. } => {
+                            gcs.abort_multipart(&path, &upload.id).await
+                        }
                     };
                     match aborted {
                         // Another replica has aborted it.
@@ -111,7 +113,7 @@ impl Abandoned {
         if !key.is_empty() {
             query.extend([("key-marker", key.as_str()), ("upload-id-marker", id.as_str())]);
         }
-        let request = self.bucket.request(query).await?;
+        let request = self.lister.request(query).await?;
         let (parts, body) = self.client.execute(request).await?.into_parts();
         let body = body.bytes().await?;
         if !parts.status.is_success() {
@@ -122,7 +124,7 @@ impl Abandoned {
     }
 }
 
-impl Bucket {
+impl UploadLister {
     /// An authorized GET of the bucket.
     async fn request(&self, query: Vec<(&str, &str)>) -> Result<HttpRequest, BoxError> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());

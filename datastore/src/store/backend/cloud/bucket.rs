@@ -18,10 +18,9 @@ use object_store::{
 };
 use url::Url;
 
-use crate::store::backend::cloud::abandoned::{Abandoned, Bucket};
+use crate::store::backend::cloud::abandoned::{Abandoned, UploadLister};
 use crate::store::backend::cloud::connector::Connector;
-use crate::store::backend::cloud::provider::Provider;
-use crate::store::backend::cloud::provider::{BASE_URL, EMULATOR};
+use crate::store::backend::cloud::provider::{BASE_URL, EMULATOR, Provider};
 use crate::store::backend::cloud::variables::Variables;
 use crate::store::error::BoxError;
 use crate::store::key::MAX_PREFIX;
@@ -53,7 +52,7 @@ pub(in crate::store) struct OpenedBucket {
 pub(in crate::store) type Credentials =
     Arc<dyn Fn() -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
 
-/// Idle connections that are kept: a few for each of several hundred parallel requests.
+/// How many idle connections to the bucket are kept for later requests. Several hundred requests may run in parallel.
 const IDLE_CONNECTIONS: usize = 256;
 
 impl Cloud {
@@ -83,32 +82,32 @@ impl Cloud {
     pub(in crate::store) fn open(&self) -> Result<OpenedBucket, BoxError> {
         match self.provider {
             Provider::S3 if self.variables.is_true("AWS_S3_EXPRESS") => Err(
-                "AWS_S3_EXPRESS: a directory bucket lists in no order, and the runs of a layer and `gc` \
-                 need one: use a general purpose bucket"
+                "AWS_S3_EXPRESS: a directory bucket lists in no order, and the runs of a layer and `gc` need the order \
+                 of the keys\nhint: use a general purpose bucket"
                     .into(),
             ),
             Provider::S3 => {
                 let connector = Connector::s3();
                 let s3 = Arc::new(self.s3(&connector)?);
                 let credentials = Arc::clone(s3.credentials());
-                let client = connector.client.get().cloned();
-                let bucket = Bucket::S3(Arc::clone(&s3));
-                let abandoned = client.map(|client| Abandoned { bucket, client });
+                let client = connector.bucket_client();
+                let lister = UploadLister::S3(Arc::clone(&s3));
+                let abandoned = client.map(|client| Abandoned { lister, client });
                 Ok(OpenedBucket { abandoned, ..self.opened(&s3, credential_check(credentials)) })
             }
             Provider::Gcs => {
                 let connector = Connector::gcs();
                 let gcs = Arc::new(self.gcs(&connector)?);
                 let credentials = Arc::clone(gcs.credentials());
-                let client = connector.client.get().cloned();
+                let client = connector.bucket_client();
                 let (url, signs) = (self.gcs_url()?, !self.variables.skip_signature());
-                let bucket = Bucket::Gcs { gcs: Arc::clone(&gcs), url, signs };
-                let abandoned = client.map(|client| Abandoned { bucket, client });
+                let lister = UploadLister::Gcs { gcs: Arc::clone(&gcs), url, signs };
+                let abandoned = client.map(|client| Abandoned { lister, client });
                 Ok(OpenedBucket { abandoned, ..self.opened(&gcs, credential_check(credentials)) })
             }
             Provider::Azure => {
                 let azure = self.azure().map_err(|error| -> BoxError {
-                    // object_store has no other sign of it.
+                    // object_store has no error of its own for a missing account.
                     if error.to_string().contains("Account must be specified") {
                         return "no storage account is set\nhint: set AZURE_STORAGE_ACCOUNT_NAME".into();
                     }
@@ -158,7 +157,7 @@ impl Cloud {
         Ok(Url::parse(&format!("{}/{}", base.trim_end_matches('/'), self.bucket))?)
     }
 
-    /// The URL of an emulator, if it is one.
+    /// The URL of the emulator of Google Cloud Storage, if one is set. `object_store` does not read this variable.
     fn emulator(&self) -> Option<String> {
         let host = self.variables.get(EMULATOR)?;
         Some(if host.contains("://") { host.to_owned() } else { format!("http://{host}") })
@@ -192,8 +191,8 @@ impl Cloud {
     }
 }
 
-/// No limit for a whole transfer. [`Metered`](crate::store::backend::metered::Metered) limits each step: the client's
-/// own idle timeout also runs while a body is being sent.
+/// No timeout for a whole transfer, and none without progress: the client's own timeout without progress would also end an
+/// upload while its body is being sent. [`Metered`](crate::store::backend::metered::Metered) has a timeout for each step.
 fn client() -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
@@ -201,7 +200,7 @@ fn client() -> ClientOptions {
         .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
 }
 
-/// A few retries within the time that a caller still waits.
+/// A few retries, which end before a caller gives up.
 fn retry() -> RetryConfig {
     let backoff = BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() };
     RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(20) }

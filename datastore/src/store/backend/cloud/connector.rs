@@ -1,9 +1,10 @@
 //! Adds a condition to the completion of a multipart upload, which `object_store` does not offer.
 //!
-//! A completion within [`create_only`] succeeds only if no object exists. The header is added after the request was signed,
-//! because the signature need not cover it. A probe finds out whether a server honours it.
+//! A completion within [`create_only`] succeeds only if no object exists. `object_store` signs a request before it passes it
+//! to its HTTP client, which adds the header here. That is valid, because a signature need not cover this header. A probe
+//! finds out whether a server honours it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datastore_api::chain;
@@ -15,16 +16,16 @@ use object_store::{ClientOptions, Error};
 use crate::store::backend::reason::status;
 
 tokio::task_local! {
-    static CREATES: ();
+    /// Set while [`create_only`] runs: `object_store` calls the HTTP client in the same task.
+    static CREATE_ONLY: ();
 }
 
-/// Connects as `object_store` does, and adds the condition.
+/// Connects as `object_store` does, and adds the condition. Clones share the client.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
     header: &'static str,
     value: &'static str,
-    /// The client, after the first connection.
-    pub(in crate::store) client: Arc<OnceLock<HttpClient>>,
+    client: Arc<Mutex<Option<HttpClient>>>,
 }
 
 impl Connector {
@@ -33,35 +34,46 @@ impl Connector {
         Self { header: "if-none-match", value: "*", client: Arc::default() }
     }
 
-    /// The same for Google Cloud Storage.
+    /// The same condition for Google Cloud Storage: no generation of the object exists.
     pub(in crate::store) fn gcs() -> Self {
         Self { header: "x-goog-if-generation-match", value: "0", client: Arc::default() }
+    }
+
+    /// The client of the bucket, once a builder of `object_store` has returned. A builder connects first for the
+    /// credentials, with other options (the metadata service of a cloud is read over plain HTTP), and last for the
+    /// bucket.
+    pub(in crate::store) fn bucket_client(&self) -> Option<HttpClient> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Runs `work`, in which a multipart upload is completed only if it creates the object.
 pub(in crate::store) async fn create_only<T>(work: impl Future<Output = T>) -> T {
-    CREATES.scope((), work).await
+    CREATE_ONLY.scope((), work).await
 }
 
-/// Whether a completion was refused because an object exists. For Google Cloud Storage `object_store` has no error of
-/// its own.
+/// Whether a completion was refused because an object exists. For Google Cloud Storage, `object_store` reports this as a
+/// general error with the status 412.
 pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::AlreadyExists { .. })
         || status(&chain(error)) == Some(412)
 }
 
+/// A client that adds the header to a completion within [`create_only`].
 #[derive(Debug)]
 struct Conditional {
     client: HttpClient,
-    connector: Connector,
+    header: &'static str,
+    value: &'static str,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        let client = HttpClient::new(Conditional { client, connector: self.clone() });
-        Ok(self.client.get_or_init(|| client).clone())
+        let (header, value) = (self.header, self.value);
+        let client = HttpClient::new(Conditional { client, header, value });
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
+        Ok(client)
     }
 }
 
@@ -71,10 +83,10 @@ impl HttpService for Conditional {
         let query = request.uri().query().unwrap_or_default();
         let completes = request.method() == "POST" && query.contains("uploadId=");
         if completes
-            && CREATES.try_with(|()| ()).is_ok()
-            && let Ok(value) = self.connector.value.parse()
+            && CREATE_ONLY.try_with(|()| ()).is_ok()
+            && let Ok(value) = self.value.parse()
         {
-            request.headers_mut().insert(self.connector.header, value);
+            request.headers_mut().insert(self.header, value);
         }
         self.client.execute(request).await
     }

@@ -1,4 +1,6 @@
-//! Values of the variables of a cloud. It does not read the environment: `config` does, and passes the values.
+//! The values of the environment variables that configure a cloud.
+//!
+//! It does not read the environment itself: `config` passes a function that does.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -7,12 +9,12 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::store::backend::cloud::provider::Provider;
 
-/// Variables of a cloud, some of them secret.
+/// Values of a cloud's variables by name. All are kept as secrets, because some are.
 #[derive(Clone, Debug, Default)]
 pub struct Variables(BTreeMap<&'static str, SecretString>);
 
 impl Variables {
-    /// Reads the variables of a provider; an empty one counts as unset.
+    /// Reads the variables of a provider from `environment`. An empty variable counts as unset.
     pub fn read(provider: Provider, environment: &dyn Fn(&str) -> Option<String>) -> Self {
         let found = provider.variables().iter().filter_map(|name| {
             let value = environment(name).filter(|value| !value.is_empty())?;
@@ -30,20 +32,20 @@ impl Variables {
         self.0.get(name).map(ExposeSecret::expose_secret)
     }
 
-    /// Whether requests are sent unsigned, to a public server.
+    /// Whether requests are sent without a signature, as to a public bucket.
     pub(in crate::store) fn skip_signature(&self) -> bool {
         ["AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE"]
             .iter()
             .any(|name| self.is_true(name))
     }
 
-    /// Parsed as the builders of `object_store` do.
+    /// Whether a variable is set to true, in any spelling that `object_store` accepts.
     pub(in crate::store) fn is_true(&self, name: &str) -> bool {
         let text = self.get(name).unwrap_or_default().to_ascii_lowercase();
         ["1", "true", "on", "yes", "y"].contains(&&*text)
     }
 
-    /// The variables that a builder knows.
+    /// The variables that a builder of `object_store` knows, by their typed keys, with their values.
     pub(in crate::store) fn typed<K: FromStr>(&self) -> impl Iterator<Item = (K, &str)> {
         self.0.iter().filter_map(|(name, value)| {
             Some((name.to_ascii_lowercase().parse().ok()?, value.expose_secret()))
