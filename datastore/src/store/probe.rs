@@ -7,4 +7,5 @@
 pub(crate) mod health;
 pub(crate) mod multipart;
 pub(crate) mod steps;
+pub(crate) mod update;
 pub(crate) mod watch;

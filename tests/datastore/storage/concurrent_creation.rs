@@ -75,7 +75,7 @@ fn without_conditional_completions(dialect: Dialect) -> FakeCloud {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_creation_by_two_replicas_wins_without_conditional_completions() {
-    for dialect in [Dialect::S3, Dialect::Gcs] {
+    for dialect in Dialect::ALL {
         let first = TestDatastore::over(without_conditional_completions(dialect)).await;
         let second = first.beside().await;
         get(&second, "runs?namespace=a&layer=b").await;
@@ -132,4 +132,25 @@ async fn lease_of_a_killed_process_expires_and_a_recent_one_does_not() {
     assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
     assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
     assert_eq!(first.cloud().object(&lease), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_killed_process_is_not_taken_over_where_the_storage_cannot_replace_it() {
+    let double = without_conditional_completions(Dialect::S3);
+    double.ignore_conditions_of_updates();
+    let lease = format!(".plancha/leases/{FILE}");
+    double.clock(SignedDuration::from_mins(-13));
+    double.put(&lease, "a process that has ended");
+    double.clock(SignedDuration::ZERO);
+    let datastore = TestDatastore::over(double).await;
+    let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+    let answer = send(put.body(noise(9 * MIB, 0))).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("is being completed; try again"), "{}", answer.text());
+    assert_eq!(datastore.cloud().object(&lease).unwrap(), b"a process that has ended");
+    assert_eq!(datastore.cloud().open_uploads(), 0);
+    let store = open(datastore.cloud());
+    assert_eq!(store.sweep(Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+    assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 200);
 }

@@ -30,8 +30,25 @@ async fn capabilities_of_the_backend_are_probed_at_startup() {
             (seen.can(Ability::Create), seen.can(Ability::CreateLarge)),
             (Some(true), Some(false))
         );
-        assert_eq!((seen.can(Ability::Tag), seen.error), (Some(true), None));
+        assert_eq!((seen.can(Ability::MultipartEtag), seen.error), (Some(true), None));
         assert_eq!((double.keys().len(), double.open_uploads()), (0, 0));
+    }
+    // PUTs of the probe: a part, the object, its refused creation, its replacement with 3 retries.
+    let refused =
+        CloudFault { method: "PUT", after: 3, times: 4, status: 501, ..CloudFault::default() };
+    for is_ignored in [true, false] {
+        for double in doubles() {
+            if is_ignored {
+                double.ignore_conditions_of_updates();
+            } else {
+                double.fault(refused.clone());
+            }
+            let seen = open(&double).try_all().await;
+            let can =
+                [Ability::Create, Ability::Update, Ability::CreateLarge].map(|of| seen.can(of));
+            assert_eq!((can, seen.error), ([Some(true), Some(false), Some(true)], None));
+            assert_eq!((double.keys().len(), double.open_uploads()), (0, 0));
+        }
     }
 }
 
@@ -77,6 +94,35 @@ async fn permanent_storage_errors_end_startup_with_the_next_step() {
     let half = FakeCloud::start(Dialect::S3).storage_with(&[("AWS_SECRET_ACCESS_KEY", "")]);
     let reported = Store::open(&half).unwrap_err().to_string();
     assert!(reported.contains("Missing SecretAccessKey"), "{reported}");
+}
+
+#[tokio::test]
+async fn options_of_the_credentials_request_do_not_apply_to_the_bucket() {
+    // The agent of EKS Pod Identity, which is always read over plain HTTP.
+    let agent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let agent_url = format!("http://{}/credentials", agent.local_addr().unwrap());
+    let credentials = "{\"AccessKeyId\": \"test\", \"SecretAccessKey\": \"test\", \"Token\": \"test\", \
+        \"Expiration\": \"2099-01-01T00:00:00Z\"}";
+    let answer = axum::routing::get(move || std::future::ready(credentials));
+    let router = axum::Router::new().route("/credentials", answer);
+    tokio::spawn(async { axum::serve(agent, router).await });
+    let token = tempfile::NamedTempFile::new().unwrap();
+    let double = FakeCloud::start(Dialect::S3);
+    for (allow_http, error) in [("true", None), ("", Some("URL scheme is not allowed"))] {
+        let store = Store::open(&double.storage_with(&[
+            ("AWS_ACCESS_KEY_ID", ""),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &agent_url),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.path().to_str().unwrap()),
+            ("AWS_ALLOW_HTTP", allow_http),
+        ]));
+        let found = store.unwrap().try_all().await.error;
+        match (&found, error) {
+            (None, None) => {}
+            (Some(found), Some(error)) => assert!(found.contains(error), "{found}"),
+            _ => panic!("AWS_ALLOW_HTTP={allow_http}: {found:?}"),
+        }
+    }
 }
 
 #[tokio::test]

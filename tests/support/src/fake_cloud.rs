@@ -145,6 +145,11 @@ impl FakeCloud {
         self.shared.bucket.lock().unwrap().ignores_completions = true;
     }
 
+    /// From now on a PUT replaces any version of an object although it demands a certain one, as some servers do.
+    pub fn ignore_conditions_of_updates(&self) {
+        self.shared.bucket.lock().unwrap().ignores_updates = true;
+    }
+
     /// From now on a completion returns another `ETag` than the object has.
     pub fn return_wrong_etags(&self) {
         self.shared.bucket.lock().unwrap().returns_wrong_etags = true;

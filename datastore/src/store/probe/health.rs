@@ -18,10 +18,12 @@ pub enum Ability {
     Write,
     /// Refuse to create an object that exists.
     Create,
-    /// The same for a large object, which is uploaded in parts.
+    /// Replace one version of an object, and refuse to replace any other.
+    Update,
+    /// Refuse to create a large object that exists: one that is uploaded in parts.
     CreateLarge,
     /// Return the object's final `ETag` when a multipart upload is completed.
-    Tag,
+    MultipartEtag,
     /// Read an object.
     Read,
     /// Delete an object.
@@ -59,8 +61,8 @@ pub(in crate::store) struct State {
     pub(in crate::store) is_down: bool,
     pub(in crate::store) creates: bool,
     pub(in crate::store) succeeded: Option<Instant>,
-    /// Multipart support; tried once, since servers do not change.
-    pub(in crate::store) uploads: Option<MultipartSupport>,
+    /// Support of conditions, apart from `creates`; tried once, since servers do not change.
+    pub(in crate::store) support: Option<Support>,
     /// The name of the probe's object.
     pub(in crate::store) name: Option<u64>,
 }
@@ -74,12 +76,13 @@ const SKEW_WARNING: u64 = 300;
 
 impl Ability {
     /// All abilities, in the order in which they are tried.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::List,
         Self::Write,
         Self::Create,
+        Self::Update,
         Self::CreateLarge,
-        Self::Tag,
+        Self::MultipartEtag,
         Self::Read,
         Self::Delete,
     ];
@@ -90,8 +93,9 @@ impl Ability {
             Self::List => "list",
             Self::Write => "write",
             Self::Create => "conditional_create",
+            Self::Update => "conditional_update",
             Self::CreateLarge => "conditional_multipart",
-            Self::Tag => "multipart_etag",
+            Self::MultipartEtag => "multipart_etag",
             Self::Read => "read",
             Self::Delete => "delete",
         }
@@ -108,8 +112,9 @@ impl ProbeResults {
                 list = can(Ability::List),
                 write = can(Ability::Write),
                 conditional_create = can(Ability::Create),
+                conditional_update = can(Ability::Update),
                 conditional_multipart = can(Ability::CreateLarge),
-                multipart_etag = can(Ability::Tag),
+                multipart_etag = can(Ability::MultipartEtag),
                 read = can(Ability::Read),
                 delete = can(Ability::Delete),
                 "storage probe succeeded"
@@ -131,6 +136,12 @@ impl ProbeResults {
                 "this storage honours no condition on the completion of a multipart upload: a small object beside it \
                  decides which of several replicas creates an artifact"
             );
+            if can(Ability::Update) == Some(false) {
+                tracing::warn!(
+                    "this storage cannot replace one version of an object: if a replica is killed while it creates an \
+                     artifact, other creations of that artifact get 503 until the small object is removed after a day"
+                );
+            }
         }
     }
 
@@ -199,11 +210,19 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
     chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Which conditions a storage honours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::store) struct Support {
+    /// Whether a put can replace one version of an object and no other.
+    pub(in crate::store) updates: bool,
+    pub(in crate::store) multipart: MultipartSupport,
+}
+
 /// How a storage handles multipart uploads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct MultipartSupport {
-    /// Whether a completion is refused if an object exists and the request demands it.
-    pub(in crate::store) creates: bool,
+    /// Whether a completion is refused if an object exists and the request demands a creation.
+    pub(in crate::store) refuses_existing: bool,
     /// Whether a completion returns the object's final `ETag`.
     pub(in crate::store) etags: bool,
 }

@@ -15,20 +15,22 @@ impl Store {
     pub(in crate::store) async fn try_first_upload(&self, path: &Path) -> MultipartSupport {
         match self.backend.provider {
             // In a directory and in memory, uploads of this process exclude each other.
-            None => return MultipartSupport { creates: true, etags: true },
+            None => return MultipartSupport { refuses_existing: true, etags: true },
             // The signature of a shared key covers the header, so it cannot be added.
-            Some(Provider::Azure) => return MultipartSupport { creates: false, etags: true },
+            Some(Provider::Azure) => {
+                return MultipartSupport { refuses_existing: false, etags: true };
+            }
             Some(Provider::S3 | Provider::Gcs) => {}
         }
         match self.try_upload(path).await {
             Ok(put) => {
                 let tag = self.objects.head(path).await.ok().and_then(|meta| meta.e_tag);
                 let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
-                MultipartSupport { creates: true, etags }
+                MultipartSupport { refuses_existing: true, etags }
             }
             // An earlier probe may have left an object.
             Err(error) if is_create_rejected(&error) => {
-                MultipartSupport { creates: true, etags: false }
+                MultipartSupport { refuses_existing: true, etags: false }
             }
             Err(_) => MultipartSupport::default(),
         }
@@ -40,11 +42,14 @@ impl Store {
         path: &Path,
         first: MultipartSupport,
     ) -> MultipartSupport {
-        if self.backend.provider.is_none() || !first.creates {
+        if self.backend.provider.is_none() || !first.refuses_existing {
             return first;
         }
         let second = self.try_upload(path).await;
-        MultipartSupport { creates: second.is_err_and(|error| is_create_rejected(&error)), ..first }
+        MultipartSupport {
+            refuses_existing: second.is_err_and(|error| is_create_rejected(&error)),
+            ..first
+        }
     }
 
     async fn try_upload(&self, path: &Path) -> object_store::Result<PutResult> {

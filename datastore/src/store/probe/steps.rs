@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use object_store::path::Path;
-use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions};
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult};
 use tokio::time::timeout;
 
 use crate::store::backend::directory::io_threads;
@@ -14,8 +14,8 @@ use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::key::{parse, random};
 use crate::store::object::timestamp;
-use crate::store::probe::health::seconds_since;
-use crate::store::probe::health::{Ability, ProbeResults};
+use crate::store::probe::health::{Ability, ProbeResults, Support, seconds_since};
+use crate::store::probe::update::REPLACED;
 
 /// Every so many rounds an object is written too. More often would cost money on a cloud.
 const WRITE_EVERY: u32 = 2;
@@ -74,38 +74,45 @@ impl Store {
         let done = &mut results.abilities;
         self.list_one().await?;
         done.push((Ability::List, true));
-        let seen = self.health.state(|state| state.uploads);
+        let seen = self.health.state(|state| state.support);
         let path = self.path()?;
         let first = if seen.is_none() {
             Some(timeout(FIRST_TIMEOUT, self.try_first_upload(&path)).await?)
         } else {
             None
         };
-        self.write_one().await?;
+        let written = self.write_one().await?;
         done.push((Ability::Write, true));
         let again = PutOptions::from(PutMode::Create);
         let again =
             timeout(STEP_TIMEOUT, self.objects.put_opts(&path, "second".into(), again)).await?;
-        let creates = matches!(again, Err(Error::AlreadyExists { .. }));
-        if !creates {
-            again?;
-        }
-        done.push((Ability::Create, creates));
-        let uploads = match (seen, first) {
-            (Some(seen), _) => seen,
-            (None, first) => {
-                let second = self.try_second_upload(&path, first.unwrap_or_default());
-                timeout(FIRST_TIMEOUT, second).await?
-            }
+        let (creates, version, mut expected) = match again {
+            Err(Error::AlreadyExists { .. }) => (true, written, "first"),
+            overwritten => (false, overwritten?, "second"),
         };
-        self.health.state(|state| state.uploads = Some(uploads));
-        done.push((Ability::CreateLarge, creates && uploads.creates));
-        done.push((Ability::Tag, uploads.etags));
-        let expected = if creates { "first" } else { "second" };
-        if seen.is_none() && !uploads.creates {
-            // It may have been replaced.
-            timeout(STEP_TIMEOUT, self.objects.put(&path, expected.into())).await??;
+        done.push((Ability::Create, creates));
+        let updates = match seen {
+            Some(seen) => seen.updates,
+            None => timeout(STEP_TIMEOUT, self.try_update(&path, version)).await??,
+        };
+        done.push((Ability::Update, updates));
+        let multipart = if let Some(seen) = seen {
+            seen.multipart
+        } else {
+            let second = self.try_second_upload(&path, first.unwrap_or_default());
+            timeout(FIRST_TIMEOUT, second).await?
+        };
+        if seen.is_none() && self.backend.provider.is_some() {
+            if updates && multipart.refuses_existing {
+                expected = REPLACED;
+            } else {
+                // It is not known which of the attempts has replaced it.
+                timeout(STEP_TIMEOUT, self.objects.put(&path, expected.into())).await??;
+            }
         }
+        self.health.state(|state| state.support = Some(Support { updates, multipart }));
+        done.push((Ability::CreateLarge, creates && multipart.refuses_existing));
+        done.push((Ability::MultipartEtag, multipart.etags));
         let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
         let read = timeout(STEP_TIMEOUT, found.bytes()).await??;
@@ -120,10 +127,9 @@ impl Store {
 
     /// Writes the probe's object. The name is always the same, so that a storage that refuses deletions keeps only
     /// one.
-    async fn write_one(&self) -> Result<Path, BoxError> {
+    async fn write_one(&self) -> Result<PutResult, BoxError> {
         let path = self.path()?;
-        timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??;
-        Ok(path)
+        Ok(timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??)
     }
 
     fn path(&self) -> Result<Path, BoxError> {

@@ -8,8 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::store::backend::reason::{reason, status};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
-use crate::store::probe::health::ProbeResults;
-use crate::store::probe::health::{is_skewed, one_line};
+use crate::store::probe::health::{ProbeResults, Support, is_skewed, one_line};
 use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 
 const LIST_EVERY: Duration = Duration::from_secs(5);
@@ -66,7 +65,7 @@ impl Store {
             401 | 403 => {
                 format!("it may not be listed ({cause}): allow it, or {credentials_hint}").into()
             }
-            301 | 307 => format!("it is kept elsewhere ({cause}): {credentials_hint}").into(),
+            301 | 307 => format!("the bucket is in another region or at another endpoint ({cause}): {credentials_hint}").into(),
             _ => return None,
         })
     }
@@ -127,12 +126,18 @@ impl Store {
 
     /// Whether it also refuses when a multipart upload is completed.
     pub(in crate::store) fn creates_multiparts(&self) -> bool {
-        self.health.state(|state| state.creates && state.uploads.is_some_and(|seen| seen.creates))
+        let refuses = |support: Support| support.multipart.refuses_existing;
+        self.health.state(|state| state.creates && state.support.is_some_and(refuses))
     }
 
     /// Whether a completion returns the object's final `ETag`.
     pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
-        self.health.state(|state| state.uploads.is_some_and(|seen| seen.etags))
+        self.health.state(|state| state.support.is_some_and(|support| support.multipart.etags))
+    }
+
+    /// Whether the backend can replace one version of an object and no other; `false` until a probe has seen it.
+    pub(in crate::store) fn updates(&self) -> bool {
+        self.health.state(|state| state.support.is_some_and(|support| support.updates))
     }
 }
 

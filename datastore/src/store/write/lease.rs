@@ -3,7 +3,8 @@
 //!
 //! A caller creates a small object, the lease. Then it checks whether the object exists, creates it if not, and deletes the
 //! lease. A lease that a killed process has left is taken over once it is older than any completion; of several callers
-//! that try, the storage lets one replace that version of the lease.
+//! that try, the storage lets one replace that version of the lease. Where the probe has seen that the storage cannot do
+//! this, the lease stays until it is swept, and creations of its object are refused until then.
 
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub(in crate::store) enum CreateRight {
 enum LeaseState {
     Ours,
     HeldByOther,
+    /// Left by a process that has ended, in a storage that cannot replace it.
+    Stuck,
 }
 
 impl Lease {
@@ -87,14 +90,22 @@ impl Store {
         let until = Instant::now() + MAX_WAIT;
         loop {
             let since = Instant::now();
-            if let LeaseState::Ours = self.acquire(&lease_path, &id).await? {
+            let state = self.acquire(&lease_path, &id).await?;
+            if let LeaseState::Ours = state {
                 return Ok(CreateRight::Granted(Some(Lease { lease_path, since })));
             }
             match self.existing(path, received).await? {
                 Existing::Absent => {}
                 there => return Ok(CreateRight::AlreadyExists(there)),
             }
-            if Instant::now() >= until {
+            if let LeaseState::Stuck = state {
+                tracing::warn!(
+                    %lease_path,
+                    "a process that has ended left this object, and the storage cannot replace it: creations beside it \
+                     get 503 until it is removed, a day after it was written. To allow them now, delete it"
+                );
+            }
+            if matches!(state, LeaseState::Stuck) || Instant::now() >= until {
                 return Err(StoreError::Undecided);
             }
             sleep(POLL_INTERVAL).await;
@@ -140,6 +151,9 @@ impl Store {
         };
         if !is_old {
             return Ok(LeaseState::HeldByOther);
+        }
+        if !self.updates() {
+            return Ok(LeaseState::Stuck);
         }
         match self.put_lease(lease_path, id, PutMode::Update(version)).await {
             Ok(()) => {

@@ -13,6 +13,8 @@ pub(super) struct Bucket {
     pub(super) ignores_conditions: bool,
     /// Those of a completion alone.
     pub(super) ignores_completions: bool,
+    /// Those of a replacement alone.
+    pub(super) ignores_updates: bool,
     /// A completion returns another ETag than the object has.
     pub(super) returns_wrong_etags: bool,
     /// An error about clock skew does not contain the time.
@@ -64,6 +66,7 @@ impl Default for Bucket {
             uploads: HashMap::new(),
             ignores_conditions: false,
             ignores_completions: false,
+            ignores_updates: false,
             returns_wrong_etags: false,
             hides_time: false,
             is_missing: false,

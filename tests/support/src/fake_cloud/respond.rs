@@ -208,6 +208,7 @@ fn put(shared: &Shared, received: Received) -> (Response, Vec<Bytes>) {
         return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
     }
     if !bucket.ignores_conditions
+        && !bucket.ignores_updates
         && updates_another(shared.dialect, &received.headers, bucket.objects.get(&received.key))
     {
         return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));

@@ -1,0 +1,54 @@
+//! Tries whether a storage replaces one version of an object and refuses to replace any other.
+//!
+//! A lease that a killed process has left is taken over in that way (`write/lease.rs`).
+
+use object_store::path::Path;
+use object_store::{Error, PutMode, PutOptions, PutResult, UpdateVersion};
+
+use crate::store::backend::reason::status;
+use crate::store::error::BoxError;
+use crate::store::handle::Store;
+
+/// The content of the object if the storage does both.
+pub(super) const REPLACED: &str = "replaced";
+
+impl Store {
+    /// Replaces an object's present version, and tries to replace that version once more, which must be refused.
+    pub(super) async fn try_update(
+        &self,
+        path: &Path,
+        present: PutResult,
+    ) -> Result<bool, BoxError> {
+        if self.backend.provider.is_none() {
+            // In a directory and in memory no lease is needed.
+            return Ok(true);
+        }
+        let version = UpdateVersion { e_tag: present.e_tag, version: present.version };
+        let replace = async |content: &'static str| {
+            let options = PutOptions::from(PutMode::Update(version.clone()));
+            self.objects.put_opts(path, content.into(), options).await
+        };
+        // The contents differ, because an S3 server may derive the ETag from the content.
+        match replace(REPLACED).await {
+            Ok(_) => {}
+            Err(error) if is_permanent(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        match replace("replaced twice").await {
+            Ok(_) => Ok(false),
+            Err(Error::Precondition { .. }) => Ok(true),
+            Err(error) if is_permanent(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether the storage would refuse the same request again.
+fn is_permanent(error: &Error) -> bool {
+    match error {
+        Error::Precondition { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
+            true
+        }
+        error => matches!(status(&datastore_api::chain(error)), Some(400 | 403 | 405 | 501)),
+    }
+}
