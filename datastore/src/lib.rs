@@ -28,7 +28,7 @@ pub use crate::auth::{
 };
 use crate::config::Config;
 use crate::observe::counters::Metrics;
-pub use crate::start::StartError;
+pub use crate::start::{StartError, raise_open_files};
 use crate::store::Store;
 use crate::transport::admission::Admission;
 use crate::transport::connections::Connections;

@@ -4,11 +4,10 @@ use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use datastore::StartError;
 use datastore::cli::commands::{check, report, run, token};
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
-use datastore::transport::open_files;
+use datastore::{StartError, raise_open_files};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -60,8 +59,7 @@ async fn listen_and_serve(mut settings: Serve) -> Result<(), StartError> {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    let open_files = open_files::raise_limit().map_err(StartError::Process)?;
-    settings.config.limits.fit(open_files);
+    settings.config.limits.fit(raise_open_files()?);
     let listener = TcpListener::bind(&*settings.listen).await;
     let listener = listener.map_err(|error| StartError::Listen(settings.listen[0], error))?;
     let shutdown = CancellationToken::new();

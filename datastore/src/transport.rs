@@ -5,7 +5,7 @@ pub(crate) mod body_guard;
 pub(crate) mod connections;
 pub mod limits;
 pub(crate) mod memory;
-pub mod open_files;
+pub(crate) mod open_files;
 pub(crate) mod server;
 pub(crate) mod socket;
 pub mod tls;

@@ -25,6 +25,8 @@ pub(crate) const RATE_WINDOW: Duration = Duration::from_mins(1);
 const OTHER_FILES: usize = 192;
 /// The minimum of [`Limits::connections`].
 const MIN_CONNECTIONS: usize = 8;
+/// The minimum limit of open files: with less, requests would fail because no file can be opened.
+pub(crate) const MIN_OPEN_FILES: u64 = (OTHER_FILES + 2 * MIN_CONNECTIONS) as u64;
 
 /// The limits of requests and connections.
 #[derive(Clone, Debug)]

@@ -345,3 +345,48 @@ impl AsyncWrite for Socket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The socket of a connection that waits for its next request, and the caller's end.
+    async fn idle() -> (Socket, Arc<Stage>, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        let stage = Arc::<Stage>::default();
+        drop(ActiveRequest::begin(Arc::clone(&stage)));
+        (Socket::new(tcp, Arc::clone(&stage), &Limits::default()), stage, caller)
+    }
+
+    #[tokio::test]
+    async fn an_evicted_connection_still_reads_a_request_that_has_arrived() {
+        let (mut socket, stage, mut caller) = idle().await;
+        let mut bytes = [0; 64];
+        // Now tokio knows that nothing has arrived. It learns of the request only when this thread waits again.
+        let read = tokio::time::timeout(Duration::from_millis(20), socket.read(&mut bytes)).await;
+        assert!(read.is_err(), "{read:?}");
+        caller.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        stage.evict();
+        assert_eq!(socket.read(&mut bytes).await.unwrap(), 16);
+        // The next request would come too late.
+        drop(ActiveRequest::begin(Arc::clone(&stage)));
+        let closed = socket.read(&mut bytes).await.unwrap_err();
+        assert_eq!(closed.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test]
+    async fn an_evicted_connection_without_a_request_is_closed_at_once() {
+        let (mut socket, stage, _caller) = idle().await;
+        let evict = async { stage.evict() };
+        let mut bytes = [0; 64];
+        let (closed, ()) = tokio::join!(socket.read(&mut bytes), evict);
+        assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+}

@@ -143,6 +143,93 @@ fn open_file_limit_is_raised_and_bounds_the_connections() {
     drop(sockets);
 }
 
+/// The command that serves `root` with this limit of open files.
+fn with_open_files(limit: u64, root: &TempDir) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string()]);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    command.arg("--storage").arg(format!("file://{}", root.path().display()));
+    command
+}
+
+#[test]
+fn too_low_a_limit_of_open_files_ends_startup_with_the_next_step() {
+    let root = TempDir::new().unwrap();
+    for limit in [16, 64, 207] {
+        let ended = with_open_files(limit, &root).output().unwrap();
+        let reported = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(8), "{reported}");
+        let text = format!(
+            "the limit of open files (RLIMIT_NOFILE) is {limit}, and the datastore needs at least 208"
+        );
+        assert!(reported.contains(&text), "{reported}");
+        assert!(reported.contains("hint: raise the hard limit to 4096 or more"), "{reported}");
+    }
+}
+
+#[test]
+fn parallel_requests_at_the_lowest_limit_of_open_files_are_never_500() {
+    let root = TempDir::new().unwrap();
+    let datastore = &Running::of(&mut with_open_files(208, &root));
+    let body = vec![b'x'; 300 << 10];
+    let body = &body;
+    std::thread::scope(|scope| {
+        for client in 0..150 {
+            scope.spawn(move || {
+                let url = format!("/api/artifacts?{RUN}&attempt=1&name=a{client}");
+                let mut socket = datastore.connect();
+                let length = body.len();
+                write!(socket, "PUT {url} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n")
+                    .unwrap();
+                socket.write_all(b"connection: close\r\n\r\n").unwrap();
+                let _refused = socket.write_all(body);
+                let put = rest(&mut socket);
+                assert!(!put.starts_with("HTTP/1.1 500 "), "{put}");
+            });
+        }
+    });
+    let log = datastore.log.lock().unwrap();
+    assert!(!log.contains("os error 24"), "{log}");
+}
+
+/// Raises this process's limit of open files, and returns it.
+fn raised_open_files() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    hard
+}
+
+#[test]
+fn requests_are_answered_while_silent_callers_hold_all_connections() {
+    let root = TempDir::new().unwrap();
+    // 4096 connections and the 64 for probes, where this machine allows that.
+    let silent = (raised_open_files().saturating_sub(500) / 3).min(4160);
+    let datastore = Running::of(&mut with_open_files(2 * (silent - 64) + 192, &root));
+    let mut sockets = Vec::new();
+    for position in 0..silent {
+        let mut socket = datastore.connect();
+        if position % 2 == 0 {
+            // Half a head. The connection may be closed to make room.
+            let _closed = socket.write_all(&HEALTH[..9]);
+        }
+        sockets.push(socket);
+    }
+    let url = format!("/api/plans?{RUN}&attempt=0");
+    for round in 0..5 {
+        let since = Instant::now();
+        assert_eq!(datastore.get("/healthz").0, 200);
+        let mut upload = datastore.begin(5, b"12345");
+        assert!(rest(&mut upload).starts_with("HTTP/1.1 200 "), "{round}");
+        assert_eq!(datastore.get(&url), (200, b"12345".to_vec()));
+        // A silent connection may be closed after a second.
+        assert!(since.elapsed() < 8 * SECOND, "{round}: {:?}", since.elapsed());
+    }
+    let page = String::from_utf8(datastore.get("/metrics").1).unwrap();
+    assert!(page.contains(&format!("datastore_connections_limit {}\n", silent - 64)), "{page}");
+    drop(sockets);
+}
+
 #[tokio::test]
 async fn valid_x_request_id_is_kept() {
     let datastore = TestDatastore::memory().await;
