@@ -5,4 +5,5 @@ pub(crate) mod context;
 pub(crate) mod counters;
 pub mod log;
 pub(crate) mod metrics;
+pub(crate) mod refusal;
 pub(crate) mod request;

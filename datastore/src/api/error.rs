@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::api::route::Route;
 use crate::observe::context::RequestContext;
+use crate::observe::refusal::Refusal;
 use crate::store::{StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
@@ -213,21 +214,21 @@ impl ApiError {
 }
 
 impl Cause {
-    /// The label of a refusal: a limit or a missing permission. Invalid requests and other errors of the storage have none.
-    fn refusal(&self) -> Option<&'static str> {
+    /// Which refusal it is: a limit or a missing permission. Invalid requests and other errors of the storage have none.
+    fn refusal(&self) -> Option<Refusal> {
         Some(match self {
-            Self::Forbidden(_) => "forbidden",
-            Self::Draining => "draining",
-            Self::Busy(_) => "memory",
-            Self::Crowded => "connections",
-            Self::Host(_) => "host",
-            Self::Head => "head_size",
-            Self::NotReady(_) => "storage_not_ready",
-            Self::TooLarge(_) => "size",
-            Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => "size",
-            Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => "too_slow",
-            Self::Store(StoreError::Full(_)) => "storage_full",
-            Self::Store(StoreError::Hung(_)) => "storage_hangs",
+            Self::Forbidden(_) => Refusal::Forbidden,
+            Self::Draining => Refusal::Draining,
+            Self::Busy(_) => Refusal::Memory,
+            Self::Crowded => Refusal::Connections,
+            Self::Host(_) => Refusal::Host,
+            Self::Head => Refusal::HeadSize,
+            Self::NotReady(_) => Refusal::StorageNotReady,
+            Self::TooLarge(_) => Refusal::Size,
+            Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => Refusal::Size,
+            Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => Refusal::TooSlow,
+            Self::Store(StoreError::Full(_)) => Refusal::StorageFull,
+            Self::Store(StoreError::Hung(_)) => Refusal::StorageHangs,
             _ => return None,
         })
     }

@@ -36,7 +36,7 @@ const API: &str = "/api";
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -143,6 +143,17 @@ impl Route {
             Self::GetArtifact | Self::PutArtifact => Kind::Artifact,
             _ => return None,
         })
+    }
+
+    /// The kinds of artifacts that a GET of it can return.
+    pub(crate) fn returned_kinds(self) -> &'static [Kind] {
+        match self {
+            Self::GetPlan => &[Kind::Bin, Kind::Json, Kind::Pretty, Kind::Short],
+            Self::GetLogs => &[Kind::Log],
+            Self::GetBundle => &[Kind::Bundle],
+            Self::GetArtifact => &[Kind::Artifact],
+            _ => &[],
+        }
     }
 
     /// Burrito's text for an object that does not exist.

@@ -4,6 +4,8 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
+use crate::observe::refusal::Refusal;
+
 /// Why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AuthError {
@@ -14,13 +16,13 @@ pub(super) enum AuthError {
 }
 
 impl AuthError {
-    /// Its label in the metrics.
-    pub(super) fn reason(self) -> &'static str {
+    /// The refusal that it counts as.
+    pub(super) fn reason(self) -> Refusal {
         match self {
-            Self::NoToken => "no_token",
-            Self::Invalid => "invalid_token",
-            Self::NotAllowed => "unlisted",
-            Self::Unavailable => "token_unverified",
+            Self::NoToken => Refusal::NoToken,
+            Self::Invalid => Refusal::InvalidToken,
+            Self::NotAllowed => Refusal::Unlisted,
+            Self::Unavailable => Refusal::TokenUnverified,
         }
     }
 }

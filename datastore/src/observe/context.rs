@@ -12,6 +12,7 @@ use datastore_api::Sha256;
 use crate::api::query::RawQuery;
 use crate::api::route::Route;
 use crate::auth::caller::Caller;
+use crate::observe::refusal::Refusal;
 
 /// The record of a request. It travels in the request's extensions. Clones share it.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ struct Record {
     started: Instant,
     caller: OnceLock<Caller>,
     sha256: OnceLock<Sha256>,
-    refusal: OnceLock<&'static str>,
+    refusal: OnceLock<Refusal>,
     /// 0 until the request is answered.
     status: AtomicU16,
     bytes_in: AtomicU64,
@@ -117,12 +118,12 @@ impl RequestContext {
         self.0.sha256.set(sha256).unwrap_or_default();
     }
 
-    /// Why the request was refused, as a label of the metrics.
-    pub(crate) fn refusal(&self) -> Option<&'static str> {
+    /// Why the request was refused.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.0.refusal.get().copied()
     }
 
-    pub(crate) fn set_refusal(&self, reason: &'static str) {
+    pub(crate) fn set_refusal(&self, reason: Refusal) {
         // The first reason counts.
         self.0.refusal.set(reason).unwrap_or_default();
     }

@@ -1,15 +1,17 @@
 //! Counts requests when they end.
 //!
-//! Every label has few values, and this file knows all of them: no label has a namespace, a layer or the path that
-//! the caller sent.
+//! Every label has few values, all of them known beforehand: no label has a namespace, a layer or the path that the
+//! caller sent.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::api::route::Route;
 use crate::kind::Kind;
 use crate::observe::context::RequestContext;
+use crate::observe::refusal::Refusal;
 
 /// Counters of one service. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +20,8 @@ pub(crate) struct Metrics(Arc<Mutex<Counts>>);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) requests: BTreeMap<Labels, Series>,
-    /// Refusals by reason.
-    pub(super) refusals: BTreeMap<&'static str, u64>,
+    /// Refusals, in the order of [`Refusal::ALL`].
+    pub(super) refusals: [u64; Refusal::ALL.len()],
 }
 
 /// The labels of a request. Requests with the same labels are counted together.
@@ -53,7 +55,7 @@ impl Metrics {
         let duration = context.elapsed();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = context.refusal() {
-            *counts.refusals.entry(reason).or_default() += 1;
+            counts.refusals[reason as usize] += 1;
         }
         let series = counts.requests.entry(Labels::of(context)).or_default();
         series.requests += 1;
@@ -73,6 +75,19 @@ impl Metrics {
 }
 
 impl Labels {
+    /// The labels of reads that can fail because stored bytes have changed or the storage failed: a GET after the head
+    /// of its answer, and a GET or HEAD instead of it.
+    pub(super) fn of_reads() -> impl Iterator<Item = Self> {
+        let artifacts = Route::ALL.into_iter().flat_map(|route| {
+            route.returned_kinds().iter().map(move |kind| (route.path(), kind.as_str()))
+        });
+        let reads = artifacts.chain([(Route::GetApplied.path(), "")]);
+        let outcomes = [("GET", "2xx"), ("GET", "5xx"), ("HEAD", "5xx")];
+        reads.flat_map(move |(route, kind)| {
+            outcomes.map(|(method, status)| Self { route, method, status, kind })
+        })
+    }
+
     fn of(context: &RequestContext) -> Self {
         let methods = ["GET", "HEAD", "PUT", "POST", "DELETE"];
         let method = methods.into_iter().find(|method| *method == context.method().as_str());

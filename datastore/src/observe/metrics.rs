@@ -5,15 +5,17 @@
 mod page;
 mod process;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 
-use crate::observe::counters::{BUCKETS, Metrics, Series};
+use crate::observe::counters::{BUCKETS, Labels, Metrics, Series};
 use crate::observe::metrics::page::Page;
 use crate::observe::metrics::process::Process;
+use crate::observe::refusal::Refusal;
 use crate::store::Store;
 use crate::transport::admission::{Admission, Occupancy};
 use crate::transport::connections::Connections;
@@ -60,6 +62,7 @@ impl Page {
                 }
             }
         }
+        self.broken(&all);
         let name = "datastore_request_seconds";
         self.family(
             name,
@@ -80,8 +83,23 @@ impl Page {
         }
         let name = "datastore_refusals_total";
         self.family(name, "counter", "Requests refused for a limit or a missing permission.");
-        for (reason, refusals) in &counts.refusals {
-            self.line(name, &[("reason", reason)], refusals);
+        for (reason, refusals) in Refusal::ALL.into_iter().zip(counts.refusals) {
+            self.line(name, &[("reason", &reason.name())], refusals);
+        }
+    }
+
+    /// Broken answers. All reads start at 0, because `increase` does not count the first event of a new series.
+    fn broken(&mut self, all: &BTreeMap<Labels, Series>) {
+        let name = "datastore_broken_answers_total";
+        let help =
+            "Answers broken off or refused: stored bytes have changed, or the storage failed.";
+        self.family(name, "counter", help);
+        let mut broken = Labels::of_reads().map(|labels| (labels, 0)).collect::<BTreeMap<_, _>>();
+        broken.extend(
+            all.iter().filter(|(_, series)| series.broken > 0).map(|(l, s)| (*l, s.broken)),
+        );
+        for (labels, value) in broken {
+            self.line(name, &labels.pairs(), value);
         }
     }
 
@@ -111,7 +129,7 @@ impl Page {
         for (name, help, value) in gauges {
             self.one(name, "gauge", help, value);
         }
-        let help = "Requests that waited for memory in vain and got 503.";
+        let help = "Requests that got 503 because no memory became free in time.";
         self.one("datastore_admission_refused_total", "counter", help, refused);
     }
 
@@ -155,17 +173,12 @@ impl Page {
 /// A counter of requests: its name, its help text, its value.
 type Counter = (&'static str, &'static str, fn(&Series) -> u64);
 
-const COUNTERS: [Counter; 5] = [
+const COUNTERS: [Counter; 4] = [
     ("datastore_requests_total", "Requests answered, or abandoned by their callers.", |s| {
         s.requests
     }),
     ("datastore_received_bytes_total", "Bytes received in uploads.", |s| s.bytes_in),
     ("datastore_sent_bytes_total", "Bytes sent in answers.", |s| s.bytes_out),
-    (
-        "datastore_broken_answers_total",
-        "Answers broken off or refused: stored bytes have changed, or the storage failed.",
-        |s| s.broken,
-    ),
     (
         "datastore_foreign_reads_total",
         "Reads of objects that another program stored, without a known digest.",
