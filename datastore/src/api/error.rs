@@ -106,6 +106,7 @@ impl ApiError {
             Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::NoKey(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::WrongKey(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Unrecognised(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Ambiguous(_)) => StatusCode::INTERNAL_SERVER_ERROR,

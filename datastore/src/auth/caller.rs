@@ -66,10 +66,17 @@ impl Caller {
     pub(crate) fn denial(&self, access: Access) -> String {
         let Access { namespace, kind, verb } = access;
         let (name, verb, rules) = (&self.name, verb.name(), self.rules_setting());
-        let what = kind.map_or("runs and attempts".to_owned(), |kind| format!("`{kind}`"));
+        let (what, rule) = match kind {
+            Some(kind) => (format!("`{kind}`"), "a rule".to_owned()),
+            // A listing needs no certain kind, and bundles are not listed.
+            None => (
+                "runs and attempts".to_owned(),
+                format!("a rule with the verb `{verb}` for any kind but `bundle`"),
+            ),
+        };
         format!(
-            "{name} may not {verb} {what} in the namespace `{namespace}`; a rule in the datastore's {rules} can \
-             allow it"
+            "{name} may not {verb} {what} in the namespace `{namespace}`; {rule} in the datastore's {rules} can allow \
+             it"
         )
     }
 
@@ -124,6 +131,8 @@ mod tests {
         };
         let denial = |name| caller(name).denial(Access::of(&home, Kind::Log, Verb::Read));
         let admin = |name| caller(name).admin_denial();
+        let listing = Access { namespace: &home, kind: None, verb: Verb::List };
+        insta::assert_snapshot!(caller("token ci").denial(listing), @"token ci may not list runs and attempts in the namespace `team-a`; a rule with the verb `list` for any kind but `bundle` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(admin("token ci"), @"token ci may not encrypt all objects; a rule with the verb `admin` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(admin("serviceaccount a/b"), @"serviceaccount a/b may not encrypt all objects; a rule with the verb `admin` in the datastore's policy (PLANCHA_POLICY) can allow it");
         insta::assert_snapshot!(denial("token ci"), @"token ci may not read `log` in the namespace `team-a`; a rule in the datastore's file of tokens (--auth tokens=FILE) can allow it");

@@ -1,4 +1,4 @@
-//! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` has a module of its own.
+//! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` has its own module.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,9 +10,9 @@ use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
 use crate::auth::{Authenticator, NewToken, add_rules};
-use crate::cli::error::CommandError;
+use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
-use crate::start::StartError;
+use crate::start::{StartError, raise_open_files};
 use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
 use crate::transport::tls::Tls;
 
@@ -47,7 +47,8 @@ pub async fn run(
         StorageCommand::Reindex => {
             let added = store.reindex().await;
             let added = added.map_err(|error| CommandError::Storage("rebuild the index", error))?;
-            writeln!(out, "{added} runs were missing in the index")?;
+            let runs = counted(added, "run was", "runs were");
+            writeln!(out, "{runs} missing in the index")?;
         }
     }
     Ok(out.flush()?)
@@ -116,7 +117,9 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
     }
     writeln!(
         out,
-        "{all} objects: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {missing} missing, {unread} unread; {copied} copies written"
+        "{}: {intact} intact, {healed} healed, {unverified} unverified, {changed} changed, {missing} missing, {unread} unread; {} written",
+        counted(all, "object", "objects"),
+        counted(copied, "copy", "copies"),
     )?;
     match (changed, missing, unread) {
         (0, 0, 0) => Ok(()),
@@ -258,10 +261,13 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     let Config { storage, auth, tls, .. } = &serve.config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     if let Storage::File(root) = storage
-        && !root.exists()
+        && let Err(error) = std::fs::metadata(root)
     {
-        let missing = "the directory does not exist; `serve` creates it, and `check` does not";
-        return Err(unusable(missing.into()).into());
+        return Err(match error.kind() {
+            io::ErrorKind::NotFound => CommandError::NoStorage(root.display().to_string()),
+            // `serve` could not create it, either.
+            _ => unusable(error.into()).into(),
+        });
     }
     let store = open(storage)?;
     let started = store.start().await;
@@ -276,6 +282,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     }
     out.flush()?;
     started.map_err(unusable)?;
+    raise_open_files()?;
     Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))

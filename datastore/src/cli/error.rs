@@ -1,5 +1,6 @@
 //! Why a command failed, and its exit code.
 
+use std::fmt::Display;
 use std::io;
 
 use crate::start::StartError;
@@ -33,19 +34,31 @@ pub enum CommandError {
     Unfit(String),
     /// Objects have changed since they were stored.
     #[error(
-        "{0} objects have changed since they were stored\nhint: accept the present bytes of one with `datastore verify --accept KEY`"
+        "{}\nhint: restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`",
+        counted(*.0, "object has changed since it was stored", "objects have changed since they were stored")
     )]
     Changed(usize),
     /// Objects with a digest record are gone.
     #[error(
-        "{0} objects are missing: their digests are recorded, and their files are gone\nhint: restore them from a backup, or remove their records below .plancha/sha256/"
+        "{}\nhint: restore from a backup, or remove the records below .plancha/sha256/",
+        counted(
+            *.0,
+            "object is missing: its digest is recorded, and its file is gone",
+            "objects are missing: their digests are recorded, and their files are gone"
+        )
     )]
     Missing(usize),
     /// Objects could not be read.
-    #[error("{0} objects could not be read")]
+    #[error(
+        "{} could not be read\nhint: the lines `unread` above have the reasons",
+        counted(*.0, "object", "objects")
+    )]
     Unread(usize),
     /// Objects could not be deleted.
-    #[error("{0} objects could not be deleted")]
+    #[error(
+        "{} could not be deleted\nhint: the lines `could not delete` above have the reasons; run `gc` again",
+        counted(*.0, "object", "objects")
+    )]
     Undeleted(usize),
     /// The token, or its rule, could not be created.
     #[error("no token was created: {0}")]
@@ -53,6 +66,15 @@ pub enum CommandError {
     /// Standard output could not be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
+}
+
+/// A number with the text for one, or for several.
+pub(super) fn counted<N: Copy + Display + From<u8> + PartialEq>(
+    number: N,
+    one: &str,
+    several: &str,
+) -> String {
+    format!("{number} {}", if number == 1.into() { one } else { several })
 }
 
 impl CommandError {

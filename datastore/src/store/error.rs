@@ -59,20 +59,28 @@ pub enum StoreError {
         "it cannot be stored in a directory: its key and that of another object need a file and a directory of the same name"
     )]
     Clash(#[source] BoxError),
-    /// It is encrypted with another key.
-    #[error("`{0}` is encrypted, and not with the key that is set, if one is")]
+    /// It is encrypted, and no key is configured.
+    #[error(
+        "`{0}` is encrypted, and no encryption key is set: set the key that it was encrypted with \
+         (BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY)"
+    )]
+    NoKey(Path),
+    /// It is encrypted with another key than the configured one.
+    #[error(
+        "`{0}` is encrypted with another key than the one that is set: set the key that it was encrypted with \
+         (BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY), or store it again"
+    )]
     WrongKey(Path),
     /// It may be encrypted or plain.
     #[error(
-        "`{0}` can be read in two ways: as it is stored, or decrypted with the configured key; neither is \
-         recognisable. To decide, store it again: then the datastore records how it is stored"
+        "`{0}` can be read in two ways: as it is stored, or decrypted with the key that is set; neither result is \
+         recognisable. Store it again: the datastore then records how it is stored"
     )]
     Ambiguous(Path),
     /// It may be encrypted with another key.
     #[error(
-        "`{0}` can be read in two ways: encrypted with another key than the one that is set, if one is, or stored in \
-         plain by another program with content that is not of its kind. Set the key that it was encrypted with, or \
-         store it again"
+        "`{0}` can be read in two ways: encrypted with a key that is not set here, or stored in plain by another \
+         program with content that is not of its kind. Set the key that it was encrypted with, or store it again"
     )]
     Unreadable(Path),
     /// It is to be encrypted, and may be encrypted already.

@@ -35,7 +35,7 @@ async fn ds27_account_accesses_its_namespace_and_controllers_access_all() {
         asked(&datastore, Method::GET, &operation.url, A).await.refusal()
     };
     insta::assert_snapshot!(refusal("/api/plans").await, @"403 text/plain; charset=UTF-8 serviceaccount team-a/runner may not read `json` in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it");
-    insta::assert_snapshot!(refusal("/api/attempts").await, @r#"403 application/problem+json {"type":"about:blank","title":"Forbidden","status":403,"detail":"serviceaccount team-a/runner may not list runs and attempts in the namespace `team-b`; a rule in the datastore's policy (PLANCHA_POLICY) can allow it"}"#);
+    insta::assert_snapshot!(refusal("/api/attempts").await, @r#"403 application/problem+json {"type":"about:blank","title":"Forbidden","status":403,"detail":"serviceaccount team-a/runner may not list runs and attempts in the namespace `team-b`; a rule with the verb `list` for any kind but `bundle` in the datastore's policy (PLANCHA_POLICY) can allow it"}"#);
 }
 
 /// Kind and verb that an operation needs; no kind for a listing, nothing for what needs everything.

@@ -293,7 +293,7 @@ async fn reindex_finds_runs_stored_by_other_programs() {
     std::fs::write(theirs.join("plan.json"), "{}").unwrap();
     stored(&datastore, &plan(0), "ours").await;
     let (code, reported, _) = run(&datastore.root(), &["reindex"]);
-    assert_eq!((code, reported.as_str()), (0, "1 runs were missing in the index\n"));
+    assert_eq!((code, reported.as_str()), (0, "1 run was missing in the index\n"));
     let runs = get(&datastore, "runs?namespace=team-a&layer=network").await.text();
     assert!(runs.contains("\"theirs\"") && runs.contains("\"plan-1\""), "{runs}");
     let (_, reported, _) = run(&datastore.root(), &["reindex"]);
@@ -325,9 +325,9 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     let directory = tempfile::TempDir::new().unwrap();
     let missing = directory.path().join("missing");
     let (code, _, reported) = run(&missing, &["check"]);
-    assert_eq!(code, 10, "{reported}");
-    assert!(reported.contains("the directory does not exist"), "{reported}");
-    assert!(!missing.exists(), "check only looks");
+    let expected = format!("error: the directory {} does not exist", missing.display());
+    assert_eq!((code, reported), (8, expected));
+    assert!(!missing.exists(), "check creates nothing");
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     // No user can create files there, not even root.
@@ -433,6 +433,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     storage can list                   yes
     storage can write                  yes
     storage can conditional_create     yes
+    storage can conditional_update     yes
     storage can conditional_multipart  yes
     storage can multipart_etag         yes
     storage can read                   yes

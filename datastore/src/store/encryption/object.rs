@@ -64,7 +64,7 @@ impl Store {
                 another.format.or_else(|| self.disk.is_some().then_some(StoredFormat::Plain))
             }
         };
-        let wrong_key = || StoreError::WrongKey(meta.location.clone());
+        let wrong_key = || self.wrong_key(&meta.location);
         if let Some(StoredFormat::Cbc(_, Some(id))) = marked
             && self.encryption.key.as_ref().is_none_or(|key| key.id() != id)
         {
@@ -145,6 +145,14 @@ impl Store {
         Ok(found.bytes().await?)
     }
 
+    /// The error for an object that the configured key, if any, cannot decrypt.
+    fn wrong_key(&self, path: &Path) -> StoreError {
+        match self.encryption.key {
+            Some(_) => StoreError::WrongKey(path.clone()),
+            None => StoreError::NoKey(path.clone()),
+        }
+    }
+
     /// Decrypts the stored blocks of a part.
     pub(in crate::store) fn decrypted(
         &self,
@@ -152,7 +160,7 @@ impl Store {
         path: &Path,
         part: &Range<u64>,
     ) -> Result<ByteStream, StoreError> {
-        let key = self.encryption.key.clone().ok_or_else(|| StoreError::WrongKey(path.clone()))?;
+        let key = self.encryption.key.clone().ok_or_else(|| self.wrong_key(path))?;
         let skip = usize::try_from(part.start % BLOCK as u64).unwrap_or_default();
         let mut decryptor = Decryptor::new(key, skip, part.end - part.start);
         let opened = stored.map_ok(move |piece| decryptor.decrypt(&piece));

@@ -264,6 +264,7 @@ impl Store {
             // An unreadable object differs.
             Err(
                 StoreError::Corrupt(_)
+                | StoreError::NoKey(_)
                 | StoreError::WrongKey(_)
                 | StoreError::Ambiguous(_)
                 | StoreError::Unreadable(_),
