@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, Resettable};
 use clap::error::ErrorKind;
-use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{
+    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name};
 use secrecy::SecretString;
 
@@ -93,9 +96,19 @@ impl Cli {
         let program = program(of_runner);
         let cli = with_variables(program.clone(), &given)
             .try_get_matches_from(args)
-            .and_then(|matches| Self::from_arg_matches(&matches))
+            .and_then(|matches| Self::from_matches(&matches))
             .map_err(|error| refused(hints::with_hint(error, &given, &program)))?;
         Ok(Self { burrito, ..cli })
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        if let Command::Upload(args) = &mut cli.command {
+            let upload = matches.subcommand_matches("upload");
+            let source = upload.and_then(|upload| upload.value_source("datastore"));
+            args.is_datastore_explicit = source == Some(ValueSource::CommandLine);
+        }
+        Ok(cli)
     }
 }
 
@@ -173,7 +186,8 @@ Examples:
     #[command(after_help = "\
 A run that cannot store all of its files keeps them in a private directory and prints this command. It sends the \
 record of an apply first, replaces nothing in the datastore, and removes each file once it is stored. You can \
-repeat it.
+repeat it. The directory records its datastore: only --datastore, not PLANCHA_DATASTORE_URL, sends the files to \
+another one.
 
 Example:
   runner upload --datastore URL ~/.local/state/plancha/unsent/default/vpc/vpc-apply-x4k2q/0")]
@@ -269,6 +283,9 @@ pub struct UploadArgs {
     /// Certificates to trust in addition to the system's (PEM)
     #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// Whether the datastore comes from the command line, not from the variable.
+    #[arg(skip)]
+    pub is_datastore_explicit: bool,
 }
 
 /// What plan and apply share.

@@ -28,6 +28,7 @@ use crate::process::{Log, Signals};
 use crate::report::Report;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
+use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::scratch::{self, Scratch};
 
@@ -104,6 +105,16 @@ impl<'a> Run<'a> {
             Duration::from_secs(8)
         } else {
             self.job.grace.min(Duration::from_secs(15))
+        }
+    }
+
+    /// Keeps files of this run that cannot be stored.
+    fn keeper(&self) -> Keeper<'_> {
+        Keeper {
+            state_home: self.environment.state_home.as_deref(),
+            scratch: self.scratch,
+            run: &self.job.run,
+            attempt: self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default(),
         }
     }
 

@@ -16,8 +16,10 @@ mod run {
     mod plan;
     mod plan_file;
     mod plan_origin;
+    mod scratch_directory;
     mod unsaved_state;
     mod unsent_files;
+    mod upload;
 }
 
 /// Signals, kills and a datastore that does not respond.

@@ -13,9 +13,15 @@ impl From<&UploadError> for Failure {
                 "the directory is removed once everything is sent; if it was not, name the directory of the printed \
                  command",
             ),
-            UploadError::Directory { .. } => Self::new(Kind::Config, error).with_hint(
-                "name the directory of an attempt, as in the printed command; it holds applied.json",
-            ),
+            UploadError::Directory { next, .. } => Self::new(Kind::Config, error).with_hint(next),
+            UploadError::States(states) => {
+                Self::new(Kind::Config, error).with_hint(&states.hint())
+            }
+            UploadError::OtherDatastore { command, .. } => {
+                Self::new(Kind::Config, error).with_hint(&format!(
+                    "nothing was sent; run `{command}`, or name another datastore with --datastore"
+                ))
+            }
             UploadError::Damaged { .. } => Self::new(Kind::Integrity, error).with_hint(
                 "nothing was sent; remove that file if you can do without it (not applied.json), and run \
                  the same command again",

@@ -105,6 +105,15 @@ impl AppliedRecord {
         self.plan_sha256() == Some(plan)
     }
 
+    /// Whether both record the same apply: the same attempt has applied the same.
+    pub(crate) fn is_same_apply(&self, other: &Self) -> bool {
+        let key = |record: &Self| {
+            let Self { namespace, layer, run, attempt, applied, .. } = record.clone();
+            (namespace, layer, run, attempt, applied)
+        };
+        key(self) == key(other)
+    }
+
     /// Where it was applied and where the run of `report` is, if these are two places. What one side does not know
     /// is not compared. Code outside of git has no place; there the directory is compared.
     pub(crate) fn other_place(&self, report: &Report) -> Option<(String, String)> {

@@ -62,10 +62,12 @@ impl Run<'_> {
                 self.check_applied_place(&records[0])?;
                 return self.record_earlier_apply(from, records.swap_remove(0)).await;
             }
-            if is_unplanned && let Some((dir, record)) = self.unsent_record(None) {
-                self.check_applied_place(&record)?;
-                self.send_unsent(&dir).await;
-                return self.record_earlier_apply(from, record).await;
+            if is_unplanned {
+                self.warn_of_other_datastores();
+                if let Some(record) = self.unsent_record(None) {
+                    self.check_applied_place(&record)?;
+                    return self.record_earlier_apply(from, record).await;
+                }
             }
         }
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
@@ -93,8 +95,7 @@ impl Run<'_> {
             if let Some(record) = same.or(earlier) {
                 return self.record_earlier_apply(from, record).await;
             }
-            if let Some((dir, record)) = self.unsent_record(Some(plan)) {
-                self.send_unsent(&dir).await;
+            if let Some(record) = self.unsent_record(Some(plan)) {
                 return self.record_earlier_apply(from, record).await;
             }
         }

@@ -19,7 +19,7 @@ pub(crate) use records::{Recorded, applied_key};
 use crate::report::Report;
 
 /// A larger `run.json` is not read.
-const MAX_REPORT: usize = 16 << 20;
+pub(crate) const MAX_REPORT: usize = 16 << 20;
 /// How often the run takes another attempt because its own holds different plan files.
 const MOVES: usize = 3;
 

@@ -38,7 +38,7 @@ impl Run<'_> {
         }
         let reasons = lost.iter().map(|(name, why)| format!("{name}: {why}"));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
-        match self.keep_failure(&lost, reason) {
+        match self.keep_failure(artifacts, &lost, reason) {
             Ok(unsent) => {
                 let command = unsent.command(artifacts.client(), self.job.burrito);
                 tracing::warn!(
@@ -63,17 +63,21 @@ impl Run<'_> {
         }
     }
 
-    fn keep_failure(&self, lost: &[Lost], reason: &str) -> io::Result<Unsent> {
-        let state_home = self.environment.state_home.as_deref();
-        let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
-        let attempt = attempt.unwrap_or_default();
-        let unsent = Unsent::of_failure(state_home, self.scratch, &self.job.run, attempt)?;
-        unsent.keep_directory(self.scratch);
+    fn keep_failure(
+        &self,
+        artifacts: &Artifacts,
+        lost: &[Lost],
+        reason: &str,
+    ) -> io::Result<Unsent> {
+        let mut unsent = self.keeper().keep_failure(artifacts.client())?;
         for (name, _) in lost {
-            match *name {
-                "run.log" => unsent.keep_file(name, self.log.path())?,
-                "short.diff" => unsent.keep(name, reason.as_bytes())?,
-                _ => unsent.keep(name, self.report.to_json().as_bytes())?,
+            let kept = match *name {
+                "run.log" => unsent.keep_file(name, self.log.path()),
+                "short.diff" => unsent.keep(name, reason.as_bytes()),
+                _ => unsent.keep(name, self.report.to_json().as_bytes()),
+            };
+            if let Err(error) = kept {
+                tracing::warn!("{name} is neither stored nor kept: {error}");
             }
         }
         Ok(unsent)

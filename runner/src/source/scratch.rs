@@ -1,7 +1,8 @@
 //! The private directory of one run: plan files, the log, a checkout that is not kept.
 //!
 //! It has mode 0700 and is removed when the run ends. Directories of killed runs are removed by a later run of the same
-//! user: a kernel lock shows which runs are alive.
+//! user: a kernel lock shows which runs are alive. The lock file is removed last, so that a later run completes a
+//! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -9,10 +10,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fs_err as fs;
-use tempfile::TempDir;
 
 use crate::process::Log;
 use crate::source::states;
@@ -25,8 +25,14 @@ const LAYER: &str = "layer";
 const LOCK: &str = ".lock";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
+/// The directory of files that could not be stored.
+pub(crate) const UNSENT: &str = "unsent";
 /// A younger directory may not be locked yet.
 const MIN_AGE: Duration = Duration::from_mins(1);
+/// A younger directory may not have its lock file yet.
+const MIN_AGE_WITHOUT_LOCK: Duration = Duration::from_hours(1);
+/// How often a directory is created, if other runs remove it at once.
+const TRIES: usize = 3;
 
 /// The private directory cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +58,7 @@ pub(crate) fn reason(cause: &io::Error) -> String {
 /// A private directory that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    dir: TempDir,
-    /// The entry that stays after the run.
-    kept: OnceLock<&'static str>,
+    dir: PathBuf,
     /// Set if the whole directory stays.
     whole: OnceLock<()>,
     /// Held while the run lives.
@@ -68,48 +72,50 @@ impl Scratch {
         Self::create_in(&dir).map_err(|cause| ScratchError { dir, cause })
     }
 
-    fn create_in(parent: &Path) -> io::Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .rand_bytes(RANDOM_LEN)
-            .permissions(PermissionsExt::from_mode(0o700))
-            .tempdir_in(parent)?;
-        let lock = crate::process::private_file(&dir.path().join(LOCK))?;
-        if let Err(TryLockError::Error(error)) = lock.try_lock() {
-            // Without locks no directory is ever taken for an abandoned one.
-            tracing::debug!("{} has no locks: {error}", parent.display());
-        }
+    /// Creates it in another directory.
+    pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
+        let (dir, lock) = create_locked(parent)?;
+        let scratch = Self { dir, whole: OnceLock::new(), _lock: lock };
         if let Err(error) = sweep(parent) {
             tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
         }
-        Ok(Self { dir, kept: OnceLock::new(), whole: OnceLock::new(), _lock: lock })
+        Ok(scratch)
     }
 
-    /// Records which layer is applied here. If the run is killed, a later run of the layer finds the state that is left.
+    /// Records which layer is applied here. Later runs of the layer find what the run leaves: a state, or its record.
     pub(crate) fn record_layer(&self, layer: &str) -> io::Result<()> {
         crate::process::private_file(&self.join(LAYER))?.write_all(layer.as_bytes())
     }
 
     /// The states that ended runs of the same layer have left in their directories.
     pub(crate) fn left_states(&self, layer: &str) -> Vec<PathBuf> {
-        let (own, mut found) = (self.dir.path(), Vec::new());
-        let entries = fs::read_dir(own.parent().unwrap_or(own)).into_iter().flatten().flatten();
-        for dir in entries.map(|entry| entry.path()).filter(|dir| is_scratch(dir) && dir != own) {
-            let is_same = fs::read_to_string(dir.join(LAYER)).is_ok_and(|text| text == layer);
-            if is_same && !is_used(&dir) {
-                found.extend(states::errored(&dir));
-                let numbered = below_kept(&dir).into_iter();
-                found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
-            }
+        let mut found = Vec::new();
+        for dir in self.of_layer(layer).into_iter().filter(|dir| !is_used(dir)) {
+            found.extend(states::errored(&dir));
+            let numbered = below_kept(&dir).into_iter();
+            found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
         }
         found.sort();
         found
     }
 
-    /// Leaves this entry where it is when the run ends, and removes all others.
-    pub(crate) fn keep(&self, name: &'static str) {
-        // A second call names the same entry.
-        let _ = self.kept.set(name);
+    /// The directories of files that runs of the same layer and user could not store.
+    pub(crate) fn left_unsent(&self, layer: &str) -> Vec<PathBuf> {
+        let mut dirs = self.of_layer(layer);
+        // Anybody may create a directory in /tmp.
+        dirs.retain(|dir| fs::symlink_metadata(dir).is_ok_and(|dir| dir.uid() == me()));
+        dirs.iter().map(|dir| dir.join(UNSENT)).filter(|dir| dir.is_dir()).collect()
+    }
+
+    /// The directories of other runs of the same layer.
+    fn of_layer(&self, layer: &str) -> Vec<PathBuf> {
+        let parent = self.dir.parent().unwrap_or(&self.dir);
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let dirs = entries.map(|entry| entry.path()).filter(|dir| is_scratch(dir));
+        let others = dirs.filter(|dir| *dir != self.dir);
+        let is_same =
+            |dir: &PathBuf| fs::read_to_string(dir.join(LAYER)).is_ok_and(|text| text == layer);
+        others.filter(is_same).collect()
     }
 
     /// Leaves everything where it is when the run ends.
@@ -120,29 +126,45 @@ impl Scratch {
 
     /// A path in it.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.whole.get().is_some() {
-            self.dir.disable_cleanup(true);
             return;
         }
-        let Some(kept) = self.kept.get() else { return };
-        self.dir.disable_cleanup(true);
-        let Ok(entries) = fs::read_dir(self.dir.path()) else { return };
-        // Without its lock file a later run does not remove it either.
-        let has_state = !states::kept(&self.join(kept)).is_empty();
-        let stays = |name: &OsStr| name == *kept || has_state && name == LAYER;
-        for entry in entries.flatten().filter(|entry| !stays(&entry.file_name())) {
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-            if let Err(error) = removed {
-                tracing::warn!("{error}");
+        if let Err(error) = clear(&self.dir) {
+            tracing::warn!("{} cannot be removed completely: {error}", self.dir.display());
+        }
+    }
+}
+
+/// Creates a directory with its lock file, and locks it.
+fn create_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).rand_bytes(RANDOM_LEN).permissions(PermissionsExt::from_mode(0o700));
+    let mut tries = 1;
+    loop {
+        let dir = builder.tempdir_in(parent)?;
+        let locked = crate::process::private_file(&dir.path().join(LOCK)).and_then(|lock| {
+            match lock.try_lock() {
+                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
+                // Without locks no directory is ever taken for an abandoned one.
+                Err(TryLockError::Error(error)) => {
+                    tracing::debug!("{} has no locks: {error}", parent.display());
+                }
+                Ok(()) => {}
             }
+            // Another run may have swept it before the lock was taken, if the machine was suspended in between.
+            fs::symlink_metadata(dir.path().join(LOCK))?;
+            Ok(lock)
+        });
+        match locked {
+            Ok(lock) => return Ok((dir.keep(), lock)),
+            Err(error) if tries == TRIES => return Err(error),
+            Err(_) => tries += 1,
         }
     }
 }
@@ -154,32 +176,97 @@ pub(crate) fn is_scratch(dir: &Path) -> bool {
     random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
+/// Removes the private directory of an ended run whose unsent files are all stored.
+pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
+    let mut entries = fs::read_dir(dir)?.flatten();
+    if !is_scratch(dir) || entries.any(|entry| entry.file_name() != LAYER) {
+        return Ok(());
+    }
+    unless_missing(fs::remove_file(dir.join(LAYER)))?;
+    unless_missing(fs::remove_dir(dir))
+}
+
+/// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others.
 fn sweep(parent: &Path) -> io::Result<()> {
-    let me = nix::unistd::geteuid().as_raw();
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-            continue;
-        }
-        let metadata = entry.metadata()?;
-        let old = metadata.modified()? + MIN_AGE < SystemTime::now();
-        if metadata.is_dir() && metadata.uid() == me && old && is_abandoned(&entry.path())? {
-            let states = states::errored(&entry.path());
-            for state in &states {
-                tracing::warn!(
-                    "an earlier run has left {state}, the state of an apply that no backend took: in a \
-                     checkout of its commit run `terraform init` and `terraform state push {state}`, then \
-                     remove {dir}",
-                    state = state.display(),
-                    dir = entry.path().display()
-                );
+    for entry in fs::read_dir(parent)?.flatten() {
+        let dir = entry.path();
+        match sweep_one(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!("{} stays: {error}", dir.display());
             }
-            if states.is_empty() {
-                fs::remove_dir_all(entry.path())?;
-            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+fn sweep_one(dir: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(dir)?;
+    let age = metadata.modified()?.elapsed().unwrap_or_default();
+    let is_own = is_scratch(dir) && metadata.is_dir() && metadata.uid() == me();
+    if !is_own || age < MIN_AGE || is_used(dir) {
+        return Ok(());
+    }
+    let lock = match fs::File::open(dir.join(LOCK)) {
+        Ok(lock) => Some(File::from(lock)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
+        return Ok(());
+    }
+    let unsent = dir.join(UNSENT);
+    let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
+    let states = states.collect::<Vec<_>>();
+    for state in &states {
+        tracing::warn!(
+            "an earlier run has left {state}, the state of an apply that no backend accepted: in a checkout of its \
+             commit run `terraform init` and `terraform state push {state}`, then remove {dir}",
+            state = state.display(),
+            dir = dir.display()
+        );
+    }
+    if !states.is_empty() {
+        return Ok(());
+    }
+    // Of several runs one removes it.
+    match lock.as_ref().map_or(Ok(()), File::try_lock) {
+        Ok(()) => clear(dir),
+        Err(TryLockError::WouldBlock) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
+fn clear(dir: &Path) -> io::Result<()> {
+    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten();
+    let has_unsent = unsent.next().is_some();
+    let stays = |name: &OsStr| name == LOCK || has_unsent && (name == UNSENT || name == LAYER);
+    let mut failed = None;
+    for entry in fs::read_dir(dir)?.flatten().filter(|entry| !stays(&entry.file_name())) {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let path = entry.path();
+        let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        failed = failed.or(unless_missing(removed).err());
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    unless_missing(fs::remove_file(dir.join(LOCK)))?;
+    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)) }
+}
+
+/// Another run may remove the same directory.
+fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(
+        |error| {
+            if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+        },
+    )
+}
+
+fn me() -> u32 {
+    nix::unistd::geteuid().as_raw()
 }
 
 /// The states that a run has kept in its own directory.
@@ -195,20 +282,15 @@ fn is_used(dir: &Path) -> bool {
         .any(|file| matches!(is_held(file), Ok(Some(true))))
 }
 
-/// Whether neither a runner nor the tool of a killed one uses a directory.
-fn is_abandoned(dir: &Path) -> io::Result<bool> {
-    let output = Log::output_of(&dir.join(LOG));
-    Ok(is_held(&dir.join(LOCK))? == Some(false) && is_held(&output)? != Some(true))
-}
-
-/// Whether a process holds a lock on a file; `None`: there is no such file.
+/// Whether a process holds a lock on a file; `None`: there is no such file. Two runs that check one file at the same
+/// time do not take each other for its holder.
 fn is_held(path: &Path) -> io::Result<Option<bool>> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    match file.file().try_lock() {
+    match file.file().try_lock_shared() {
         Ok(()) => Ok(Some(false)),
         Err(TryLockError::WouldBlock) => Ok(Some(true)),
         Err(TryLockError::Error(error)) => Err(error),
@@ -217,38 +299,75 @@ fn is_held(path: &Path) -> io::Result<Option<bool>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+
+    fn make(parent: &Path, name: &str, age: Duration, has_lock: bool) -> (PathBuf, Option<File>) {
+        let dir = parent.join(name);
+        fs::create_dir_all(dir.join("work/a")).unwrap();
+        let lock = has_lock.then(|| crate::process::private_file(&dir.join(LOCK)).unwrap());
+        set_age(&dir, age);
+        (dir, lock)
+    }
+
+    fn set_age(dir: &Path, age: Duration) {
+        File::open(dir).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
 
     #[test]
     fn only_directories_without_a_lock_are_removed() {
         let parent = tempfile::tempdir().unwrap();
-        let old = SystemTime::now() - 2 * MIN_AGE;
-        let make = |name: &str| {
-            let dir = parent.path().join(name);
-            fs::create_dir(&dir).unwrap();
-            let lock = crate::process::private_file(&dir.join(LOCK)).unwrap();
-            (dir, lock)
-        };
-        let age = |dir: &Path| File::open(dir).unwrap().set_modified(old).unwrap();
-        let (dead, lock) = make("plancha-dead");
+        let old = 2 * MIN_AGE;
+        let make = |name: &str, age: Duration| make(parent.path(), name, age, true);
+        let (dead, lock) = make("plancha-dead00", old);
         drop(lock);
-        age(&dead);
-        let (living, held) = make("plancha-living");
-        held.lock().unwrap();
-        age(&living);
-        let (young, _) = make("plancha-young");
-        let (foreign, _) = make("other-dead");
-        age(&foreign);
-        let (errored, _) = make("plancha-errored");
+        let (living, held) = make("plancha-living", old);
+        held.as_ref().unwrap().lock().unwrap();
+        let (young, _) = make("plancha-young0", Duration::ZERO);
+        let (foreign, _) = make("other-dead", old);
+        let (named, _) = make("plancha-of-the-user", old);
+        let (errored, _) = make("plancha-error0", Duration::ZERO);
         let state = errored.join("work/live/.terragrunt-cache/a/b/errored.tfstate");
         fs::create_dir_all(state.parent().unwrap()).unwrap();
         fs::write(&state, "{}").unwrap();
-        age(&errored);
+        set_age(&errored, old);
 
         sweep(parent.path()).unwrap();
 
         assert!(!dead.exists());
         assert!(state.exists(), "nothing else records what that apply has created");
-        assert!(living.exists() && young.exists() && foreign.exists());
+        assert!(living.exists() && young.exists() && foreign.exists() && named.exists());
+    }
+
+    #[test]
+    fn directory_without_a_lock_file_is_removed_after_an_hour() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str, age| make(parent.path(), name, age, false).0;
+        let old = make("plancha-old000", 2 * MIN_AGE_WITHOUT_LOCK);
+        let young = make("plancha-young0", MIN_AGE_WITHOUT_LOCK / 2);
+        let errored = make("plancha-error0", Duration::ZERO);
+        fs::write(errored.join("work/errored.tfstate"), "{}").unwrap();
+        set_age(&errored, 2 * MIN_AGE_WITHOUT_LOCK);
+        sweep(parent.path()).unwrap();
+        assert!(!old.exists() && young.exists());
+        assert!(errored.join("work/errored.tfstate").exists());
+    }
+
+    #[test]
+    fn unsent_files_of_a_killed_run_stay_when_the_rest_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        for has_lock in [true, false] {
+            let (dir, _) = make(parent.path(), "plancha-unsent", Duration::ZERO, has_lock);
+            fs::create_dir_all(dir.join(UNSENT)).unwrap();
+            fs::write(dir.join(UNSENT).join("applied.json"), "{}").unwrap();
+            fs::write(dir.join(LAYER), "default/x\n").unwrap();
+            set_age(&dir, 2 * MIN_AGE_WITHOUT_LOCK);
+            sweep(parent.path()).unwrap();
+            let left = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut left = left.collect::<Vec<_>>();
+            left.sort();
+            assert_eq!(left, [LAYER, UNSENT]);
+        }
     }
 }

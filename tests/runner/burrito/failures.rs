@@ -113,7 +113,8 @@ async fn reason_that_could_not_be_stored_is_kept_with_the_log() {
     let dir = unsent.join(&tenant.namespace).join("vpc/plan-1/0");
     let short = std::fs::read_to_string(dir.join("short.diff")).unwrap();
     assert!(short.contains("as ordered"), "{short}");
-    let ended = tenant.sandbox.run_with(&tenant.datastore.url, &["upload", dir.to_str().unwrap()]);
+    let url = tenant.datastore.url.as_str();
+    let ended = tenant.sandbox.run(&["upload", "--datastore", url, dir.to_str().unwrap()]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(tenant.short("plan-1", 0).await, short);
 }

@@ -1,9 +1,12 @@
-//! A disk that fills up during a run: truncated output is never stored as complete.
+//! A disk that fills up during a run: truncated output is never stored as complete, and what cannot be stored is kept.
 
 use std::path::Path;
 
 use support::{Ended, Sandbox, TestDatastore};
+use url::Url;
 
+use super::apply_once::{applies, lost_everything};
+use super::unsent_files::advised;
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -93,6 +96,82 @@ async fn checkout_on_a_full_disk_has_a_hint() {
     for text in ["git failed: ", "No space left", "next: free some space there"] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
+}
+
+/// Applies with 40 KiB for the state home, of which `fill` takes some, to a datastore that stores nothing. What is left of
+/// it is an error on stdout.
+fn apply_with_a_small_state_home(sandbox: &Sandbox, datastore: &Url, fill: &str) -> Ended {
+    let script = format!(
+        "mkdir -p \"$XDG_STATE_HOME\" && mount -t tmpfs -o size=40k tmpfs \"$XDG_STATE_HOME\" || exit 99; {fill}; \
+         \"$0\" \"$@\"; code=$?; find \"$XDG_STATE_HOME\" -type f -path '*/unsent/*'; exit $code"
+    );
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let words = [&["-rm", "sh", "-c", &*script, RUNNER], &args[..]].concat();
+    let mut command = sandbox.program(Path::new("unshare"), &words);
+    command.env("PLANCHA_DATASTORE_URL", datastore.as_str());
+    let output = command.env("XDG_STATE_HOME", sandbox.path("state")).output();
+    let ended = Ended::from(output.unwrap());
+    let is_mounted = ended.code != 99 && !ended.stderr.starts_with("unshare:");
+    assert!(is_mounted, "no file system can be mounted: {}", ended.stderr);
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn apply_with_a_full_state_home_keeps_its_files_in_the_scratch_directory() {
+    let fill = "head -c 1m /dev/zero > \"$XDG_STATE_HOME/fill\" 2> /dev/null";
+    for (fill, script) in [
+        // No room for the record, and room for the record, but not for the log.
+        (fill, String::new()),
+        ("true", "if [ $STEP = apply ]; then yes 'a line of the tool' | head -c 100000; fi".into()),
+    ] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(&script);
+        let lossy = lost_everything(&datastore).await;
+
+        let ended = apply_with_a_small_state_home(&sandbox, &lossy.url, fill);
+
+        assert_eq!(ended.code, 10, "{}", ended.stderr);
+        assert!(!ended.stdout.contains("/unsent/"), "{}", ended.stdout);
+        let scratch = std::fs::read_dir(sandbox.path("tmp")).unwrap().next().unwrap();
+        let dir = scratch.unwrap().path().join("unsent");
+        assert!(advised(&ended).ends_with(dir.to_str().unwrap()), "{}", ended.stderr);
+        for name in ["applied.json", "run.log", "run.json"] {
+            assert_ne!(dir.join(name).metadata().unwrap().len(), 0, "{name}");
+        }
+        // The same order is not done again.
+        let again = apply_with_a_small_state_home(&sandbox, &lossy.url, fill);
+        assert_eq!(applies(&sandbox), 1, "{}", again.stderr);
+        assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
+        lossy.set_faults(Vec::new());
+        let sent = sandbox.run_with(&lossy.url, &["upload", dir.to_str().unwrap()]);
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        let stored = StoredRun::new(&datastore, "default", "x", "r");
+        assert_eq!(json(&stored.artifact("applied.json", 0).await)["applied"], "unplanned");
+        assert!(!dir.parent().unwrap().exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn failed_apply_with_a_full_state_home_keeps_its_files_in_the_scratch_directory() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(
+        "if [ $STEP = apply ]; then yes 'a line of the tool' | head -c 100000; exit 1; fi",
+    );
+    let lossy = lost_everything(&datastore).await;
+    let ended = apply_with_a_small_state_home(&sandbox, &lossy.url, "true");
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(!ended.stdout.contains("/unsent/"), "{}", ended.stdout);
+    let command = advised(&ended);
+    assert!(command.contains(sandbox.path("tmp").to_str().unwrap()), "{command}");
+    lossy.set_faults(Vec::new());
+    let dir = command.rsplit(' ').next().unwrap();
+    let sent = sandbox.run_with(&lossy.url, &["upload", dir]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(sandbox.is_clean());
+    let log = StoredRun::new(&datastore, "default", "x", "r").log(0).await;
+    assert!(log.contains("a line of the tool"), "{}", tail(&log));
 }
 
 fn tail(log: &str) -> &str {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use support::{Ended, Sandbox, TestDatastore, eventually};
+use url::Url;
 
 use super::apply_once::{
     applies, counted, faulty, lost, lost_everything, made, mute, report, unsent,
@@ -10,12 +11,18 @@ use super::apply_once::{
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
-const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
+pub(crate) const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
 
 /// The command between backticks that a message advises.
-fn advised(ended: &Ended) -> String {
+pub(crate) fn advised(ended: &Ended) -> String {
     let command = ended.stderr.split('`').find(|text| text.contains("runner upload "));
     command.unwrap_or_else(|| panic!("no command: {}", ended.stderr)).to_owned()
+}
+
+/// The arguments of an upload that names the datastore itself.
+pub(crate) fn upload(datastore: &Url, dir: &Path) -> [String; 4] {
+    let (url, dir) = (datastore.to_string(), dir.display().to_string());
+    ["upload".to_owned(), "--datastore".to_owned(), url, dir]
 }
 
 /// Does what a message advises, in a shell that finds the runner on PATH.
@@ -43,11 +50,13 @@ async fn files_an_apply_could_not_store_are_uploaded_by_the_suggested_command() 
     let command = advised(&ended);
     assert!(command.ends_with(&dir.display().to_string()), "{command}");
     for _ in 0..2 {
-        let again = sandbox.run_with(&lost_everything(&datastore).await.url, UNPLANNED);
+        sick.set_faults(vec![lost("", usize::MAX)]);
+        let again = sandbox.run_with(&sick.url, UNPLANNED);
         assert_eq!(made(&sandbox), 1, "{}", again.stderr);
         assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
     }
 
+    sick.set_faults(Vec::new());
     let sent = follow(&sandbox, &command);
     assert_eq!(sent.code, 0, "{}", sent.stderr);
     assert!(!unsent(&sandbox).join("default").exists());
@@ -62,110 +71,13 @@ async fn files_an_apply_could_not_store_are_uploaded_by_the_suggested_command() 
     let [first, again] = [0, 4].map(|at| names[at].as_str());
     assert_eq!((first, again), ("name=applied.json", "name=applied.json"), "{names:?}");
 
-    assert_eq!(follow(&sandbox, &command).code, 8, "there is nothing left to send");
+    let sent = follow(&sandbox, &command);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(sent.stderr.contains("nothing to send: the datastore has attempt 0"), "{sent:?}");
     assert_eq!(sandbox.run_with(&datastore.url, UNPLANNED).code, 0);
     assert_eq!(made(&sandbox), 1, "the datastore's record is enough");
     let again = sandbox.run_with(&datastore.url, &[UNPLANNED, &["--again"]].concat());
     assert_eq!((again.code, made(&sandbox)), (0, 2), "{}", again.stderr);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn upload_command_replaces_nothing_and_can_be_repeated() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    let lossy = lost_everything(&datastore).await;
-    let ended = sandbox.run_with(&lossy.url, UNPLANNED);
-    assert_eq!(ended.code, 10, "{}", ended.stderr);
-    let dir = unsent(&sandbox).join("default/x/a/0");
-    let upload = ["upload", dir.to_str().unwrap()];
-    assert_eq!(sandbox.run_with(&lossy.url, &upload).code, 5, "nothing is sent");
-    assert!(dir.join("run.log").exists());
-    // Another program has stored a log there.
-    let url = format!("{}api/logs?namespace=default&layer=x&run=a&attempt=0", datastore.url);
-    reqwest::Client::new().put(url).body("another log").send().await.unwrap();
-    for _ in 0..2 {
-        let ended = sandbox.run_with(&datastore.url, &upload);
-        assert_eq!(ended.code, 9, "{}", ended.stderr);
-        assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
-    }
-    let stored = StoredRun::new(&datastore, "default", "x", "a");
-    assert_eq!(stored.log(0).await, "another log");
-    assert!(dir.join("run.log").exists() && !dir.join("run.json").exists());
-    assert!(stored.names(0).await.contains(&"applied.json".to_owned()));
-    for (args, code) in
-        [(&["upload", "/nonexistent"][..], 8), (&["upload", "/"], 8), (&["upload"], 64)]
-    {
-        assert_eq!(sandbox.run_with(&datastore.url, args).code, code, "{args:?}");
-    }
-    assert_eq!(sandbox.run(&upload).code, 64, "no datastore is named");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn upload_command_verifies_and_reports_each_file() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    let lossy = lost_everything(&datastore).await;
-    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
-    let dir = unsent(&sandbox).join("default/x/a/0");
-    let upload = || sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
-    let file = |name: &str| dir.join(name);
-    let stored = StoredRun::new(&datastore, "default", "x", "a");
-
-    // A truncated file: nothing is sent.
-    for name in ["run.log", "applied.json"] {
-        let whole = std::fs::read(file(name)).unwrap();
-        std::fs::write(file(name), &whole[..whole.len() / 2]).unwrap();
-        let ended = upload();
-        assert_eq!(ended.code, 9, "{}", ended.stderr);
-        assert!(ended.stderr.contains(&format!("{name} is damaged: its sha256 is")), "{ended:?}");
-        assert!(ended.stderr.contains("nothing was sent"), "{ended:?}");
-        assert_eq!(stored.get("artifacts", "attempt=0&name=applied.json").await, None);
-        std::fs::write(file(name), whole).unwrap();
-    }
-
-    // Another record is stored, and the log is there already: the record stays, and says why.
-    let put = |route: &str, query: &str, body: Vec<u8>| {
-        let url = format!("{}api/{route}?namespace=default&layer=x&run=a&{query}", datastore.url);
-        reqwest::Client::new().put(url).body(body).send()
-    };
-    let (log, record) =
-        (std::fs::read(file("run.log")).unwrap(), std::fs::read(file("applied.json")).unwrap());
-    put("logs", "attempt=0", log).await.unwrap();
-    let name = "attempt=0&name=applied.json";
-    put("artifacts", name, b"{\"another\": 1}".to_vec()).await.unwrap();
-    for _ in 0..2 {
-        let ended = upload();
-        assert_eq!(ended.code, 9, "{}", ended.stderr);
-        let says = "the datastore already holds another applied.json";
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
-        assert!(!ended.stderr.contains("is removed"), "{}", ended.stderr);
-        assert_eq!(std::fs::read(file("applied.json")).unwrap(), record);
-    }
-    assert_eq!(stored.artifact("applied.json", 0).await, b"{\"another\": 1}");
-
-    // The same record, and a file of somebody else's.
-    put("artifacts", name, record).await.unwrap();
-    std::fs::write(file("notes.txt"), "mine").unwrap();
-    let ended = upload();
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(ended.stderr.contains("applied.json: was stored already, with the same bytes"));
-    assert!(
-        ended.stderr.contains("is not removed, because it also holds notes.txt"),
-        "{}",
-        ended.stderr
-    );
-    let left = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(left.collect::<Vec<_>>(), ["notes.txt"]);
-    let ended = upload();
-    assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains("is not a directory of files that a run could not store"),
-        "{ended:?}"
-    );
-    std::fs::remove_dir_all(&dir).unwrap();
-    let ended = upload();
-    assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("removed once everything is sent"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +93,8 @@ async fn apply_interrupted_during_its_uploads_keeps_the_remaining_files() {
     let ended = runner.wait();
     assert_eq!(ended.code, 10, "{}", ended.stderr);
     assert!(unsent(&sandbox).join("default/x/a/0/run.json").exists());
-    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    mute.set_faults(Vec::new());
+    let ended = sandbox.run_with(&mute.url, UNPLANNED);
     assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
     assert_eq!(report(&datastore, "x", "a", 0).await["outcome"], "applied");
 }
@@ -196,6 +109,11 @@ async fn scratch_directory_is_kept_if_the_state_directory_is_not_writable() {
     assert_eq!((ended.code, made(&sandbox)), (10, 1), "{}", ended.stderr);
     let command = advised(&ended);
     assert!(command.contains(sandbox.path("tmp").to_str().unwrap()), "{command}");
+    sick.set_faults(vec![lost("", usize::MAX)]);
+    let again = sandbox.run_with(&sick.url, UNPLANNED);
+    assert_eq!(made(&sandbox), 1, "{}", again.stderr);
+    assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
+    sick.set_faults(Vec::new());
     let sent = follow(&sandbox, &command);
     assert_eq!(sent.code, 0, "{}", sent.stderr);
     assert!(sandbox.is_clean());
@@ -245,7 +163,8 @@ async fn uploaded_files_of_a_failed_run_replace_nothing_and_record_no_apply() {
     let url = format!("{}api/logs?namespace=default&layer=x&run=a&attempt=0", datastore.url);
     reqwest::Client::new().put(url).body("another log").send().await.unwrap();
 
-    let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    let args = upload(&datastore.url, &dir);
+    let ended = sandbox.run(&args.each_ref().map(String::as_str));
 
     assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
@@ -279,6 +198,131 @@ async fn files_an_interrupted_plan_could_not_store_are_kept() {
     let report = json(&std::fs::read(dir.join("run.json")).unwrap());
     assert_eq!(report["outcome"], outcome);
     assert!(dir.join("run.log").exists());
-    let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    mute.set_faults(Vec::new());
+    let ended = sandbox.run_with(&mute.url, &["upload", dir.to_str().unwrap()]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_for_another_datastore_wait_for_it() {
+    let (datastore, other) = (TestDatastore::memory().await, TestDatastore::memory().await);
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let first = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&first.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+
+    let ended = sandbox.run_with(&other.url, UNPLANNED);
+
+    assert_eq!((ended.code, applies(&sandbox)), (0, 2), "{}", ended.stderr);
+    let command = format!("--datastore {} {}", first.url, dir.display()).replace("/ ", " ");
+    assert!(advised(&ended).ends_with(&command), "{command}: {}", ended.stderr);
+    assert!(dir.join("applied.json").exists());
+    let second = StoredRun::new(&other, "default", "x", "a");
+    assert_eq!(second.names(0).await.len(), 4, "{:?}", second.names(0).await);
+
+    first.set_faults(Vec::new());
+    let ended = sandbox.run_with(&first.url, UNPLANNED);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 2), "{}", ended.stderr);
+    assert!(!unsent(&sandbox).join("default").exists());
+    let stored = StoredRun::new(&datastore, "default", "x", "a").names(0).await;
+    assert!(stored.contains(&"applied.json".to_owned()), "{stored:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_plan_is_applied_once_also_if_its_record_waits_for_another_datastore() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let apply = ["apply", "--name", "x", "--plan", "p", "--run", "a"];
+    let first = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&first.url, &apply).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    let ended = sandbox.run_with(&datastore.url, &[&apply[..6], &["b"]].concat());
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(advised(&ended).contains(dir.to_str().unwrap()), "{}", ended.stderr);
+    assert!(dir.join("applied.json").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_one_attempt_in_two_datastores_are_kept_in_two_directories() {
+    let (datastore, other) = (TestDatastore::memory().await, TestDatastore::memory().await);
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for (datastore, name) in [(&datastore, "0"), (&other, "0-2")] {
+        let lossy = lost_everything(datastore).await;
+        let ended = sandbox.run_with(&lossy.url, UNPLANNED);
+        assert_eq!(ended.code, 10, "{}", ended.stderr);
+        let dir = unsent(&sandbox).join("default/x/a").join(name);
+        assert!(advised(&ended).ends_with(dir.to_str().unwrap()), "{}", ended.stderr);
+        lossy.set_faults(Vec::new());
+        let again = sandbox.run_with(&lossy.url, &["upload", dir.to_str().unwrap()]);
+        assert_eq!(again.code, 0, "{}", again.stderr);
+        // The next one finds the name taken.
+        std::fs::create_dir_all(unsent(&sandbox).join("default/x/a/0")).unwrap();
+        std::fs::write(unsent(&sandbox).join("default/x/a/0/other"), "").unwrap();
+        let stored = StoredRun::new(datastore, "default", "x", "a").names(0).await;
+        assert!(stored.contains(&"applied.json".to_owned()), "{stored:?}");
+    }
+}
+
+/// Older versions did not write it.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_without_a_recorded_datastore_are_sent_to_that_of_the_next_run() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    std::fs::remove_file(dir.join("datastore.url")).unwrap();
+    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(!unsent(&sandbox).join("default").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retry_removes_the_kept_record_that_the_datastore_has() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let planned = ["apply", "--name", "x", "--plan", "p", "--run", "b"];
+    for (args, done) in [(UNPLANNED, 1), (&planned[..], 2)] {
+        let hangs =
+            support::Fault { method: "PUT", part: "/api/logs", status: 0, times: usize::MAX };
+        let mute = faulty(&datastore, &[hangs]).await;
+        let runner = sandbox.start(Some(&mute.url), args);
+        let run = args[args.len() - 1];
+        let record = unsent(&sandbox).join("default/x").join(run).join("0/applied.json");
+        tokio::task::block_in_place(|| {
+            eventually("it sends the log", || {
+                mute.seen().iter().any(|line| line.starts_with("PUT /api/logs"))
+            });
+        });
+        runner.signal("KILL");
+        assert_eq!(runner.wait().code, -1);
+        assert!(record.exists());
+        mute.set_faults(Vec::new());
+        let ended = sandbox.run_with(&mute.url, args);
+        assert_eq!((ended.code, applies(&sandbox)), (0, done), "{}", ended.stderr);
+        assert!(ended.stderr.contains("nothing is applied again"), "{}", ended.stderr);
+        assert!(!unsent(&sandbox).join("default").exists(), "{}", ended.stderr);
+    }
+}
+
+/// One that says the same in other bytes, as an older version may have written it, is removed; another is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn retry_keeps_a_record_that_differs_from_the_stored_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, UNPLANNED).code, 0);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    let record = String::from_utf8(stored.artifact("applied.json", 0).await).unwrap();
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    for (text, stays) in [("\"attempt\": 7", true), ("\"attempt\":0", false)] {
+        std::fs::create_dir_all(&dir).unwrap();
+        let kept = record.replace("\"attempt\": 0", text);
+        assert_ne!(kept, record);
+        std::fs::write(dir.join("applied.json"), kept).unwrap();
+        let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+        assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+        assert_eq!(dir.exists(), stays, "{}", ended.stderr);
+    }
 }

@@ -94,6 +94,11 @@ impl FaultyDatastore {
         Self { url, proxy, _running: stop.drop_guard() }
     }
 
+    /// Replaces the faults: with none it lets every request through.
+    pub fn set_faults(&self, faults: Vec<Fault>) {
+        *self.proxy.faults.lock().unwrap() = faults;
+    }
+
     /// The `Authorization` of every request so far that had one.
     pub fn authorizations(&self) -> Vec<String> {
         self.header("authorization")

@@ -6,7 +6,7 @@
 //! stored are kept in a directory, from which `runner upload` sends them.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use datastore_api::client::Upload;
@@ -22,7 +22,7 @@ use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, Recorded};
 use crate::run::error::{AppliedError, RunError};
 use crate::run::stored_plan;
-use crate::run::unsent::{self, Unsent};
+use crate::run::unsent::{self, KeptRecord, Sending, Unsent};
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::Source;
 
@@ -37,6 +37,8 @@ const ANNOTATION_TIMEOUT: Duration = Duration::from_mins(1);
 struct Failed {
     /// Files that are not stored, and why.
     lost: Vec<(&'static str, String)>,
+    /// Those that could not be kept either.
+    unkept: Vec<&'static str>,
     /// Why the layer is not annotated.
     unannotated: Option<String>,
 }
@@ -79,26 +81,72 @@ impl Budget<'_> {
 }
 
 impl Run<'_> {
-    /// The kept record of an earlier apply that could not be stored, and its directory. With `plan` it is the record
-    /// of that plan, else of this run.
-    pub(super) fn unsent_record(&self, plan: Option<Sha256>) -> Option<(PathBuf, AppliedRecord)> {
-        let run = &self.job.run;
-        // Without a datastore no file is ever kept.
-        self.job.datastore.as_ref()?;
-        let kept = unsent::records(self.environment.state_home.as_deref(), run);
-        kept.into_iter().find(|(_, record)| match plan {
-            Some(plan) => record.is_of(plan),
-            None => record.run == run.run.as_ref(),
-        })
+    /// The kept record of an earlier apply that could not be stored. With `plan` it is the record of that plan,
+    /// whichever datastore it is for; else that of this run, which is another run in another datastore.
+    pub(super) fn unsent_record(&self, plan: Option<Sha256>) -> Option<AppliedRecord> {
+        let ours = self.datastore_url()?;
+        let mut kept = self.kept_records().into_iter();
+        let found = kept.find(|kept| match plan {
+            Some(plan) => kept.record.is_of(plan),
+            None => self.is_of_this_run(kept) && kept.other_datastore(ours).is_none(),
+        });
+        found.map(|kept| kept.record)
     }
 
-    /// Sends the files that an earlier run could not store. If that fails, the record is used all the same.
-    pub(super) async fn send_unsent(&self, dir: &std::path::Path) {
+    /// Warns of kept files of a run of this name in another datastore. They are not this run's.
+    pub(super) fn warn_of_other_datastores(&self) {
+        for kept in self.kept_records().iter().filter(|kept| self.is_of_this_run(kept)) {
+            self.warn_if_for_another(kept);
+        }
+    }
+
+    fn warn_if_for_another(&self, kept: &KeptRecord) -> bool {
+        let Some(ours) = self.datastore_url() else { return true };
+        let Some(theirs) = kept.other_datastore(ours) else { return false };
+        tracing::warn!(
+            "{dir} has files of run {run} for the datastore {theirs}, which are not sent to {ours}: send them with \
+             `{command}`",
+            dir = kept.dir.display(),
+            run = kept.record.run,
+            command = unsent::upload_command(self.job.burrito, theirs, &[], &kept.dir)
+        );
+        true
+    }
+
+    fn is_of_this_run(&self, kept: &KeptRecord) -> bool {
+        kept.record.run == self.job.run.run.as_ref()
+    }
+
+    /// The records that earlier runs of the layer have kept. Without a datastore none is ever kept.
+    fn kept_records(&self) -> Vec<KeptRecord> {
+        if self.job.datastore.is_none() {
+            return Vec::new();
+        }
+        let state_home = self.environment.state_home.as_deref();
+        unsent::records(state_home, self.scratch, &self.job.run)
+    }
+
+    fn datastore_url(&self) -> Option<&url::Url> {
+        self.job.datastore.as_ref().map(|client| &client.settings().url)
+    }
+
+    /// Sends the kept files of an apply. If that fails, its record is used all the same.
+    async fn send_kept(&self, record: &AppliedRecord) {
         let Some(client) = self.artifacts.as_ref().map(Artifacts::client) else { return };
-        match self.signals.within(self.upload_grace(), unsent::send(client, dir)).await {
-            Ok(Ok(_)) => tracing::info!("sent what was kept in {}", dir.display()),
-            Ok(Err(error)) => tracing::warn!("{} is not sent: {}", dir.display(), chain(&error)),
-            Err(_) => tracing::warn!("{} is not sent: stopped", dir.display()),
+        let kept = self.kept_records().into_iter();
+        for kept in kept.filter(|kept| kept.record.is_same_apply(record)) {
+            if self.warn_if_for_another(&kept) {
+                continue;
+            }
+            let dir = kept.dir.display();
+            let sending = unsent::send_unless_used(client, &kept.dir);
+            match self.signals.within(self.upload_grace(), sending).await {
+                Ok(Ok(Sending::Sent)) => tracing::info!("sent what was kept in {dir}"),
+                Ok(Ok(Sending::Busy)) => tracing::info!("another runner sends the files in {dir}"),
+                Ok(Ok(Sending::Gone)) => {}
+                Ok(Err(error)) => tracing::warn!("{dir} is not sent: {}", chain(&error)),
+                Err(_) => tracing::warn!("{dir} is not sent: stopped"),
+            }
         }
     }
 
@@ -108,6 +156,7 @@ impl Run<'_> {
         from: &Apply,
         record: AppliedRecord,
     ) -> Result<(), RunError> {
+        self.send_kept(&record).await;
         self.report.applied = Some(record.applied.clone());
         self.report.plan.clone_from(&record.plan);
         self.report.revision.clone_from(&record.revision);
@@ -161,7 +210,7 @@ impl Run<'_> {
         self.report.exit = 0;
         let signals = self.signals;
         let budget = Budget { signals, limit: self.upload_grace(), since: OnceCell::new() };
-        let unsent = record.as_ref().and_then(|record| self.keep_record(record));
+        let mut unsent = record.as_ref().and_then(|record| self.keep_record(record));
         let mut failed = Failed::default();
         let recorded = match (&self.artifacts, &record) {
             (Some(artifacts), Some(record)) => {
@@ -180,16 +229,24 @@ impl Run<'_> {
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
         self.store_applied(&mut failed, &budget).await;
+        self.keep_lost(&mut failed, unsent.as_mut());
 
         // `run.json` contains the result so far. Its own upload may still fail.
         self.conclude(&failed, &annotations, recorded, unsent.as_ref());
-        let json = self.report.to_json();
         if let Some(artifacts) = &self.artifacts {
             let put = artifacts.put_report(&self.report);
-            failed.lost.extend(budget.lost("run.json", put).await);
+            if let Some(lost) = budget.lost("run.json", put).await {
+                self.keep_report(&mut failed, unsent.as_mut());
+                failed.lost.push(lost);
+            }
         }
         let error = self.conclude(&failed, &annotations, recorded, unsent.as_ref());
-        self.keep_or_remove(unsent, &failed, &json);
+        if failed.lost.is_empty()
+            && let Some(unsent) = unsent
+            && let Err(error) = unsent.remove()
+        {
+            tracing::warn!("{error}");
+        }
         match error {
             // Burrito's controllers answer a failed run by another apply, unless the record is found.
             Some(error) if self.job.burrito && !(recorded && failed.unannotated.is_some()) => {
@@ -225,9 +282,8 @@ impl Run<'_> {
 
     /// Keeps the record on disk before it is sent, so that a killed runner leaves it.
     fn keep_record(&self, record: &AppliedRecord) -> Option<Unsent> {
-        self.artifacts.as_ref()?;
-        let state_home = self.environment.state_home.as_deref();
-        match Unsent::of_apply(state_home, self.scratch, &self.job.run, record) {
+        let client = self.artifacts.as_ref()?.client();
+        match self.keeper().keep_record(record, client) {
             Ok(unsent) => Some(unsent),
             Err(error) => {
                 tracing::warn!("files that cannot be stored now will be lost: {error}");
@@ -288,14 +344,24 @@ impl Run<'_> {
             hints.push(match (unsent, client) {
                 (Some(unsent), Some(client)) => {
                     let command = unsent.command(client, self.job.burrito);
-                    format!("send what is missing with `{command}`")
+                    let mut hint = format!("send what is missing with `{command}`");
+                    if !failed.unkept.is_empty() {
+                        // A `String` is always writable.
+                        let _ = write!(
+                            hint,
+                            " (without {}, which could not be kept)",
+                            failed.unkept.join(", ")
+                        );
+                    }
+                    hint
                 }
                 _ => "the missing files are lost; the apply itself is done".to_owned(),
             });
         }
         let error = if let Some(reason) = &failed.unannotated {
             // A later run finds the record, in the datastore or on this disk, and applies nothing.
-            let is_found = recorded || unsent.is_some_and(|unsent| unsent.is_found);
+            // The disk of a pod is removed with it.
+            let is_found = recorded || unsent.is_some() && !self.job.pod;
             hints.push(match (is_found, &self.report.plan) {
                 (true, _) if self.job.pod => {
                     "the next attempt finds the record, applies nothing, and writes them".to_owned()
@@ -326,26 +392,28 @@ impl Run<'_> {
         Some(RunError::Applied(error))
     }
 
-    /// Keeps the files that are not stored. If all are stored, the directory is removed.
-    fn keep_or_remove(&self, unsent: Option<Unsent>, failed: &Failed, report: &str) {
+    /// Keeps the log and the short text, if they are not stored.
+    fn keep_lost(&self, failed: &mut Failed, unsent: Option<&mut Unsent>) {
         let Some(unsent) = unsent else { return };
-        if failed.lost.is_empty() {
-            if let Err(error) = unsent.remove() {
-                tracing::warn!("{error}");
-            }
-            return;
-        }
-        unsent.keep_directory(self.scratch);
         for (name, _) in &failed.lost {
             let kept = match *name {
                 "run.log" => unsent.keep_file(name, self.log.path()),
                 "short.diff" => unsent.keep(name, SUCCESSFUL.as_bytes()),
-                "run.json" => unsent.keep(name, report.as_bytes()),
                 _ => Ok(()),
             };
             if let Err(error) = kept {
                 tracing::warn!("{name} is neither stored nor kept: {error}");
+                failed.unkept.push(name);
             }
+        }
+    }
+
+    /// Keeps the report, which is not stored.
+    fn keep_report(&self, failed: &mut Failed, unsent: Option<&mut Unsent>) {
+        let Some(unsent) = unsent else { return };
+        if let Err(error) = unsent.keep("run.json", self.report.to_json().as_bytes()) {
+            tracing::warn!("run.json is neither stored nor kept: {error}");
+            failed.unkept.push("run.json");
         }
     }
 }

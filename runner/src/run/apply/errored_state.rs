@@ -3,7 +3,6 @@
 //! removed.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,7 +13,6 @@ use fs_err as fs;
 use crate::run::Run;
 use crate::run::artifacts::{Artifacts, other};
 use crate::run::error::{ErroredState, RunError};
-use crate::run::unsent::Unsent;
 use crate::source::checkout::Workspace;
 use crate::source::states::{self, ERRORED};
 
@@ -66,7 +64,7 @@ impl Run<'_> {
 
     /// Copies a state file out of the directory that is removed with the run. Returns where it is.
     fn rescue(&self, file: &Path) -> PathBuf {
-        match self.try_rescue(file) {
+        match self.keeper().keep_state(file) {
             Ok(to) => to,
             Err(error) => {
                 tracing::warn!(
@@ -77,15 +75,6 @@ impl Run<'_> {
                 file.to_owned()
             }
         }
-    }
-
-    fn try_rescue(&self, file: &Path) -> io::Result<PathBuf> {
-        let state_home = self.environment.state_home.as_deref();
-        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
-        let kept = Unsent::of_state(state_home, self.scratch, &self.job.run, attempt)?;
-        let to = kept.keep_state(file)?;
-        kept.keep_directory(self.scratch);
-        Ok(to)
     }
 
     /// Stores the files as artifacts of the attempt, because the disk of a pod is removed with the pod.

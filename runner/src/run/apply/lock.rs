@@ -99,10 +99,6 @@ impl Run<'_> {
         if record.is_some() || self.job.again {
             return Ok(record);
         }
-        if let Some((dir, record)) = self.unsent_record(plan) {
-            self.send_unsent(&dir).await;
-            return Ok(Some(record));
-        }
-        Ok(None)
+        Ok(self.unsent_record(plan))
     }
 }

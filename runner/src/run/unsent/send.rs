@@ -1,7 +1,10 @@
 //! `runner upload`: sends kept files. It replaces no stored file, and removes a kept file only when it is stored.
 
+use std::fmt::Write as _;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
 use datastore_api::{Attempt, Client, ClientError, RunKey};
@@ -11,8 +14,19 @@ use reqwest::StatusCode;
 use crate::cli::{Environment, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::report::AppliedRecord;
-use crate::run::artifacts::{APPLIED, applied_key, other};
-use crate::run::unsent::{FAILED, FailedAttempt, REPORT, files, remove, sums};
+use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
+use crate::run::error::Unpushed;
+use crate::run::unsent::directory::{
+    DATASTORE, FAILED, Locking, REPORT, datastore_of, files, lock, names, recorded_url, remove,
+    sums, unless_missing,
+};
+use crate::run::unsent::find::{first_attempt, named_attempt};
+use crate::run::unsent::{FailedAttempt, quoted, upload_command};
+use crate::source::scratch::reason;
+use crate::source::states;
+
+/// Between two attempts to get the lock of a directory.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// `runner upload` did not send everything.
 #[derive(Debug, thiserror::Error)]
@@ -20,11 +34,15 @@ pub(crate) enum UploadError {
     #[error("there is no directory {}", .0.display())]
     Missing(PathBuf),
     #[error("{} is not a directory of files that a run could not store: {reason}", .dir.display())]
-    Directory { dir: PathBuf, reason: String },
+    Directory { dir: PathBuf, reason: String, next: String },
+    #[error("{0}; upload does not send states")]
+    States(Unpushed),
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged { file: PathBuf, reason: String },
     #[error("{0}")]
     Usage(String),
+    #[error("the files in {} are for the datastore {theirs}, not for {ours}", .dir.display())]
+    OtherDatastore { dir: PathBuf, theirs: String, ours: String, command: String },
     #[error("{0}")]
     Client(String),
     #[error("the datastore")]
@@ -39,11 +57,25 @@ pub(crate) enum UploadError {
     Io(#[from] io::Error),
 }
 
+/// What became of a directory.
+#[derive(Debug)]
+pub(crate) enum Sending {
+    /// Every file is stored.
+    Sent,
+    /// Another process uses the directory, and nothing was sent.
+    Busy,
+    /// Another process has sent the files and removed the directory.
+    Gone,
+}
+
 /// The result of sending one file.
+#[derive(Clone, Copy)]
 enum Sent {
     New,
     /// The same bytes were stored before.
     Before,
+    /// A record of the same apply was stored before.
+    Equivalent,
     /// Other bytes are stored.
     Other,
 }
@@ -52,38 +84,118 @@ enum Sent {
 struct Checked {
     run: RunKey,
     attempt: Attempt,
-    /// The record of the apply; none for a run that failed.
-    record: Option<AppliedRecord>,
+    /// The record of the apply, and its bytes; none for a run that failed.
+    record: Option<(AppliedRecord, Vec<u8>)>,
 }
 
-/// Sends the files in the directory that `runner upload` names.
+/// Sends the files in the directory that `runner upload` names. If another process uses it, it waits.
 pub(crate) async fn upload(
     args: &UploadArgs,
     environment: &Environment,
 ) -> Result<(), UploadError> {
+    let dir = &args.dir;
     let client = datastore(&args.datastore, args.ca_file.as_deref(), environment);
     let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
+    let theirs = datastore_of(dir);
     let client = client.ok_or_else(|| {
-        UploadError::Usage("no datastore is named: name one with --datastore".to_owned())
+        let theirs = theirs.as_deref().unwrap_or("URL");
+        UploadError::Usage(format!(
+            "no datastore is named: name one with --datastore, as in `{}`",
+            upload_command(false, theirs, &[], dir)
+        ))
     })?;
-    send(&client, &args.dir).await.map(drop)
+    check_datastore(args, &client, theirs)?;
+    let mut waits = false;
+    let sending = loop {
+        match send_unless_used(&client, dir).await? {
+            Sending::Busy => {
+                if !waits {
+                    tracing::info!("another runner uses {}: waiting for it", dir.display());
+                }
+                waits = true;
+                tokio::time::sleep(PAUSE).await;
+            }
+            sending => break sending,
+        }
+    };
+    match sending {
+        Sending::Gone if waits => {
+            tracing::info!(
+                "another runner has sent the files in {}, and removed it",
+                dir.display()
+            );
+            Ok(())
+        }
+        Sending::Gone => find_stored(&client, dir).await,
+        _ => Ok(()),
+    }
+}
+
+/// Files for another datastore are sent only if the command line names the datastore.
+fn check_datastore(
+    args: &UploadArgs,
+    client: &Client,
+    theirs: Option<String>,
+) -> Result<(), UploadError> {
+    let (dir, ours) = (&args.dir, recorded_url(&client.settings().url));
+    let Some(theirs) = theirs.filter(|theirs| *theirs != ours) else { return Ok(()) };
+    if args.is_datastore_explicit {
+        tracing::warn!(
+            "the files in {} are for the datastore {theirs}: --datastore sends them to {ours}",
+            dir.display()
+        );
+        return Ok(());
+    }
+    let command = upload_command(false, &theirs, &[], dir);
+    Err(UploadError::OtherDatastore { dir: dir.clone(), theirs, ours, command })
+}
+
+/// A directory that does not exist is no error if the datastore has what it held.
+async fn find_stored(client: &Client, dir: &Path) -> Result<(), UploadError> {
+    let missing = || UploadError::Missing(dir.to_owned());
+    let (run, attempt) = named_attempt(dir).ok_or_else(missing)?;
+    let stored = stored_names(client, &run, attempt).await?.unwrap_or_default();
+    if !stored.iter().any(|name| name == REPORT) {
+        return Err(missing());
+    }
+    tracing::info!(
+        "there is no directory {}, and nothing to send: the datastore has attempt {attempt} of {run} ({})",
+        dir.display(),
+        stored.join(", ")
+    );
+    Ok(())
+}
+
+/// Sends the files in a directory, unless another process uses it.
+pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Sending, UploadError> {
+    if dir.is_file() {
+        return Err(not_an_attempt(dir, "it is a file".to_owned()));
+    }
+    let _lock: Option<File> = match lock(dir) {
+        Ok(Locking::Locked(lock)) => lock,
+        Ok(Locking::Busy) => return Ok(Sending::Busy),
+        Ok(Locking::Gone) => return Ok(Sending::Gone),
+        Err(error) => return Err(not_an_attempt(dir, reason(&error))),
+    };
+    match send(client, dir).await {
+        // On a file system without locks another process may have removed it.
+        Err(_) if !dir.exists() => Ok(Sending::Gone),
+        sent => sent.map(|()| Sending::Sent),
+    }
 }
 
 /// Sends the files in a directory, the record of an apply first.
-pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadError> {
+async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
     let Checked { run, attempt, record } = check(dir).await?;
-    let attempts = client.attempts_unless_burritos(&run).await?;
+    let stored = stored_names(client, &run, attempt).await?;
     // Burrito's datastore keeps neither records nor reports.
-    let is_burritos = attempts.is_none();
-    let stored = attempts.unwrap_or_default().attempts.into_iter();
-    let stored = stored.filter(|files| files.attempt == attempt);
-    let stored = stored.flat_map(|files| files.artifacts).map(|file| file.name);
-    let stored = stored.collect::<Vec<_>>();
+    let is_burritos = stored.is_none();
+    let stored = stored.unwrap_or_default();
     let was_there = |name: &str| stored.iter().any(|stored| stored == name);
     let mut others = Vec::new();
-    if let Some(record) = record.filter(|_| !is_burritos) {
-        let sent = send_record(client, &record, &run, was_there(APPLIED)).await?;
-        others.extend(log_result(APPLIED, &sent, dir));
+    if let Some((record, json)) = record.filter(|_| !is_burritos) {
+        let sent = send_record(client, &record, json, &run, was_there(APPLIED)).await?;
+        others.extend(log_result(APPLIED, sent, dir));
     }
     for (name, file) in files().into_iter().filter(|(name, _)| !is_burritos || *name != REPORT) {
         let path = dir.join(name);
@@ -93,9 +205,9 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
         let upload = Upload::file(&path).await?;
         let put = client.put_file(&run, attempt, &file, &upload, Condition::Create);
         let sent = send_result(put.await, was_there(name))?;
-        others.extend(log_result(name, &sent, dir));
+        others.extend(log_result(name, sent, dir));
         if !matches!(sent, Sent::Other) {
-            fs::remove_file(path)?;
+            unless_missing(fs::remove_file(path))?;
         }
     }
     if !others.is_empty() {
@@ -110,21 +222,28 @@ pub(crate) async fn send(client: &Client, dir: &Path) -> Result<RunKey, UploadEr
             "everything of {run} is stored; {dir} is not removed, because it also holds {foreign}"
         );
     }
-    Ok(run)
+    Ok(())
+}
+
+/// The names of the attempt's files in the datastore; `None`: it is Burrito's.
+async fn stored_names(
+    client: &Client,
+    run: &RunKey,
+    attempt: Attempt,
+) -> Result<Option<Vec<String>>, ClientError> {
+    let Some(attempts) = client.attempts_unless_burritos(run).await? else { return Ok(None) };
+    let files = attempts.attempts.into_iter().filter(|files| files.attempt == attempt);
+    Ok(Some(files.flat_map(|files| files.artifacts).map(|file| file.name).collect()))
 }
 
 /// Compares every file with the digest beside it, before anything is sent.
 async fn check(dir: &Path) -> Result<Checked, UploadError> {
-    if !dir.is_dir() {
-        return Err(UploadError::Missing(dir.to_owned()));
-    }
     let sums = sums(dir);
-    let names = files().map(|(name, _)| name).into_iter().chain([APPLIED, FAILED]);
-    for name in names.filter(|name| dir.join(name).exists()) {
+    for name in names().filter(|name| dir.join(name).exists()) {
         let file = dir.join(name);
         let actual = Upload::file(&file).await?.sha256();
         if let Some(expected) = sums.get(name).filter(|expected| **expected != actual) {
-            let reason = format!("its sha256 is {actual}, it was kept with {expected}");
+            let reason = format!("its SHA-256 is {actual}, it was kept with {expected}");
             return Err(UploadError::Damaged { file, reason });
         }
     }
@@ -133,44 +252,90 @@ async fn check(dir: &Path) -> Result<Checked, UploadError> {
 
 /// The attempt whose files a directory holds.
 fn owner(dir: &Path) -> Result<Checked, UploadError> {
-    let unusable = |reason: String| UploadError::Directory { dir: dir.to_owned(), reason };
+    let unusable = |error: io::Error| not_an_attempt(dir, reason(&error));
     let damaged =
         |name: &str, reason: String| UploadError::Damaged { file: dir.join(name), reason };
-    match fs::read(dir.join(APPLIED)) {
-        Ok(json) => {
-            let record = AppliedRecord::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;
-            let run = record.run_key().map_err(|error| damaged(APPLIED, error.to_string()))?;
-            Ok(Checked { run, attempt: record.attempt, record: Some(record) })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let json = fs::read(dir.join(FAILED)).map_err(|error| unusable(error.to_string()))?;
-            let failed = serde_json::from_slice::<FailedAttempt>(&json);
-            let failed = failed.map_err(|error| damaged(FAILED, error.to_string()))?;
-            let run = failed.run_key().map_err(|error| damaged(FAILED, error.to_string()))?;
-            Ok(Checked { run, attempt: failed.attempt, record: None })
-        }
-        Err(error) => Err(unusable(error.to_string())),
+    if let Some(json) = read(dir, APPLIED).map_err(unusable)? {
+        let record = AppliedRecord::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;
+        let run = record.run_key().map_err(|error| damaged(APPLIED, error.to_string()))?;
+        return Ok(Checked { run, attempt: record.attempt, record: Some((record, json)) });
+    }
+    let json = read(dir, FAILED).map_err(unusable)?.ok_or_else(|| without_record(dir))?;
+    let failed = serde_json::from_slice::<FailedAttempt>(&json);
+    let failed = failed.map_err(|error| damaged(FAILED, error.to_string()))?;
+    let run = failed.run_key().map_err(|error| damaged(FAILED, error.to_string()))?;
+    Ok(Checked { run, attempt: failed.attempt, record: None })
+}
+
+fn read(dir: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(dir.join(name)) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// Sends the record of the attempt and that of the plan.
+/// Why a directory without a record cannot be sent.
+fn without_record(dir: &Path) -> UploadError {
+    let mut files = states::kept(dir);
+    if !files.is_empty() {
+        files.sort();
+        let program = "terraform".to_owned();
+        return UploadError::States(Unpushed { files, program, dir: None, in_commit: false });
+    }
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut others = entries.map(|entry| entry.file_name()).filter(|name| name != DATASTORE);
+    let mut reason = format!("it has neither {APPLIED} nor {FAILED}");
+    if others.next().is_none() {
+        // A `String` is always writable.
+        let _ = write!(reason, ", and is empty");
+    }
+    not_an_attempt(dir, reason)
+}
+
+fn not_an_attempt(dir: &Path, reason: String) -> UploadError {
+    let next = match first_attempt(dir) {
+        Some(attempt) => format!(
+            "name the directory of an attempt, such as {}",
+            quoted(&attempt.to_string_lossy())
+        ),
+        None => format!(
+            "name the directory of an attempt, as in the command that the run has printed; it holds {APPLIED} \
+             or {FAILED}"
+        ),
+    };
+    UploadError::Directory { dir: dir.to_owned(), reason, next }
+}
+
+/// Sends the record of the attempt and that of the plan. A stored one that records the same apply is as good.
 async fn send_record(
     client: &Client,
     record: &AppliedRecord,
+    json: Vec<u8>,
     run: &RunKey,
     was_there: bool,
 ) -> Result<Sent, UploadError> {
-    let (file, json) = (other(APPLIED), Upload::bytes(record.to_json()));
+    let is_same = |stored: &[u8]| {
+        AppliedRecord::parse(stored).is_ok_and(|stored| stored.is_same_apply(record))
+    };
+    let (file, json) = (other(APPLIED), Upload::bytes(json));
     let put = client.put_file(run, record.attempt, &file, &json, Condition::Create);
-    let of_attempt = send_result(put.await, was_there)?;
-    let Some(plan) = record.plan_sha256() else { return Ok(of_attempt) };
-    match send_result(client.put_applied(&applied_key(run, plan), &json).await, was_there)? {
-        Sent::Other => {
-            tracing::warn!("another apply of the plan {plan} is recorded");
-            Ok(Sent::Other)
-        }
-        _ => Ok(of_attempt),
+    let mut of_attempt = send_result(put.await, was_there)?;
+    if let Sent::Other = of_attempt
+        && let Some(stored) = client.get_file(run, Some(record.attempt), &file).await?
+        && is_same(&stored.bytes(MAX_REPORT).await?)
+    {
+        of_attempt = Sent::Equivalent;
     }
+    let Some(plan) = record.plan_sha256() else { return Ok(of_attempt) };
+    let key = applied_key(run, plan);
+    if let Sent::Other = send_result(client.put_applied(&key, &json).await, was_there)?
+        && !client.get_applied(&key).await?.is_some_and(|stored| is_same(&stored))
+    {
+        tracing::warn!("another apply of the plan {plan} is recorded");
+        return Ok(Sent::Other);
+    }
+    Ok(of_attempt)
 }
 
 fn send_result(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, ClientError> {
@@ -183,10 +348,11 @@ fn send_result(put: Result<(), ClientError>, was_there: bool) -> Result<Sent, Cl
 }
 
 /// Logs the result of one file. Returns its name, if the file is not stored.
-fn log_result(name: &'static str, sent: &Sent, dir: &Path) -> Option<&'static str> {
+fn log_result(name: &'static str, sent: Sent, dir: &Path) -> Option<&'static str> {
     match sent {
         Sent::New => tracing::info!("{name}: sent"),
         Sent::Before => tracing::info!("{name}: was stored already, with the same bytes"),
+        Sent::Equivalent => tracing::info!("{name}: a record of the same apply was stored already"),
         Sent::Other => {
             tracing::warn!("{name}: another one is stored; this one stays in {}", dir.display());
             return Some(name);

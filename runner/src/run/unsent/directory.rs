@@ -1,0 +1,235 @@
+//! One directory of unsent files: the names of its files, their digests, and its lock. It knows neither which directory
+//! belongs to which run nor how the files are sent.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::Path;
+
+use datastore_api::digest::Hasher;
+use datastore_api::{File as StoredFile, PlanFormat, Sha256};
+use fs_err as fs;
+use tempfile::NamedTempFile;
+use url::Url;
+
+use crate::run::artifacts::{APPLIED, other};
+use crate::source::scratch::{self, UNSENT};
+
+/// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
+const SUMS: &str = "SHA256SUMS";
+/// The URL of the datastore that the files are for. Older versions did not write it.
+pub(super) const DATASTORE: &str = "datastore.url";
+/// The attempt that failed.
+pub(super) const FAILED: &str = "attempt.json";
+pub(super) const REPORT: &str = "run.json";
+/// The name of a file that is not complete yet begins with this.
+const PARTIAL: &str = ".partial-";
+
+/// The files that a directory may hold besides the records, in the order in which they are sent.
+pub(super) fn files() -> [(&'static str, StoredFile); 3] {
+    let short = StoredFile::Plan(PlanFormat::Short);
+    [("run.log", StoredFile::Log), ("short.diff", short), (REPORT, other(REPORT))]
+}
+
+/// The names of the runner's own files that have a digest. What identifies the directory comes first.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    [DATASTORE, APPLIED, FAILED].into_iter().chain(files().map(|(name, _)| name))
+}
+
+/// Makes directories of mode 0700.
+pub(super) fn builder() -> std::fs::DirBuilder {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Writes a file and its digest, both synced. After an error or a crash the directory has either the whole file or none.
+pub(super) fn write(dir: &Path, name: &str, mut from: impl Read) -> io::Result<()> {
+    let mut file = partial(dir)?;
+    let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => {
+                hasher.update(&piece[..count]);
+                file.write_all(&piece[..count])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut sums = partial(dir)?;
+    match fs::read(dir.join(SUMS)) {
+        Ok(lines) => sums.write_all(&lines)?,
+        Err(error) => unless_missing(Err(error))?,
+    }
+    writeln!(sums, "{}  {name}", hasher.finish())?;
+    file.as_file().sync_all()?;
+    sums.as_file().sync_all()?;
+    sums.persist(dir.join(SUMS)).map_err(|error| error.error)?;
+    file.persist(dir.join(name)).map_err(|error| error.error)?;
+    sync(dir)
+}
+
+/// A file of mode 0600 that is removed unless it gets its name.
+pub(super) fn partial(dir: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(PARTIAL).tempfile_in(dir)
+}
+
+/// Syncs the names in a directory.
+pub(super) fn sync(dir: &Path) -> io::Result<()> {
+    match fs::File::open(dir)?.sync_all() {
+        // Some file systems cannot sync a directory.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+/// The recorded digests of the files, by name.
+pub(super) fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
+    let text = fs::read_to_string(dir.join(SUMS)).unwrap_or_default();
+    let pairs = text.lines().filter_map(|line| {
+        let (sha256, name) = line.split_once("  ")?;
+        Some((name.to_owned(), sha256.parse().ok()?))
+    });
+    pairs.collect()
+}
+
+/// The URL of a datastore as it is recorded and compared: without user, password and query.
+pub(super) fn recorded_url(url: &Url) -> String {
+    let mut url = url.clone();
+    // A URL that cannot have a user has none.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+/// The recorded URL of the datastore that the files in a directory are for.
+pub(super) fn datastore_of(dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(dir.join(DATASTORE)).ok()?;
+    Url::parse(text.trim()).ok().as_ref().map(recorded_url)
+}
+
+/// The result of an attempt to lock a directory. Who has the lock writes, sends and removes its files.
+#[derive(Debug)]
+pub(super) enum Locking {
+    /// Until the file is dropped. None: the file system has no locks.
+    Locked(Option<File>),
+    /// Another process has it.
+    Busy,
+    /// There is no such directory any more.
+    Gone,
+}
+
+/// Locks a directory, if no other process has done so.
+pub(super) fn lock(dir: &Path) -> io::Result<Locking> {
+    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let file = match fs::File::open(dir) {
+        Ok(file) => File::from(file),
+        Err(error) if missing(&error) => return Ok(Locking::Gone),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(Locking::Busy),
+        Err(TryLockError::Error(error)) => {
+            tracing::debug!("{} cannot be locked: {error}", dir.display());
+            return Ok(Locking::Locked(None));
+        }
+    }
+    // The one who had the lock may have removed the directory.
+    match fs::metadata(dir) {
+        Ok(now) if now.ino() == file.metadata()?.ino() => Ok(Locking::Locked(Some(file))),
+        Ok(_) => Ok(Locking::Busy),
+        Err(error) if missing(&error) => Ok(Locking::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the runner's files in a directory, then the directory and its empty parents. Returns the names of other
+/// files, which are not removed.
+pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
+    // The records go last: until then the directory can be sent again.
+    let own = names().collect::<Vec<_>>();
+    for name in own.into_iter().rev().chain([SUMS]) {
+        unless_missing(fs::remove_file(dir.join(name)))?;
+    }
+    let mut foreign = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.starts_with(PARTIAL) {
+            unless_missing(fs::remove_file(dir.join(name)))?;
+        } else {
+            foreign.push(name);
+        }
+    }
+    if !foreign.is_empty() {
+        foreign.sort();
+        return Ok(foreign);
+    }
+    unless_missing(fs::remove_dir(dir))?;
+    if let Some(parent) = dir.parent().filter(|_| dir.ends_with(UNSENT)) {
+        scratch::remove_emptied(parent)?;
+    }
+    let in_state_home = dir.ancestors().nth(4).is_some_and(|root| root.ends_with("plancha/unsent"));
+    for parent in dir.ancestors().skip(1).take(if in_state_home { 3 } else { 0 }) {
+        // A parent that is not empty is used by other runs.
+        if fs::remove_dir(parent).is_err() {
+            break;
+        }
+    }
+    Ok(foreign)
+}
+
+/// Another process may remove the same file.
+pub(super) fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(
+        |error| {
+            if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_url_has_no_secret() {
+        for (url, recorded) in [
+            ("http://user:secret@Host:80/?token=secret#secret", "http://host"),
+            ("https://host:8443/behind/a/proxy/", "https://host:8443/behind/a/proxy"),
+        ] {
+            assert_eq!(recorded_url(&url.parse().unwrap()), recorded);
+        }
+    }
+
+    #[test]
+    fn file_that_cannot_be_written_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "run.log", &b"a log"[..]).unwrap();
+        // The name is taken by a directory, so the last step fails.
+        fs::create_dir(dir.path().join(APPLIED)).unwrap();
+        write(dir.path(), APPLIED, &b"{}"[..]).unwrap_err();
+        let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left = left.collect::<Vec<_>>();
+        left.sort();
+        assert_eq!(left, [SUMS, APPLIED, "run.log"]);
+        assert_eq!(sums(dir.path())["run.log"], Sha256::of(b"a log"));
+    }
+
+    #[test]
+    fn directory_is_locked_by_one_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("dir");
+        assert!(matches!(lock(&dir).unwrap(), Locking::Gone));
+        fs::create_dir(&dir).unwrap();
+        let held = lock(&dir).unwrap();
+        assert!(matches!(held, Locking::Locked(Some(_))));
+        assert!(matches!(lock(&dir).unwrap(), Locking::Busy));
+        drop(held);
+        assert!(matches!(lock(&dir).unwrap(), Locking::Locked(Some(_))));
+    }
+}

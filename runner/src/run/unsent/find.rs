@@ -1,0 +1,129 @@
+//! Finds what earlier runs of a layer could not store: records of applies, and states. It sends nothing.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::{Attempt, RunKey};
+use fs_err as fs;
+
+use crate::report::AppliedRecord;
+use crate::run::artifacts::APPLIED;
+use crate::run::unsent::directory::{self, FAILED, datastore_of};
+use crate::source::scratch::Scratch;
+use crate::source::states;
+
+/// The directories of all layers, below the state home.
+const ROOT: &str = "plancha/unsent";
+
+/// A kept record of an apply.
+#[derive(Debug)]
+pub(crate) struct KeptRecord {
+    pub(crate) dir: PathBuf,
+    pub(crate) record: AppliedRecord,
+    /// The URL of the datastore that it is for. Older versions did not write it.
+    datastore: Option<String>,
+}
+
+impl KeptRecord {
+    /// The datastore that the files are for, if it is another one than this.
+    pub(crate) fn other_datastore(&self, ours: &url::Url) -> Option<&str> {
+        self.datastore.as_deref().filter(|theirs| *theirs != directory::recorded_url(ours))
+    }
+}
+
+/// The kept records of this layer: in the state home, and in the scratch directories of runs that could not write there.
+pub(crate) fn records(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    run: &RunKey,
+) -> Vec<KeptRecord> {
+    let attempts = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
+    let attempts = attempts.flat_map(|run| below(&run));
+    let dirs = attempts.chain(scratch.left_unsent(&layer_id(run)));
+    let read = |dir: PathBuf| {
+        let json = fs::read(dir.join(APPLIED)).ok()?;
+        match AppliedRecord::parse(&json) {
+            Ok(record) => Some(KeptRecord { datastore: datastore_of(&dir), dir, record }),
+            Err(reason) => {
+                tracing::warn!("{} cannot be read: {reason}", dir.join(APPLIED).display());
+                None
+            }
+        }
+    };
+    dirs.filter_map(read).collect()
+}
+
+/// The kept state files of this layer.
+pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
+    let Some(home) = state_home else { return Vec::new() };
+    let runs = below(&of_layer(home, run));
+    let attempts = runs.iter().flat_map(|run| below(run));
+    let mut found = attempts.flat_map(|attempt| states::kept(&attempt)).collect::<Vec<_>>();
+    found.sort();
+    found
+}
+
+/// The first directory of an attempt below one of the directories of all attempts.
+pub(super) fn first_attempt(dir: &Path) -> Option<PathBuf> {
+    if !dir.ancestors().any(|dir| dir.ends_with(ROOT)) {
+        return None;
+    }
+    let mut level = below(dir);
+    // Namespace, layer, run and attempt.
+    for _ in 0..4 {
+        level.sort();
+        let is_attempt = |dir: &&PathBuf| dir.join(APPLIED).exists() || dir.join(FAILED).exists();
+        if let Some(found) = level.iter().find(is_attempt) {
+            return Some(found.clone());
+        }
+        level = level.iter().flat_map(|dir| below(dir)).collect();
+    }
+    None
+}
+
+/// The attempt whose files a directory of this name would hold.
+pub(super) fn named_attempt(dir: &Path) -> Option<(RunKey, Attempt)> {
+    let parts = dir.ancestors().take(4).map(|dir| dir.file_name()?.to_str());
+    let [attempt, run, layer, namespace] = parts.collect::<Option<Vec<_>>>()?[..] else {
+        return None;
+    };
+    if !dir.ancestors().nth(4)?.ends_with(ROOT) {
+        return None;
+    }
+    let number = attempt.split_once('-').map_or(attempt, |(number, _)| number);
+    let (namespace, layer) = (namespace.parse().ok()?, layer.parse().ok()?);
+    Some((RunKey { namespace, layer, run: run.parse().ok()? }, number.parse().ok()?))
+}
+
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The layer in the scratch directory of its run ([`Scratch::record_layer`]).
+pub(crate) fn layer_id(RunKey { namespace, layer, .. }: &RunKey) -> String {
+    format!("{namespace}/{layer}\n")
+}
+
+/// The directory of a layer's runs.
+pub(super) fn of_layer(state_home: &Path, run: &RunKey) -> PathBuf {
+    // A name is one segment of a path, and neither `.` nor `..`.
+    let RunKey { namespace, layer, .. } = run;
+    state_home.join(ROOT).join(namespace.as_ref()).join(layer.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempt_of_a_directory_is_known_from_its_name() {
+        for name in ["0", "0-2"] {
+            let dir = Path::new("/home/plancha/unsent/default/vpc/a").join(name);
+            let (run, attempt) = named_attempt(&dir).unwrap();
+            assert_eq!((run.to_string(), attempt), ("default/vpc/a".to_owned(), Attempt(0)));
+        }
+        for dir in ["/", "/plancha/unsent/default/vpc/a", "/other/default/vpc/a/0", "unsent"] {
+            assert_eq!(named_attempt(Path::new(dir)), None, "{dir}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What killed runs have left in the directory for temporary files, and who removes it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use support::{Ended, Sandbox};
+
+use crate::RUNNER;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// What a killed run has left, last changed two hours ago.
+fn leftover(sandbox: &Sandbox, name: &str, has_lock: bool) -> PathBuf {
+    let dir = sandbox.path("tmp").join(name);
+    std::fs::create_dir_all(dir.join("work/live/vpc")).unwrap();
+    std::fs::create_dir_all(dir.join("bin")).unwrap();
+    if has_lock {
+        std::fs::write(dir.join(".lock"), "").unwrap();
+    }
+    make_old(&dir);
+    dir
+}
+
+fn make_old(dir: &Path) {
+    let old = SystemTime::now() - 2 * HOUR;
+    std::fs::File::open(dir).unwrap().set_modified(old).unwrap();
+}
+
+#[test]
+fn leftover_without_a_lock_file_is_removed() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    leftover(&sandbox, "plancha-Ab12Cd", false);
+    assert_eq!(sandbox.run(&["plan"]).code, 0);
+    assert!(sandbox.is_clean());
+}
+
+/// The removal needs more open files than the run may have. A kill would end it at the same point.
+#[test]
+fn interrupted_removal_of_a_leftover_is_completed_by_the_next_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let first = leftover(&sandbox, "plancha-Ab12Cd", true);
+    let deep = first.join(std::iter::repeat_n("d", 200).collect::<PathBuf>());
+    std::fs::create_dir_all(deep).unwrap();
+    make_old(&first);
+    let second = leftover(&sandbox, "plancha-zz12Cd", true);
+    let limited = ["-c", "ulimit -n 100; exec \"$0\" plan", RUNNER];
+    let ended = Ended::from(sandbox.program(Path::new("/bin/sh"), &limited).output().unwrap());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(first.join(".lock").exists(), "it is the last to go");
+    assert!(!second.exists(), "one that stays does not keep the others");
+    make_old(&first);
+    assert_eq!(sandbox.run(&["plan"]).code, 0);
+    assert!(sandbox.is_clean());
+}
+
+#[test]
+fn several_runs_at_once_remove_all_leftovers() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for number in 0..20 {
+        let dir = leftover(&sandbox, &format!("plancha-Ab12{number:02}"), number % 2 == 0);
+        for file in 0..200 {
+            std::fs::write(dir.join("work").join(file.to_string()), "").unwrap();
+        }
+        make_old(&dir);
+    }
+    let runners = [(); 4].map(|()| sandbox.start(None, &["plan"]));
+    for runner in runners {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    assert!(sandbox.is_clean());
+}
