@@ -156,7 +156,16 @@ fn with_open_files(limit: u64, root: &TempDir) -> std::process::Command {
 fn too_low_a_limit_of_open_files_ends_startup_with_the_next_step() {
     let root = TempDir::new().unwrap();
     for limit in [16, 64, 207] {
-        let ended = with_open_files(limit, &root).output().unwrap();
+        let mut command = with_open_files(limit, &root);
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if since.elapsed() > 10 * SECOND {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(SECOND / 100);
+        }
+        let ended = child.wait_with_output().unwrap();
         let reported = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(8), "{reported}");
         let text = format!(
