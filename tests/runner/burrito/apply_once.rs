@@ -207,3 +207,24 @@ async fn rn17_sigterm_becomes_one_sigint_to_the_tool_which_is_waited_for() {
     assert!(tenant.annotation("apply-sum").await.is_null());
     assert_eq!(tenant.short("apply-1", 0).await, "stopped by SIGTERM");
 }
+
+/// The API server is restarted, say.
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_after_an_apply_are_retried() {
+    let tenant = tenant!("retried");
+    planned(&tenant, json!({})).await;
+    let faults = [500, 503].map(|status| Fault { method: "PATCH", part: "", status, times: 1 });
+    let api = FaultyDatastore::before(&tenant.server, faults.to_vec()).await;
+    let kubeconfig = tenant.kubeconfig("restarted", &api.url, &tenant.token);
+    let kubeconfig = [("KUBECONFIG", kubeconfig.to_str().unwrap())];
+
+    let ended = tenant.start_with("apply", "apply-1", &kubeconfig);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.stdout.matches("Apply complete!").count(), 1, "{}", ended.stdout);
+    assert_eq!(api.seen().iter().filter(|line| line.starts_with("PATCH")).count(), 3);
+    let retried = format!("the annotations of TerraformLayer {}/vpc: ", tenant.namespace);
+    let retried = ended.stderr.lines().filter(|line| line.contains(&retried));
+    assert_eq!(retried.filter(|line| line.contains("trying again in")).count(), 2, "{ended:?}");
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}

@@ -1,7 +1,7 @@
 //! Failed runs, and what the controllers see of them.
 
 use serde_json::json;
-use support::{Fault, FaultyDatastore};
+use support::{Ended, Fault, FaultyDatastore};
 
 use super::tenant;
 
@@ -96,6 +96,28 @@ async fn rn12_annotations_that_are_refused_fail_the_run() {
     assert!(tenant.annotations().await.is_null());
     let short = tenant.short("plan-1", 0).await;
     assert!(short.starts_with("the annotations could not be written"), "{short}");
+}
+
+/// After five tries, and each of them is logged: kube's own retries would take minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn12_kubernetes_api_that_stays_unavailable_fails_the_plan() {
+    let tenant = tenant!("down");
+    let tenant = tenant.fake("");
+    tenant.ready(json!({})).await;
+    for (number, status) in [429, 503, 504].into_iter().enumerate() {
+        let run = format!("plan-{number}");
+        tenant.run(&run, json!({})).await;
+        // More than five, but not too many for a client that retries without end.
+        let down = Fault { method: "PATCH", part: "", status, times: 8 };
+        let api = FaultyDatastore::before(&tenant.server, vec![down]).await;
+        let kubeconfig = tenant.kubeconfig("down", &api.url, &tenant.token);
+        let kubeconfig = [("KUBECONFIG", kubeconfig.to_str().unwrap())];
+        let ended = tenant.start_with("plan", &run, &kubeconfig);
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        assert_eq!(ended.stderr.matches("; trying again in ").count(), 4, "{}", ended.stderr);
+        assert_eq!(api.seen().iter().filter(|line| line.starts_with("PATCH")).count(), 5);
+        assert!(tenant.annotations().await.is_null());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,4 +244,24 @@ async fn runner_works_with_burritos_own_datastore() {
         assert_eq!(tenant.short(&run, 0).await, "Apply Successful");
     }
     assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}
+
+/// A namespace's policy may keep its bundles from other namespaces' accounts.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundle_refused_with_403_names_the_policy() {
+    let tenant = tenant!("policy");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let refused = Fault { method: "GET", part: "/bundle", status: 403, times: ALWAYS };
+    let refusing = FaultyDatastore::before(&tenant.datastore.url, vec![refused]).await;
+    let mut burrito = tenant.command("plan", "plan-1");
+    burrito.env("BURRITO_DATASTORE_HOSTNAME", refusing.url.authority());
+    let runner = tenant.as_runner(&burrito);
+    for (mut command, code) in [(burrito, 1), (runner, 5)] {
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        assert!(ended.stderr.contains("403 Forbidden"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("policy (PLANCHA_POLICY) must let"), "{}", ended.stderr);
+    }
+    assert!(tenant.short("plan-1", 0).await.contains("403"));
 }

@@ -206,8 +206,18 @@ impl Tenant {
     }
 
     pub(crate) async fn change_layer(&self, spec: Value) {
+        self.patch_layer(json!({ "spec": spec })).await;
+    }
+
+    /// Removes one of the runner's annotations from the layer.
+    pub(crate) async fn remove_annotation(&self, name: &str) {
+        let name = format!("runner.terraform.padok.cloud/{name}");
+        self.patch_layer(json!({"metadata": {"annotations": {name: null}}})).await;
+    }
+
+    async fn patch_layer(&self, patch: Value) {
         let path = format!("{OBJECTS}/{}/terraformlayers/vpc", self.namespace);
-        let (code, body) = self.call(Method::PATCH, &path, &json!({ "spec": spec })).await;
+        let (code, body) = self.call(Method::PATCH, &path, &patch).await;
         assert!(code < 300, "{body}");
     }
 
@@ -275,6 +285,13 @@ impl Tenant {
             .env("BURRITO_RUNNER_REPOSITORYPATH", self.sandbox.path(&format!("pod-{start}")))
             .env("BURRITO_RUNNER_RUNNERBINARYPATH", self.sandbox.path("runner-bin"))
             .env("PLANCHA_TOKEN_FILE", self.sandbox.path("token"));
+        command
+    }
+
+    /// The same as `runner`, whose exit codes say more than 0 and 1.
+    pub(crate) fn as_runner(&self, burrito: &Command) -> Command {
+        let mut command = self.sandbox.command(&["start"]);
+        command.envs(burrito.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }
 

@@ -209,6 +209,8 @@ impl Cluster {
         };
         config.connect_timeout = Some(Duration::from_secs(5));
         config.read_timeout = Some(Duration::from_secs(30));
+        // Kube's own 15 retries take minutes and log nothing. `retried` repeats a request instead.
+        config.default_retry = false;
         let client =
             Client::try_from(config).map_err(|error| ClusterError::Nowhere(error.into()))?;
         Ok(Self(client))
