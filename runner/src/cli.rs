@@ -465,3 +465,23 @@ fn time_limit(text: &str) -> Result<Duration, String> {
 pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
     text.parse().map(|HumanDuration(duration)| duration)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_datastore_timeout_is_60_s_by_default() {
+        let program = Cli::command();
+        let of_datastore = |command: &clap::Command| {
+            command.get_arguments().find(|arg| arg.get_id() == "datastore_timeout").cloned()
+        };
+        let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
+        assert_eq!(arguments.len(), 4, "plan, apply, start and upload: {arguments:?}");
+        for argument in arguments {
+            assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");
+        }
+    }
+}

@@ -238,6 +238,8 @@ mod tests {
     use reqwest::StatusCode;
 
     use super::*;
+    use crate::order::job::JobError;
+    use crate::order::layer::ClusterError;
     use crate::run::stored_plan::StoredPlanError;
     use crate::source::error::CheckoutError;
     use crate::tool::diagnostics::Diagnostics;
@@ -268,6 +270,16 @@ mod tests {
         let failure = Failure::from(&CheckoutError::Datastore(refused(403)));
         assert!(failure.hint().unwrap().contains("(PLANCHA_POLICY)"), "{failure:?}");
         assert_eq!(failure.exit_code(), 5);
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_a_configuration_error() {
+        let (what, reason) = ("TerraformRepository n/r".to_owned(), "spec.repository".to_owned());
+        let error = ClusterError::Malformed { what, reason };
+        let failure = Failure::from(&JobError::Cluster(error));
+        let mut report = Report::new("plan", jiff::Timestamp::now());
+        failure.record(&mut report);
+        assert_eq!((report.exit, report.class.as_deref()), (8, Some("config")));
     }
 
     #[test]

@@ -189,23 +189,36 @@ async fn unreadable_object_is_a_configuration_error() {
     let tenant = Tenant::new("unread-object").await;
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
-    let api = FaultyDatastore::replacing(&tenant.server, "\"path\"", "\"path\":[],\"was\"").await;
-    let kubeconfig = tenant.kubeconfig("replacing", &api.url, &tenant.token);
-    for (as_burrito, code) in [(true, 1), (false, 8)] {
-        let mut command = tenant.command("plan", "plan-1");
-        if !as_burrito {
-            let burrito = command;
-            command = tenant.sandbox.command(&["start"]);
-            command.envs(burrito.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    for (field, unreadable, object, path) in [
+        ("\"path\"", "\"path\":[],\"was\"", "TerraformLayer NAMESPACE/vpc", "spec.path"),
+        (
+            "\"url\"",
+            "\"url\":[],\"was\"",
+            "TerraformRepository NAMESPACE/repo",
+            "spec.repository.url",
+        ),
+        (
+            "\"revision\"",
+            "\"revision\":[],\"was\"",
+            "TerraformRun NAMESPACE/plan-1",
+            "spec.layer.revision",
+        ),
+    ] {
+        let api = FaultyDatastore::replacing(&tenant.server, field, unreadable).await;
+        let kubeconfig = tenant.kubeconfig("replacing", &api.url, &tenant.token);
+        for as_burrito in [true, false] {
+            let mut command = tenant.command("plan", "plan-1");
+            if !as_burrito {
+                command = tenant.as_runner(&command);
+            }
+            command.env("KUBECONFIG", &kubeconfig);
+            let ended = support::Ended::from(command.output().unwrap());
+            assert_eq!(ended.code, if as_burrito { 1 } else { 8 }, "{field}: {}", ended.stderr);
+            let object = object.replace("NAMESPACE", &tenant.namespace);
+            let reason = format!("{object} cannot be used: {path}: invalid type: sequence");
+            assert!(ended.stderr.contains(&reason), "{reason}: {}", ended.stderr);
+            assert!(ended.stderr.contains("next: correct that field"), "{}", ended.stderr);
         }
-        let ended = support::Ended::from(command.env("KUBECONFIG", &kubeconfig).output().unwrap());
-        assert_eq!(ended.code, code, "{}", ended.stderr);
-        let reason = format!(
-            "TerraformLayer {}/vpc cannot be used: spec.path: invalid type: sequence",
-            tenant.namespace
-        );
-        assert!(ended.stderr.contains(&reason), "{}", ended.stderr);
-        assert!(ended.stderr.contains("next: correct that field"), "{}", ended.stderr);
     }
 }
 

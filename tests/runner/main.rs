@@ -13,6 +13,7 @@ mod run {
     mod file_locks;
     mod full_disk;
     mod output_streams;
+    mod overlap;
     mod plan;
     mod plan_file;
     mod plan_origin;

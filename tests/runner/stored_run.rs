@@ -38,7 +38,16 @@ impl StoredRun {
     }
 
     pub(crate) async fn put_plan_bin(&self, attempt: u32, bytes: &'static [u8]) {
-        let url = self.url("plans", &format!("attempt={attempt}&format=bin"));
+        self.put("plans", &format!("attempt={attempt}&format=bin"), bytes.to_vec()).await;
+    }
+
+    /// Replaces a file, or stores it.
+    pub(crate) async fn put_artifact(&self, name: &str, attempt: u32, bytes: Vec<u8>) {
+        self.put("artifacts", &format!("attempt={attempt}&name={name}"), bytes).await;
+    }
+
+    async fn put(&self, route: &str, query: &str, bytes: Vec<u8>) {
+        let url = self.url(route, query);
         let put = reqwest::Client::new().put(url).body(bytes).send().await.unwrap();
         assert_eq!(put.status(), 200);
     }

@@ -238,3 +238,108 @@ fn local_state_in_a_temporary_checkout_is_refused_with_terragrunt() {
         assert!(outside.exists());
     }
 }
+
+/// Other programs of these names are first on PATH.
+#[test]
+#[ignore = "needs real tools"]
+fn hooks_and_local_exec_find_the_resolved_tools() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for terragrunt in Terragrunt::all() {
+        let sandbox = &terragrunt.sandbox;
+        for name in ["tofu", "terragrunt"] {
+            let decoy = sandbox.path("bin").join(name);
+            std::fs::write(&decoy, "#!/bin/sh\necho another program\n").unwrap();
+            std::fs::set_permissions(decoy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let [local_exec, hook] = ["local-exec", "hook"].map(|name| sandbox.path(name));
+        let versions = "tofu version; terragrunt --version";
+        sandbox.write(
+            "main.tf",
+            &format!(
+                "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    \
+                 command = \"({versions}) > {}\"\n  }}\n}}\n",
+                local_exec.display()
+            ),
+        );
+        sandbox.write(
+            "terragrunt.hcl",
+            &format!(
+                "terraform {{\n  before_hook \"versions\" {{\n    commands = [\"apply\"]\n    \
+                 execute  = [\"sh\", \"-c\", \"({versions}) > {}\"]\n  }}\n}}\n",
+                hook.display()
+            ),
+        );
+        let ended = terragrunt.run(&["apply", "--no-plan"], &[]);
+        assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+        for file in [local_exec, hook] {
+            let seen = std::fs::read_to_string(&file).unwrap();
+            assert!(seen.contains("OpenTofu v1.9.4"), "{}: {seen}", file.display());
+            assert!(seen.contains(terragrunt.version), "{}: {seen}", file.display());
+            assert!(!seen.contains("another program"), "{}: {seen}", file.display());
+        }
+    }
+}
+
+/// Modules that use what terragrunt offers. Each has the output `x`, whose value is the module's name.
+const STACK: &[(&str, &str)] = &[
+    ("root.hcl", "locals {\n  from_root = \"included\"\n}\ninputs = {\n  x = local.from_root\n}\n"),
+    ("shared/m/main.tf", "variable \"x\" {}\noutput \"x\" {\n  value = var.x\n}\n"),
+    ("plain/main.tf", "output \"x\" {\n  value = \"plain\"\n}\n"),
+    ("plain/terragrunt.hcl", ""),
+    (
+        "included/terragrunt.hcl",
+        "include \"root\" {\n  path = find_in_parent_folders(\"root.hcl\")\n}\nterraform {\n  \
+         source = \"../shared//m\"\n}\n",
+    ),
+    (
+        "generated/terragrunt.hcl",
+        "generate \"x\" {\n  path      = \"x.tf\"\n  if_exists = \"overwrite\"\n  \
+         contents  = \"output \\\"x\\\" {\\n  value = \\\"generated\\\"\\n}\\n\"\n}\n\
+         remote_state {\n  backend = \"local\"\n  config = {\n    path = \"${get_terragrunt_dir()}/s.tfstate\"\n  }\n  \
+         generate = {\n    path = \"backend.tf\"\n    if_exists = \"overwrite\"\n  }\n}\n",
+    ),
+    ("generated/main.tf", ""),
+    (
+        "hooked/terragrunt.hcl",
+        "terraform {\n  source = \"../shared//m\"\n  before_hook \"init\" {\n    commands = [\"init\"]\n    \
+         execute  = [\"sh\", \"-c\", \"echo x = \\\\\\\"hooked\\\\\\\" > from_hook.auto.tfvars\"]\n  }\n  \
+         extra_arguments \"quiet\" {\n    commands  = [\"plan\"]\n    arguments = [\"-compact-warnings\"]\n  }\n}\n",
+    ),
+    (
+        "dependent/terragrunt.hcl",
+        "terraform {\n  source = \"../shared//m\"\n}\ndependencies {\n  paths = [\"../plain\"]\n}\n\
+         dependency \"included\" {\n  config_path  = \"../included\"\n  \
+         mock_outputs = {\n    x = \"dependent\"\n  }\n  \
+         mock_outputs_allowed_terraform_commands = [\"plan\"]\n}\n\
+         inputs = {\n  x = dependency.included.outputs.x\n}\n",
+    ),
+];
+
+/// Whatever the bare command can plan. It works in a tree of its own, so that neither finds the other's files.
+#[test]
+#[ignore = "needs real tools"]
+fn modules_that_bare_terragrunt_plans_are_planned() {
+    for terragrunt in Terragrunt::all() {
+        let sandbox = &terragrunt.sandbox;
+        for (name, text) in STACK {
+            sandbox.write(&format!("ours/{name}"), text);
+            sandbox.write(&format!("bare/{name}"), text);
+        }
+        let of_tools = |name: &str| std::path::Path::new(&terragrunt.tools).join(name);
+        let bare = of_tools(&format!("Terragrunt/{}/terragrunt", terragrunt.version));
+        let tofu = of_tools("OpenTofu/1.9.4/tofu");
+        for module in ["plain", "included", "generated", "hooked", "dependent"] {
+            let mut command = sandbox.program(&bare, &["plan", "-no-color", "-input=false"]);
+            command.current_dir(sandbox.work().join("bare").join(module));
+            command.env("TERRAGRUNT_TFPATH", &tofu).env("TG_TF_PATH", &tofu);
+            let bare = Ended::from(command.output().unwrap());
+            let ours = terragrunt.plan(&format!("ours/{module}"));
+            let shows = format!("+ x = \"{module}\"");
+            for ended in [&bare, &ours] {
+                let text = format!("{module}: {}\n{}", ended.stdout, ended.stderr);
+                assert_eq!(ended.code, 0, "{text}");
+                assert!(ended.stdout.contains(&shows), "{text}");
+            }
+        }
+    }
+}

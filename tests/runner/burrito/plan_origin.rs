@@ -1,6 +1,7 @@
 //! A plan is applied at its own commit, and only to its own repository.
 
 use serde_json::json;
+use support::FaultyDatastore;
 
 use super::{Tenant, tenant};
 use crate::json as parsed;
@@ -108,4 +109,159 @@ async fn pod_does_not_apply_a_plan_of_another_repository() {
     assert!(tenant.annotation("apply-sum").await.is_null());
     let ended = moved("same", "apply-2").await;
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+/// The annotation is checked against the plan's digest, `run.json` is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
+    let tenant = tenant!("precedence").fake(SHOWS);
+    planned(&tenant).await;
+    let [annotated, recorded, _] = tenant.repository.commits.clone();
+    let mut report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
+    assert_eq!(report["revision"], *annotated);
+    report["revision"] = json!(recorded);
+    let report = report.to_string().into_bytes();
+    tenant.stored("plan-1").put_artifact("run.json", 0, report).await;
+    let applies_at = async |run: &str, commit: &str| {
+        tenant.run(run, json!({"run": "plan-1", "attempt": "0"})).await;
+        let ended = tenant.start("apply", run);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let log = tenant.stored(run).log(0).await;
+        assert!(log.contains(&format!("working on the plan's commit {commit}")), "{log}");
+        assert_eq!(tenant.annotation("apply-commit").await, *commit);
+        let report = parsed(&tenant.stored(run).artifact("run.json", 0).await);
+        assert_eq!(report["revision"], *commit);
+    };
+
+    applies_at("apply-1", &annotated).await;
+
+    // Without `plan-sum` nothing says that the annotation is of this plan.
+    planned_again(&tenant, &recorded).await;
+    tenant.remove_annotation("plan-sum").await;
+    applies_at("apply-2", &recorded).await;
+}
+
+/// Another plan under the same name, since one is applied once. Its `run.json` then has another revision.
+async fn planned_again(tenant: &Tenant, recorded: &str) {
+    let ended = tenant.start("plan", "plan-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let stored = tenant.stored("plan-1");
+    let mut report = parsed(&stored.artifact("run.json", 0).await);
+    report["revision"] = json!(recorded);
+    stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+}
+
+/// Burrito's own datastore has no `run.json`: the layer's annotations remain.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_with_burritos_datastore_uses_the_plans_commit_and_warns_of_missing_records() {
+    let tenant = tenant!("annotated").fake(SHOWS);
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;
+    let ended = tenant.start_through(&upstream.url, "plan", "plan-1");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let later = commit(&tenant, "later", false);
+    tenant.bundle_of("main", "main", &later).await;
+    tenant.run_of("apply-1", json!({"run": "plan-1", "attempt": "0"}), &later).await;
+
+    let ended = tenant.start_through(&upstream.url, "apply", "apply-1");
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let warning = "WARN nothing records the place and the backend of the plan";
+    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
+    let planned = &tenant.repository.commits[0];
+    let log = tenant.stored("apply-1").log(0).await;
+    assert!(log.contains(&format!("working on the plan's commit {planned}")), "{log}");
+    assert!(log.contains("first") && !log.contains("later"), "{log}");
+    assert_eq!(tenant.annotation("apply-commit").await, **planned);
+}
+
+/// A plan of a version that did not record them yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_missing_in_run_json_are_a_warning_in_a_pod() {
+    let tenant = tenant!("older").fake("");
+    planned(&tenant).await;
+    for (number, (fields, warning)) in [
+        (&["backend"][..], "the backend is not known, here or when the plan"),
+        (&["place", "configuration_sha256"], "nothing records the place and the backend"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Another plan, since one is applied once.
+        assert_eq!(tenant.start("plan", "plan-1").code, 0);
+        let mut report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
+        for field in fields {
+            report.as_object_mut().unwrap().shift_remove(*field);
+        }
+        let report = report.to_string().into_bytes();
+        tenant.stored("plan-1").put_artifact("run.json", 0, report).await;
+        let run = format!("apply-{number}");
+        tenant.run(&run, json!({"run": "plan-1", "attempt": "0"})).await;
+        let ended = tenant.start("apply", &run);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("WARN {warning}")), "{}", ended.stderr);
+        assert_eq!(tenant.short(&run, 0).await, "Apply Successful");
+    }
+}
+
+/// The layer names another tool, or other versions, by the time of the apply.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_uses_the_plans_tool_and_versions_after_the_layers_have_changed() {
+    // Terragrunt's arguments are taken out: the fake prints as terraform does.
+    let tenant = tenant!("tool").fake(
+        "[ $STEP = show ] || echo \"started as $0\"
+         case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac",
+    );
+    for version in ["1.9.4", "1.9.5"] {
+        tenant.prebaked("Terraform", version, "terraform");
+        tenant.prebaked("OpenTofu", version, "tofu");
+    }
+    for version in ["0.99.0", "1.0.0"] {
+        tenant.prebaked("Terragrunt", version, "terragrunt");
+    }
+    let on = |version: &str| json!({"enabled": true, "version": version});
+    let off = || json!({"enabled": false});
+    let (alone, both) = (off(), on("1.0.0"));
+    tenant.ready(json!({"terraform": on("1.9.4"), "terragrunt": alone})).await;
+    for (number, (planned_with, changed_to, tool, terragrunt)) in [
+        (
+            json!({"terraform": on("1.9.4"), "opentofu": off(), "terragrunt": alone}),
+            json!({"terraform": on("1.9.5"), "opentofu": off(), "terragrunt": both}),
+            "Terraform/1.9.4/terraform",
+            None,
+        ),
+        (
+            json!({"terraform": on("1.9.4"), "opentofu": off(), "terragrunt": both}),
+            json!({"terraform": off(), "opentofu": on("1.9.5"), "terragrunt": on("0.99.0")}),
+            "Terraform/1.9.4/terraform",
+            Some("1.0.0"),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [plan, apply] = ["plan", "apply"].map(|action| format!("{action}-{number}"));
+        tenant.change_layer(planned_with).await;
+        tenant.run(&plan, json!({})).await;
+        let ended = tenant.start("plan", &plan);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        tenant.change_layer(changed_to).await;
+        tenant.run(&apply, json!({"run": plan, "attempt": "0"})).await;
+
+        let ended = tenant.start("apply", &apply);
+
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let report = parsed(&tenant.stored(&apply).artifact("run.json", 0).await);
+        assert_eq!(report["tool"]["name"], "terraform", "{report}");
+        assert_eq!(report["tool"]["version"], "1.9.4", "{report}");
+        assert_eq!(report["terragrunt"]["version"].as_str(), terragrunt, "{report}");
+        let program = terragrunt.map(|version| format!("Terragrunt/{version}/terragrunt"));
+        let program = program.unwrap_or_else(|| tool.to_owned());
+        let log = tenant.stored(&apply).log(0).await;
+        assert!(log.contains("started as ") && log.contains(&program), "{log}");
+        for line in log.lines().filter(|line| line.starts_with("started as ")) {
+            assert!(line.ends_with(&program), "{line}");
+        }
+    }
 }

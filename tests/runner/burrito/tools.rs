@@ -345,3 +345,32 @@ async fn bundle_with_a_required_submodule_is_refused() {
     let ended = tenant.start_with("plan", "plan-2", &off);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
+
+/// Nor has it LFS files.
+#[tokio::test(flavor = "multi_thread")]
+async fn bundle_with_an_lfs_pointer_that_the_tool_reads_is_refused() {
+    let tenant = tenant!("pointer");
+    let dir = tenant.repository.dir.clone();
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 12\n",
+        "0".repeat(64)
+    );
+    std::fs::write(dir.join("live/vpc/a.json"), pointer).unwrap();
+    let reads = "output \"y\" {\n  value = file(\"${path.module}/a.json\")\n}\n";
+    std::fs::write(dir.join("live/vpc/reads.tf"), reads).unwrap();
+    crate::source::checkout::git(&dir, &["add", "."]);
+    crate::source::checkout::git(&dir, &["commit", "--quiet", "-m", "a pointer"]);
+    let revision = crate::source::checkout::git(&dir, &["rev-parse", "HEAD"]);
+    tenant.layer(json!({})).await;
+    tenant.bundle_of("main", "main", &revision).await;
+    tenant.run_of("plan-1", json!({}), &revision).await;
+    let ended = tenant.start("plan", "plan-1");
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let text = "live/vpc/reads.tf:2 reads `live/vpc/a.json`, but that is a git LFS pointer";
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    assert!(ended.stderr.contains("a bundle has no LFS files"), "{}", ended.stderr);
+    assert!(tenant.short("plan-1", 0).await.contains(text));
+    tenant.run_of("plan-2", json!({}), &revision).await;
+    let ended = tenant.start_with("plan", "plan-2", &[("PLANCHA_NO_SUBMODULES", "1")]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

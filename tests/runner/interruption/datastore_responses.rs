@@ -3,9 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use support::{Sandbox, TestDatastore};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
 
-use crate::RUNNER;
+use crate::{RUNNER, json};
 
 /// The annotation says what the plan's sum is; what its `run.json` says is not needed then.
 #[tokio::test(flavor = "multi_thread")]
@@ -50,4 +50,41 @@ fn datastore_redirect_is_reported_and_not_followed() {
     let reported = format!("307 Temporary Redirect: the redirect to {to} is not followed");
     assert!(ended.stderr.contains(&reported), "{}", ended.stderr);
     assert!(elsewhere.accept().is_err(), "the other server got a connection");
+}
+
+/// The whole program: the exit code, the file, and what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_refused_with_412_or_507_is_exit_code_10_and_names_the_file() {
+    let datastore = TestDatastore::memory().await;
+    for (status, args, part, file, next) in [
+        (
+            412,
+            &["plan"][..],
+            "format=json",
+            "plan.json",
+            "run again under another --run, or without",
+        ),
+        (
+            507,
+            &["plan"],
+            "format=pretty",
+            "pretty.plan",
+            "free some space in the datastore's storage",
+        ),
+        (507, &["apply", "--no-plan"], "/api/logs", "run.log", "runner upload "),
+    ] {
+        let refused = Fault { method: "PUT", part, status, times: usize::MAX };
+        let refusing = FaultyDatastore::before(&datastore.url, vec![refused]).await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let run = format!("{}-{status}", args[0]);
+        let args = [args, &["--name", "x", "--run", &run, "--result", "result.json"]].concat();
+        let ended = sandbox.run_with(&refusing.url, &args);
+        assert_eq!(ended.code, 10, "{status}: {}", ended.stderr);
+        for text in [&*format!("({file})"), &status.to_string(), "next: ", next] {
+            assert!(ended.stderr.contains(text), "{status}: {text}: {}", ended.stderr);
+        }
+        let report = json(sandbox.read("result.json").as_bytes());
+        let outcome = if args[0] == "apply" { "applied" } else { "failed" };
+        assert_eq!(report["outcome"], outcome, "{report}");
+    }
 }

@@ -66,7 +66,7 @@ async fn next_apply_completes_a_killed_one() {
     assert_eq!(runner.wait().code, -1);
     std::fs::remove_file(sandbox.work().join("wait")).unwrap();
 
-    // The orphaned tool still holds the state until it notices the closed pipe.
+    // The guard has sent the orphaned tool a SIGINT. It holds the lock of the state until it has ended.
     eventually("a plan gets the lock", || {
         run(&["plan", "--name", "x", "--run", "again"]).code == 0
     });

@@ -1,13 +1,14 @@
 //! Installed tools: on PATH of child processes, verified, listed, removed; and unreachable sites.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use datastore_api::Sha256;
-use support::{Ended, MirrorFault, MirroredTool};
+use support::{Ended, MirrorFault, MirroredTool, Sandbox};
 
+use crate::RUNNER;
 use crate::release::resolve::Case;
 use MirroredTool::Terraform;
 
@@ -140,36 +141,69 @@ fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
     assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
 }
 
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Directories that their owner, too, may only read, until this is dropped.
+struct ReadOnly(Vec<PathBuf>);
+
+impl ReadOnly {
+    fn new(dirs: &[PathBuf]) -> Self {
+        dirs.iter().for_each(|dir| chmod(dir, 0o555));
+        Self(dirs.to_vec())
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|dir| chmod(dir, 0o755));
+    }
+}
+
 #[test]
-#[ignore = "needs root"]
 fn unwritable_home_or_directory_is_named() {
     let case = Case::new();
-    let open = |path: &Path| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    chmod(&case.sandbox.path(""), 0o755);
+    chmod(case.mirror.keyring().parent().unwrap(), 0o755);
+    // Root may write everywhere, so it becomes another user.
+    let is_root = case.sandbox.path("").metadata().unwrap().uid() == 0;
+    let unprivileged = |words: &[&str]| {
+        let mut command = case.command(words);
+        if is_root {
+            command.uid(65534);
+        }
+        command
     };
-    open(&case.sandbox.path(""));
-    open(case.mirror.keyring().parent().unwrap());
-    // Root may write everywhere.
-    let as_nobody = |words: &[&str]| case.command(words).uid(65534).output().map(Ended::from);
+    let [home, cache, bin] = ["home", "cache", "bin"].map(|name| case.sandbox.path(name));
+    let read_only = ReadOnly::new(&[home.clone(), cache.clone(), bin.clone()]);
     let words = ["install", "terraform@1.9.8"];
-    let dir = case.sandbox.path("cache/plancha");
-    let ended = as_nobody(&words).unwrap();
-    assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
-    let says = format!("terraform 1.9.8: cannot write to {}", dir.display());
-    assert!(ended.stderr.contains(&says) && ended.stderr.contains("--bin-dir"), "{ended:?}");
+    for (dir, variable) in [(cache, None), (home.join(".cache"), Some("XDG_CACHE_HOME"))] {
+        let mut command = unprivileged(&words);
+        if let Some(variable) = variable {
+            command.env_remove(variable);
+        }
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+        let says = format!("terraform 1.9.8: cannot write to {}", dir.display());
+        assert!(ended.stderr.contains(&says) && ended.stderr.contains("--bin-dir"), "{ended:?}");
+    }
 
-    let bin = case.sandbox.path("bin");
     let words = ["install", "terraform@1.9.8", "--bin-dir", bin.to_str().unwrap()];
-    let ended = as_nobody(&words).unwrap();
+    let ended = Ended::from(unprivileged(&words).output().unwrap());
     assert!(ended.code == 8 && ended.stderr.contains("cannot write to"), "{ended:?}");
     // What is installed there can be used.
+    drop(read_only);
     assert_eq!(case.run(&words).code, 0);
-    let record = bin.join("Terraform/1.9.8/sha256");
+    let installed = bin.join("Terraform/1.9.8");
+    let dirs = [bin.clone(), bin.join("Terraform"), installed.clone()];
     for there in [true, false] {
-        let ended = as_nobody(&words).unwrap();
+        let read_only = ReadOnly::new(&dirs);
+        let ended = Ended::from(unprivileged(&words).output().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
-        assert_eq!(record.exists(), there);
-        std::fs::remove_file(&record).unwrap_or_default();
+        drop(read_only);
+        assert_eq!(installed.join("sha256").exists(), there);
+        std::fs::remove_file(installed.join("sha256")).unwrap_or_default();
     }
 }
 
@@ -326,4 +360,33 @@ fn unreachable_site_is_not_requested_if_an_installed_tool_matches() {
     // Where nothing will do, it is asked.
     let ended = case.run_without_network(&["resolve", "tofu@latest"]);
     assert!(ended.code == 6 && ended.stderr.contains("cannot connect to"), "{ended:?}");
+}
+
+/// Another terraform is first on PATH.
+#[test]
+fn local_exec_of_real_terraform_finds_the_resolved_tool() {
+    let sandbox = Sandbox::new(RUNNER);
+    let mut which = sandbox.program(Path::new("/bin/sh"), &["-c", "command -v terraform"]);
+    let real = Ended::from(which.output().unwrap()).stdout;
+    let real = std::fs::canonicalize(real.trim()).unwrap();
+    let version = sandbox.program(&real, &["version", "-json"]).output().unwrap();
+    let version = crate::json(&version.stdout)["terraform_version"].as_str().unwrap().to_owned();
+    let dir = sandbox.path(&format!("tools/Terraform/{version}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::copy(&real, dir.join("terraform")).unwrap();
+    let decoy = "#!/bin/sh\necho '{\"terraform_version\": \"1.0.0\"}'\n";
+    std::fs::write(sandbox.path("bin/terraform"), decoy).unwrap();
+    chmod(&sandbox.path("bin/terraform"), 0o755);
+    sandbox.write(
+        "main.tf",
+        "resource \"terraform_data\" \"x\" {\n  provisioner \"local-exec\" {\n    \
+         command = \"terraform version -json > seen\"\n  }\n}\n",
+    );
+    let tools = sandbox.path("tools");
+    let tools = ["--tool", "terraform", "--bin-dir", tools.to_str().unwrap()];
+    let args = [&["apply", "--no-plan", "--tool-version", &version], &tools[..]].concat();
+    let ended = sandbox.run(&args);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let seen = crate::json(sandbox.read("seen").as_bytes());
+    assert_eq!(seen["terraform_version"], *version);
 }

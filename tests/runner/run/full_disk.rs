@@ -29,18 +29,21 @@ fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs mounts in a user namespace"]
 async fn truncated_rendering_on_a_full_disk_is_not_stored() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).hello();
-    let sandbox =
-        sandbox.fake_terraform(&format!("case \"$*\" in *-json*) ;; show*) {LINES};; esac"));
-    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for text in ["the output of terraform show could not be stored", "No space left", "set TMPDIR"]
-    {
-        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    for (calls, step) in [("*-json*) ;; show*", "show"), ("*-json*", "show json")] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let sandbox = sandbox.fake_terraform(&format!("case \"$*\" in {calls}) {LINES};; esac"));
+        let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        let says = format!("the output of terraform {step} could not be stored");
+        for text in [&says, "No space left", "set TMPDIR"] {
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+        }
+        let names = StoredRun::new(&datastore, "default", "x", "r").names(0).await;
+        for truncated in ["pretty.plan", "plan.json", "short.diff"] {
+            assert!(!names.iter().any(|name| name == truncated), "{step}: {names:?}");
+        }
     }
-    let names = StoredRun::new(&datastore, "default", "x", "r").names(0).await;
-    assert!(!names.iter().any(|name| name == "pretty.plan"), "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,10 @@
-//! Standard output and standard error that take nothing more.
+//! The output of the tool while it runs, and standard output and standard error that take nothing more.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Ended, Sandbox, Started, TestDatastore, eventually};
 
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -55,5 +57,54 @@ async fn unwritable_stderr_does_not_change_a_run() {
             assert_eq!(run(args), 1, "{args:?}");
         }
         assert_eq!(run(&["--help"]), 0);
+    }
+}
+
+/// Files of the private directory of a run, and the directory itself as `.`, with their modes.
+fn modes(tmp: &Path) -> Vec<(String, u32)> {
+    let mut dirs = std::fs::read_dir(tmp).unwrap().map(|entry| entry.unwrap().path());
+    let (Some(dir), None) = (dirs.next(), dirs.next()) else { panic!("not one directory") };
+    let mode = |path: &Path| path.symlink_metadata().unwrap().permissions().mode() & 0o777;
+    let mut modes = vec![(".".to_owned(), mode(&dir))];
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            modes.push((entry.file_name().into_string().unwrap(), mode(&entry.path())));
+        }
+    }
+    modes
+}
+
+/// Output may contain secrets: only the user may read it, whatever the umask.
+#[test]
+fn output_is_shown_while_the_tool_runs_and_its_files_are_private() {
+    for (step, command) in
+        [("init", "plan"), ("plan", "plan"), ("apply", "apply --no-plan --name x")]
+    {
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let wait = sandbox.path("wait");
+        let sandbox = sandbox.fake_terraform(&format!(
+            "if [ $STEP = {step} ]; then echo \"$STEP works\"; echo \"$STEP warns\" >&2
+               while [ -e {} ]; do sleep 0.05; done; fi",
+            wait.display()
+        ));
+        std::fs::write(&wait, "").unwrap();
+        let line = format!("umask 0; exec {RUNNER} {command}");
+        let runner = Started::spawn(sandbox.program(Path::new("/bin/sh"), &["-c", &line]));
+        // The tool ends only after `wait` is removed.
+        for text in ["works", "warns"] {
+            eventually("the output is shown", || runner.said(&format!("{step} {text}")));
+        }
+        let modes = modes(&sandbox.path("tmp"));
+        for name in ["run.log", "run.output"] {
+            assert!(modes.iter().any(|(found, _)| found == name), "{step}: {modes:?}");
+        }
+        for (name, mode) in &modes {
+            let expected = if name == "." { 0o700 } else { 0o600 };
+            assert_eq!(*mode, expected, "{step}: {name} in {modes:?}");
+        }
+        std::fs::remove_file(&wait).unwrap();
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
 }

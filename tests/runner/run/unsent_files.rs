@@ -326,3 +326,27 @@ async fn retry_keeps_a_record_that_differs_from_the_stored_one() {
         assert_eq!(dir.exists(), stays, "{}", ended.stderr);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsent_files_are_kept_below_the_state_directory_that_a_variable_names() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    let state = sandbox.path("state");
+    let run = || {
+        let mut command = sandbox.command(UNPLANNED);
+        command.env("XDG_STATE_HOME", &state).env("PLANCHA_DATASTORE_URL", lossy.url.as_str());
+        Ended::from(command.output().unwrap())
+    };
+    let ended = run();
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    let dir = state.join("plancha/unsent/default/x/a/0");
+    assert!(advised(&ended).ends_with(&dir.display().to_string()), "{}", ended.stderr);
+    assert!(dir.join("applied.json").exists());
+    assert!(!sandbox.path("home/.local").exists());
+    // The next run finds the record there.
+    lossy.set_faults(Vec::new());
+    let ended = run();
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(!dir.exists());
+}

@@ -18,10 +18,12 @@ fn slow_git_status_keeps_the_recorded_commit() {
     std::fs::write(sandbox.path("bin/git"), slow).unwrap();
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(sandbox.path("bin/git"), executable).unwrap();
-    let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
+    let ended = sandbox.run(&["plan", "--layer", "layer.yaml", "--result", "/dev/stderr"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let head = git(&sandbox.work(), &["rev-parse", "HEAD"]);
     let warning = format!("cannot find out whether the code differs from commit {head}");
     assert!(ended.stderr.contains(&warning), "{}", ended.stderr);
     assert!(ended.stderr.contains(&format!("\"revision\": \"{head}\"")), "{}", ended.stderr);
+    let layer = sandbox.read("layer.yaml");
+    assert!(layer.contains(&format!("plan-commit: {head}\n")), "{layer}");
 }

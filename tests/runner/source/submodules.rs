@@ -359,3 +359,31 @@ fn lfs_files_of_a_git_url_are_pulled() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains(&url), "{}", ended.stdout);
 }
+
+#[test]
+fn lfs_files_are_neither_pulled_nor_required_with_no_submodules() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let repositories = Repositories::new();
+    repositories.live("output \"x\" {\n  value = file(\"a.txt\")\n}\n");
+    std::fs::write(repositories.infra.join("live/a.txt"), POINTER).unwrap();
+    repositories.commit(&repositories.infra);
+    let [lfs, pulled] = ["bin/git-lfs", "pulled"].map(|name| repositories.sandbox.path(name));
+    let script = format!("#!/bin/sh\ncase $1 in pull) touch {};; esac\n", pulled.display());
+    std::fs::write(&lfs, script).unwrap();
+    std::fs::set_permissions(&lfs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    repositories.clone_without_submodules();
+    let url = repositories.url();
+    for source in [&["clone/live"][..], &[&url, "--path", "live"]] {
+        let plan = [&["plan"], source].concat();
+        let ended = repositories.run(&plan);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains("--no-submodules plans without it"), "{}", ended.stderr);
+        // Only for a URL, and in vain.
+        assert_eq!(std::fs::remove_file(&pulled).is_ok(), source.len() > 1);
+
+        let ended = repositories.run(&[&plan[..], &["--no-submodules"]].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stdout.contains("version https://git-lfs"), "{}", ended.stdout);
+        assert!(!pulled.exists(), "{source:?}");
+    }
+}

@@ -135,7 +135,7 @@ impl Silence {
         let mut work = std::pin::pin!(work);
         let _waiting = self.wait();
         let limit = self.state().limit;
-        let pause = NOTICE_INTERVAL.min(limit / 8);
+        let pause = notice_interval(limit);
         let tick = (limit / 40).clamp(Duration::from_millis(5), Duration::from_millis(500));
         let (mut bytes, mut moved, mut notices) = (progress.bytes(), Instant::now(), 1);
         loop {
@@ -225,6 +225,27 @@ impl Drop for Waiting<'_> {
         if state.waiting == 0 {
             let silent = state.since.elapsed();
             state.before += silent;
+        }
+    }
+}
+
+/// The interval of the notices of a call that waits.
+fn notice_interval(limit: Duration) -> Duration {
+    NOTICE_INTERVAL.min(limit / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_call_notifies_every_5_s_and_more_often_with_a_short_limit() {
+        let default = super::super::Settings::new("http://h".parse().unwrap()).timeout;
+        assert_eq!(default, Duration::from_secs(60));
+        for (limit, interval) in
+            [(default, 5000), (Duration::from_secs(600), 5000), (Duration::from_secs(1), 125)]
+        {
+            assert_eq!(notice_interval(limit), Duration::from_millis(interval), "{limit:?}");
         }
     }
 }
