@@ -167,7 +167,7 @@ async fn apply_with_burritos_datastore_uses_the_plans_commit_and_warns_of_missin
     let ended = tenant.start_through(&upstream.url, "apply", "apply-1");
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let warning = "WARN nothing records the place and the backend of the plan";
+    let warning = "WARN the place and the backend of the plan plan-1/0 are not recorded";
     assert!(ended.stderr.contains(warning), "{}", ended.stderr);
     let planned = &tenant.repository.commits[0];
     let log = tenant.stored("apply-1").log(0).await;
@@ -182,8 +182,11 @@ async fn fields_missing_in_run_json_are_a_warning_in_a_pod() {
     let tenant = tenant!("older").fake("");
     planned(&tenant).await;
     for (number, (fields, warning)) in [
-        (&["backend"][..], "the backend is not known, here or when the plan"),
-        (&["place", "configuration_sha256"], "nothing records the place and the backend"),
+        (&["backend"][..], "the backend is unknown, here or when the plan"),
+        (
+            &["place", "configuration_sha256"],
+            "the place and the backend of the plan plan-1/0 are not recorded",
+        ),
     ]
     .into_iter()
     .enumerate()
