@@ -52,6 +52,7 @@ mod transport {
     mod malformed_uploads;
     pub(crate) mod memory;
     mod memory_per_transfer;
+    mod persistent_senders;
     mod sizes;
     mod timeouts;
     pub(crate) mod tls;

@@ -184,10 +184,11 @@ async fn answer(
     Ok(hold_until_sent(response, active))
 }
 
-/// Returns after [`DRAIN_HEAD_TIMEOUT`], unless the connection then has a request in flight.
+/// Returns after [`DRAIN_HEAD_TIMEOUT`], unless the connection has had a request in flight since the drain began. It then
+/// ends by itself after the response, and after what is still read of the caller.
 async fn no_request(stage: &Stage) {
     sleep(DRAIN_HEAD_TIMEOUT).await;
-    if stage.is_busy() {
+    if stage.was_active_at_drain() {
         std::future::pending::<()>().await;
     }
 }

@@ -48,7 +48,10 @@ pub(super) struct Stage {
     is_writing: AtomicBool,
     /// Whether the service drains: no further request is read.
     is_closing: AtomicBool,
-    /// Whether a request was in flight when the drain began, or arrived after that or after the eviction.
+    /// Whether the socket was shut down, and still reads and discards.
+    is_lingering: AtomicBool,
+    /// Whether a request was in flight when the drain began, or arrived after that or after the eviction. Counts until
+    /// the caller must have received the response.
     active_at_drain: AtomicBool,
 }
 
@@ -72,6 +75,7 @@ impl Default for Stage {
             lingers: AtomicBool::default(),
             is_writing: AtomicBool::default(),
             is_closing: AtomicBool::default(),
+            is_lingering: AtomicBool::default(),
             active_at_drain: AtomicBool::default(),
         }
     }
@@ -123,9 +127,14 @@ impl Stage {
     /// Marks that no further request is read.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        if self.is_busy() {
+        if self.is_busy() || self.is_lingering.load(Ordering::Relaxed) {
             self.active_at_drain.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a response was on its way when the drain began, or has been since.
+    pub(super) fn was_active_at_drain(&self) -> bool {
+        self.active_at_drain.load(Ordering::Relaxed)
     }
 
     /// How long the socket still reads and discards after it was shut down. An error response must arrive even if the
@@ -329,6 +338,7 @@ impl AsyncWrite for Socket {
             none => {
                 ready!(Pin::new(&mut this.tcp).poll_shutdown(cx))?;
                 let Some(linger) = this.stage.lingers() else { return Poll::Ready(Ok(())) };
+                this.stage.is_lingering.store(true, Ordering::Relaxed);
                 none.insert(Box::pin(sleep(linger)))
             }
         };
