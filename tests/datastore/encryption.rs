@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "openssl is the judge")]
 
 mod encrypt_request;
+mod interrupted_encryption;
 mod other_keys;
 mod replaced_objects;
 

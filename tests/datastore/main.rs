@@ -39,6 +39,7 @@ mod storage {
     mod disk;
     mod get_faults;
     mod hanging_file_system;
+    mod hanging_mount;
     mod kill_and_load;
     pub(crate) mod modified_objects;
     mod probe;
@@ -54,6 +55,7 @@ mod transport {
     mod memory_per_transfer;
     mod persistent_senders;
     mod sizes;
+    mod slow_readers;
     mod timeouts;
     pub(crate) mod tls;
 }
@@ -63,5 +65,6 @@ mod program {
     mod commands;
     pub(crate) mod deploy;
     mod gc;
+    mod log;
     pub(crate) mod process;
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
 
 use crate::http::{CLIENT, send};
+use crate::program::process::Running;
 
 pub(crate) async fn outside(datastore: &TestDatastore, path: &str) -> crate::http::Answer {
     send(CLIENT.get(datastore.url.join(path).unwrap())).await
@@ -74,4 +75,16 @@ async fn missing_directory_makes_it_healthy_but_not_ready() {
     let answer = outside(&datastore, "readyz").await;
     insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: entity not found; the datastore's log has the details"}"#);
     assert_eq!(outside(&datastore, "healthz").await.status, 200);
+}
+
+#[test]
+fn the_program_answers_healthz_while_it_first_tries_a_silent_storage() {
+    let double = FakeCloud::start(Dialect::S3);
+    let (delay, times) = (Duration::from_mins(1), usize::MAX);
+    double.fault(CloudFault { delay, times, ..CloudFault::default() });
+    let datastore = Running::over(double.url(), &double.variables(), &[]);
+    assert_eq!(datastore.get("/healthz"), (200, b"OK".to_vec()));
+    let (status, text) = datastore.get("/readyz");
+    let text = String::from_utf8(text).unwrap();
+    assert!(status == 503 && text.contains("it is still being tried"), "{status} {text}");
 }

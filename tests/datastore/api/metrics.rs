@@ -1,10 +1,12 @@
 //! `/metrics`
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use datastore::kind::Kind;
 use datastore::transport::limits::Limits;
-use support::{Dialect, TestDatastore};
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
+use tokio::time::sleep;
 
 use crate::http::{CLIENT, RUN, forget_digest, get, noise, put, request, send, stored};
 use reqwest::Method;
@@ -237,6 +239,28 @@ async fn process_connections_and_probe_age_are_metrics() {
     ] {
         assert!(figures.get(name).is_some_and(|value| *value >= least), "{name} {figures:#?}");
     }
+}
+
+#[tokio::test]
+async fn probe_age_grows_while_the_storage_fails_and_starts_again_once_it_answers() {
+    let datastore = TestDatastore::over(FakeCloud::start(Dialect::S3)).await;
+    let probed = async |is_awaited: &dyn Fn(f64) -> bool| loop {
+        let figures = figures(&datastore).await;
+        let failures = figures["datastore_storage_failures"];
+        if is_awaited(failures) {
+            break (failures, figures["datastore_storage_probe_age_seconds"], Instant::now());
+        }
+        sleep(Duration::from_millis(50)).await;
+    };
+    let (status, times) = (403, usize::MAX);
+    datastore.cloud().fault(CloudFault { status, times, ..CloudFault::default() });
+    let (failures, before, since) = probed(&|failures| failures > 0.5).await;
+    let (_, after, until) = probed(&|more| more > failures + 1.5).await;
+    let passed = (until - since).as_secs_f64();
+    assert!(after - before > passed / 2.0, "{before} s, and {passed} s later {after} s");
+    datastore.cloud().heal();
+    let (_, renewed, _) = probed(&|failures| failures < 0.5).await;
+    assert!(renewed < after, "{renewed} s, and {after} s before");
 }
 
 #[tokio::test]

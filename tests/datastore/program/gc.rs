@@ -10,7 +10,7 @@ use datastore::cli::gc::select::Rules;
 use datastore::config::{StorageCommand, StorageConfig};
 use datastore::store::{Storage, Store};
 use futures::TryStreamExt as _;
-use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
+use support::{CloudFault, Dialect, FakeCloud, Pace, TestDatastore};
 
 use crate::http::{files, get, stored};
 use crate::program::process::program;
@@ -431,4 +431,25 @@ async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
         let runs = get(&datastore, &format!("runs?namespace=a&layer={layer}")).await.json();
         assert_eq!(runs["runs"].as_array().unwrap().len(), 10);
     }
+}
+
+#[tokio::test]
+async fn several_layers_of_a_bucket_are_swept_at_once() {
+    let most_of = async |layers: usize| {
+        let double = FakeCloud::start(Dialect::S3);
+        for (layer, run) in (0..layers).flat_map(|layer| (0..3).map(move |run| (layer, run))) {
+            double.put(&format!("layers/a/b{layer}/r{run}/0/run.log"), "12345");
+        }
+        let latency = Duration::from_millis(300);
+        double.pace(Pace { latency, ..Pace::default() });
+        let swept = sweep(&double.storage(), 0).await;
+        let all = layers * 3;
+        let end = format!("{all} of {all} artifacts deleted, {}B\n", all * 5);
+        assert!(swept.ends_with(&end), "{swept}");
+        assert_eq!(double.artifacts(), [""; 0]);
+        double.most_in_flight()
+    };
+    assert_eq!(most_of(1).await, 1);
+    let most = most_of(8).await;
+    assert!(most >= 4, "{most} in flight");
 }

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use datastore_api::Sha256;
@@ -49,21 +49,24 @@ impl Running {
     pub(crate) fn of(command: &mut Command) -> Self {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut before = String::new();
-        let address = loop {
-            let line = lines.next().unwrap().unwrap();
-            before.push_str(&(line.clone() + "\n"));
-            if let Some((_, rest)) = line.split_once("://") {
-                break rest.split([' ', '"']).next().unwrap().to_owned();
-            }
-        };
-        let log = Arc::new(Mutex::new(before));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
         let tail = Arc::clone(&log);
+        let (listens, address) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                let address = line.split_once("://").map(|(_, rest)| rest.split([' ', '"']).next());
+                let address = address.flatten().map(str::to_owned);
                 tail.lock().unwrap().push_str(&(line + "\n"));
+                if let Some(address) = address {
+                    let _not_the_first = listens.send(address);
+                }
             }
+        });
+        let address = address.recv_timeout(Duration::from_mins(1)).unwrap_or_else(|_| {
+            let _gone = child.kill();
+            let _gone = child.wait();
+            panic!("it does not listen: {}", log.lock().unwrap());
         });
         Self { child, address, log }
     }

@@ -3,9 +3,11 @@
 #![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -25,29 +27,62 @@ fn put(datastore: &Running, size: usize) -> String {
     answer
 }
 
-#[test]
-#[ignore = "needs mounts in a user namespace"]
-fn full_disk_returns_507_loses_nothing_and_recovers_once_space_is_free() {
+/// A datastore over a directory of 6 MiB, and the directory as the datastore sees it: it has a mount of its own.
+fn small(directory: &TempDir) -> (Running, PathBuf) {
     const MOUNT: &str = "mount -t tmpfs -o size=6m,mode=0700 none \"$1\" && shift && exec \"$@\"";
     let unshare = ["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"];
-    let directory = TempDir::new().unwrap();
     let root = directory.path().to_str().unwrap();
     let mut command = Command::new("unshare");
     command.env_clear().env("PATH", "/usr/bin:/bin").args(unshare).arg(root);
     command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
     let datastore = Running::of(command.args(["--storage", &format!("file://{root}")]));
-    // As it is seen by the server, which has a mount of its own.
-    let inside = format!("/proc/{}/root{root}", datastore.child.id());
+    let inside = format!("/proc/{}/root{root}", datastore.child.id()).into();
+    (datastore, inside)
+}
+
+#[test]
+#[ignore = "needs mounts in a user namespace"]
+fn full_directory_makes_it_unready_within_15_s_and_a_free_one_ready_again() {
+    let directory = TempDir::new().unwrap();
+    let (datastore, inside) = small(&directory);
+    assert_eq!(datastore.get("/readyz").0, 200);
+    let mut filler = File::create(inside.join("filler")).unwrap();
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    let readiness = |status, limit| {
+        let since = Instant::now();
+        loop {
+            let answer = datastore.get("/readyz");
+            if answer.0 == status {
+                return String::from_utf8(answer.1).unwrap();
+            }
+            assert!(since.elapsed() < limit, "{answer:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let reason = readiness(503, Duration::from_secs(15));
+    assert!(reason.contains("no space is left"), "{reason}");
+    assert_eq!(datastore.get("/healthz").0, 200);
+    drop(filler);
+    std::fs::remove_file(inside.join("filler")).unwrap();
+    readiness(200, Duration::from_mins(1));
+}
+
+#[test]
+#[ignore = "needs mounts in a user namespace"]
+fn full_disk_returns_507_loses_nothing_and_recovers_once_space_is_free() {
+    let directory = TempDir::new().unwrap();
+    let (datastore, inside) = small(&directory);
+    let root = directory.path().to_str().unwrap();
     let plan = || datastore.get(&format!("/api/plans?{RUN}&attempt=0"));
 
     assert!(put(&datastore, MIB).starts_with("HTTP/1.1 200 "));
-    let (before, there) = (plan(), files(Path::new(&inside)));
+    let (before, there) = (plan(), files(&inside));
     for _ in 0..2 {
         let answer = put(&datastore, 8 * MIB);
         assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
         assert!(answer.contains("no space is left; free some, or"), "{answer}");
         assert!(!answer.contains(root), "a path of the server in {answer}");
-        assert_eq!(files(Path::new(&inside)), there, "nothing half stays");
+        assert_eq!(files(&inside), there, "nothing half stays");
         assert!(plan() == before, "what was there is there");
     }
     assert!(put(&datastore, 2 * MIB).starts_with("HTTP/1.1 200 "));

@@ -2,7 +2,7 @@
 
 use datastore::store::Storage;
 use serde_json::Value;
-use support::{Dialect, FakeCloud, TestDatastore};
+use support::{Dialect, FakeCloud, Pace, TestDatastore};
 
 use super::buckets::{doubles, open};
 use crate::http::{RUN, get, stored};
@@ -143,5 +143,26 @@ async fn reindex_finds_unindexed_runs_and_can_be_repeated() {
         runs.sort();
         assert_eq!(runs, ["Run 7", "r1", "r2"]);
         assert_eq!(names(&get(&datastore, "runs?namespace=a&layer=c").await.json()), ["r1"]);
+    }
+}
+
+#[tokio::test]
+async fn reindex_reads_several_layers_and_writes_many_entries_at_once() {
+    let latency = std::time::Duration::from_millis(400);
+    for double in doubles() {
+        for (layer, run) in (0..8).flat_map(|layer| (0..20).map(move |run| (layer, run))) {
+            double.put(&format!("layers/a/b{layer}/r{run}/0/run.log"), "x");
+        }
+        double.pace(Pace { latency, ..Pace::default() });
+        let store = open(&double);
+        let before = double.requests().len();
+        assert_eq!(store.reindex().await.unwrap(), 160);
+        let most = double.most_in_flight();
+        assert!(most >= 16, "{most} in flight");
+        // All are written, so of the second time only the listings are left.
+        assert_eq!(double.requests().len() - before, 160 + 9);
+        assert_eq!(store.reindex().await.unwrap(), 0);
+        let most = double.most_in_flight();
+        assert!((4..=8).contains(&most), "{most} listings of layers in flight");
     }
 }

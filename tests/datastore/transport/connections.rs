@@ -58,6 +58,33 @@ async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn exactly_64_connections_are_accepted_beyond_the_limit() {
+    let limits = Limits { connections: 2, wait: 600 * SECOND, ..Limits::default() };
+    let datastore = TestDatastore::limited(limits).await;
+    let mut within = vec![uploading(&datastore), uploading(&datastore)];
+    // They wait to be within the limit. A connection between two requests would be closed to make room.
+    let ask = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
+    let beyond = (0..63).map(|_| {
+        let mut socket = connect(&datastore);
+        socket.write_all(ask.as_bytes()).unwrap();
+        socket
+    });
+    let mut beyond = beyond.collect::<Vec<_>>();
+    let mut last = connect(&datastore);
+    last.write_all(&[HEALTH, ask.as_bytes()].concat()).unwrap();
+    assert!(answer(&mut last).starts_with("HTTP/1.1 200 "), "the 64th");
+    let mut one_more = connect(&datastore);
+    one_more.write_all(HEALTH).unwrap();
+    one_more.set_read_timeout(Some(2 * SECOND)).unwrap();
+    let error = one_more.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+    within.pop();
+    one_more.set_read_timeout(Some(20 * SECOND)).unwrap();
+    assert!(answer(&mut one_more).starts_with("HTTP/1.1 200 "));
+    assert!(answer(&mut beyond[0]).starts_with("HTTP/1.1 404 "), "the first in line");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn longest_idle_unauthenticated_connection_is_closed_to_make_room() {
     let (token, rule) =
         crate::access::authentication::token("ci", &["*"], &["plan"], &[Verb::Read]);

@@ -9,7 +9,7 @@ use datastore::config::Config;
 use datastore::store::Storage;
 use datastore::transport::tls::TlsFiles;
 use nix::sys::signal::Signal;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use reqwest::{Certificate, Client};
 use support::TestDatastore;
 use tempfile::TempDir;
@@ -32,7 +32,9 @@ pub(crate) fn issue() -> Issued {
     let issuer = Issuer::new(authority, authority_key);
     let key = KeyPair::generate().unwrap();
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
-    let cert = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    let mut cert = CertificateParams::new(names).unwrap();
+    cert.not_after = date_time_ymd(2079, 5, 17);
+    let cert = cert.signed_by(&key, &issuer).unwrap();
     Issued { authority: pem, cert: cert.pem(), key: key.serialize_pem() }
 }
 
@@ -84,7 +86,8 @@ async fn ds23_artifacts_go_over_tls_and_plain_http_is_refused() {
     let name = "\ndatastore_certificate_expiry_timestamp_seconds ";
     let (_, expires) = metrics.split_once(name).unwrap();
     let expires = expires.lines().next().unwrap().parse::<i64>().unwrap();
-    assert!(expires > jiff::Timestamp::now().as_second(), "{expires}");
+    let not_after = "2079-05-17T00:00:00Z".parse::<jiff::Timestamp>().unwrap();
+    assert_eq!(expires, not_after.as_second());
 
     let mut unencrypted =
         TcpStream::connect(datastore.url.socket_addrs(|| None).unwrap()[0]).unwrap();

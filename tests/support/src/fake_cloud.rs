@@ -18,8 +18,8 @@ use datastore::store::{Cloud, Provider, Storage, Variables};
 use jiff::SignedDuration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::state::Shared;
 pub use self::state::{CloudFault, Dialect, Pace};
+use self::state::{InFlight, Shared};
 
 /// A bucket named `bucket`, on a free port, until it is dropped.
 pub struct FakeCloud {
@@ -40,6 +40,7 @@ impl FakeCloud {
             requests: Mutex::default(),
             pace: Mutex::default(),
             pattern: Mutex::default(),
+            in_flight: InFlight::default(),
         });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -212,6 +213,11 @@ impl FakeCloud {
     /// How many multipart uploads are neither completed nor aborted.
     pub fn open_uploads(&self) -> usize {
         self.shared.bucket.lock().unwrap().uploads.len()
+    }
+
+    /// The most requests that were in flight at once since the last call.
+    pub fn most_in_flight(&self) -> usize {
+        self.shared.in_flight.take_most()
     }
 
     /// Method, key and query of every request so far.

@@ -34,6 +34,7 @@ struct Received {
 const PIECE: usize = 256 << 10;
 
 pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let _counted = shared.in_flight.count();
     let (parts, body) = request.into_parts();
     let path = decoded(parts.uri.path());
     let query = parts.uri.query().unwrap_or_default().to_owned();

@@ -1,6 +1,7 @@
 //! The state that requests and tests share.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -66,6 +67,36 @@ pub(super) struct Shared {
     pub(super) pace: Mutex<Pace>,
     /// Bytes that uploads may share.
     pub(super) pattern: Mutex<Bytes>,
+    pub(super) in_flight: InFlight,
+}
+
+/// How many requests are in flight.
+#[derive(Default)]
+pub(super) struct InFlight {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A request in flight, until it is dropped.
+pub(super) struct Counted<'a>(&'a InFlight);
+
+impl InFlight {
+    pub(super) fn count(&self) -> Counted<'_> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        Counted(self)
+    }
+
+    /// The most at once since the last call.
+    pub(super) fn take_most(&self) -> usize {
+        self.most.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Shared {

@@ -1,0 +1,192 @@
+//! A directory on a file system that never answers: a FUSE mount without a program behind it.
+
+#![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures::future::join_all;
+use nix::sys::signal::Signal;
+use reqwest::Method;
+use support::TestDatastore;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::access::tenants::{Operation, operations};
+use crate::http::{CLIENT, RUN};
+use crate::program::process::Running;
+
+/// What a request may take over a storage that hangs is 20 s, and for an upload 10 s more if the first probe is still
+/// in progress. This is enough for both on a busy machine.
+const ANSWER: Duration = Duration::from_secs(45);
+
+/// Mounts it at `$1`. Whatever has descriptor 9 keeps it hanging; without that each call fails.
+const MOUNT: &str = "exec 9<>/dev/fuse && mount -i -t fuse -o \
+                     fd=9,rootmode=40000,user_id=0,group_id=0 none \"$1\" && ";
+
+/// A datastore with mounts of its own, which go away with it.
+fn start(root: &Path, hangs: bool) -> Running {
+    let script = if hangs { MOUNT.to_owned() } else { String::new() } + "shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]).arg(root);
+    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--drain-timeout", "3s"]);
+    Running::of(command.arg("--storage").arg(format!("file://{}", root.display())))
+}
+
+/// A directory that hangs for a datastore, until this is dropped.
+struct Hang(Child);
+
+impl Hang {
+    fn begin(datastore: &Running, directory: &Path) -> Self {
+        let script = format!("{MOUNT}echo mounted && read -r _; exec 9>&-; umount -l \"$1\"");
+        let pid = datastore.child.id().to_string();
+        let mut command = Command::new("nsenter");
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.args(["--target", &pid, "--user", "--mount", "--preserve-credentials"]);
+        command.args(["sh", "-c", &script, "sh"]).arg(directory);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "mounted\n");
+        Self(child)
+    }
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// Status and text of an answer within [`ANSWER`].
+async fn ask(datastore: &Running, method: Method, rest: &str) -> (u16, String) {
+    let url = format!("http://{}/{rest}", datastore.address);
+    let asked = async {
+        let response = CLIENT.request(method, url).body("content").send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    timeout(ANSWER, asked).await.unwrap_or_else(|_| panic!("no answer: {rest}"))
+}
+
+async fn get(datastore: &Running, rest: &str) -> (u16, String) {
+    ask(datastore, Method::GET, rest).await
+}
+
+async fn put(datastore: &Running, rest: &str) -> u16 {
+    ask(datastore, Method::PUT, rest).await.0
+}
+
+/// Waits until it has this readiness; its reason.
+async fn readiness(datastore: &Running, status: u16, limit: Duration) -> String {
+    let since = Instant::now();
+    loop {
+        let (now, reason) = get(datastore, "readyz").await;
+        if now == status {
+            return reason;
+        }
+        assert!(since.elapsed() < limit, "{now} {reason}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn over_a_directory_that_hangs_from_the_start_every_route_is_answered_in_time() {
+    let operations = operations(&TestDatastore::memory().await).await;
+    let root = TempDir::new().unwrap();
+    let mut datastore = start(root.path(), true);
+    assert_eq!(get(&datastore, "healthz").await, (200, "OK".to_owned()));
+    let (status, reason) = get(&datastore, "readyz").await;
+    assert!(status == 503 && reason.contains("it is still being tried"), "{status} {reason}");
+    for ((status, text), url) in answers_of_all(&datastore, &operations).await {
+        assert!((400..600).contains(&status), "{url}: {status} {text}");
+    }
+    let reason = readiness(&datastore, 503, Duration::ZERO).await;
+    assert!(reason.contains("does not answer"), "{reason}");
+    datastore.signal(Signal::SIGTERM);
+    assert!(datastore.wait().success());
+}
+
+/// What each operation is answered, while the probes are answered all the time. Operations that hung on the threads
+/// of the runtime would leave none for the others.
+async fn answers_of_all<'a>(
+    datastore: &Running,
+    operations: &'a [Operation],
+) -> Vec<((u16, String), &'a str)> {
+    let hung = operations.iter().cycle().take(3 * operations.len()).map(async |one| {
+        let answer = ask(datastore, one.method.clone(), &format!("api/{}", one.url)).await;
+        (answer, &*one.url)
+    });
+    let mut hung = std::pin::pin!(join_all(hung));
+    let healthy = async {
+        for _ in 0..50 {
+            assert_eq!(get(datastore, "healthz").await.0, 200);
+            assert_eq!(get(datastore, "metrics").await.0, 200);
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut hung => panic!("nothing has hung"),
+        () = healthy => {}
+    }
+    hung.await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn directory_that_begins_to_hang_makes_it_unready_within_15_s_until_it_answers() {
+    let root = TempDir::new().unwrap();
+    let datastore = start(root.path(), false);
+    let plan = format!("api/plans?{RUN}&attempt=0");
+    assert_eq!(put(&datastore, &plan).await, 200);
+    readiness(&datastore, 200, ANSWER).await;
+    let hang = Hang::begin(&datastore, root.path());
+    let reason = readiness(&datastore, 503, Duration::from_secs(15)).await;
+    assert!(reason.contains("it does not answer"), "{reason}");
+    let (status, text) = get(&datastore, &plan).await;
+    assert!([500, 503].contains(&status), "{status} {text}");
+    drop(hang);
+    readiness(&datastore, 200, Duration::from_mins(1)).await;
+    assert_eq!(get(&datastore, &plan).await, (200, "content".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn one_directory_that_hangs_delays_no_request_for_others() {
+    let root = TempDir::new().unwrap();
+    let datastore = start(root.path(), false);
+    let plan = format!("api/plans?{RUN}&attempt=0");
+    assert_eq!(put(&datastore, &plan).await, 200);
+    let of_hung = |run: usize| format!("api/plans?namespace=hung&layer=b&run=r{run}&attempt=0");
+    assert_eq!(put(&datastore, &of_hung(0)).await, 200);
+    let mount = Hang::begin(&datastore, &root.path().join("layers/hung"));
+    let hung = (0..20).map(async |run| {
+        let method = if run % 2 == 0 { Method::GET } else { Method::PUT };
+        ask(&datastore, method, &of_hung(run)).await
+    });
+    let mut hung = std::pin::pin!(join_all(hung));
+    let others = async {
+        for run in 1..=20 {
+            assert_eq!(get(&datastore, &plan).await, (200, "content".to_owned()));
+            let other = format!("api/plans?namespace=team-b&layer=b&run=r{run}&attempt=0");
+            assert_eq!(put(&datastore, &other).await, 200);
+            assert_eq!(get(&datastore, "api/runs?namespace=team-b&layer=b").await.0, 200);
+            assert_eq!(get(&datastore, "readyz").await.0, 200);
+            assert_eq!(get(&datastore, "healthz").await.0, 200);
+        }
+    };
+    tokio::select! {
+        _ = &mut hung => panic!("nothing has hung"),
+        () = others => {}
+    }
+    for (status, text) in hung.await {
+        assert!([500, 503].contains(&status), "{status} {text}");
+    }
+    drop(mount);
+    assert_eq!(get(&datastore, &of_hung(0)).await, (200, "content".to_owned()));
+}
