@@ -215,9 +215,9 @@ impl Tenant {
         self.patch_layer(json!({"metadata": {"annotations": {name: null}}})).await;
     }
 
-    async fn patch_layer(&self, patch: Value) {
+    async fn patch_layer(&self, changes: Value) {
         let path = format!("{OBJECTS}/{}/terraformlayers/vpc", self.namespace);
-        let (code, body) = self.call(Method::PATCH, &path, &patch).await;
+        let (code, body) = self.call(Method::PATCH, &path, &changes).await;
         assert!(code < 300, "{body}");
     }
 

@@ -150,14 +150,18 @@ struct ReadOnly(Vec<PathBuf>);
 
 impl ReadOnly {
     fn new(dirs: &[PathBuf]) -> Self {
-        dirs.iter().for_each(|dir| chmod(dir, 0o555));
+        for dir in dirs {
+            chmod(dir, 0o555);
+        }
         Self(dirs.to_vec())
     }
 }
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        self.0.iter().for_each(|dir| chmod(dir, 0o755));
+        for dir in &self.0 {
+            chmod(dir, 0o755);
+        }
     }
 }
 

@@ -399,3 +399,33 @@ fn every_missing_variable_is_named() {
         assert!(ended.stderr.contains(&text), "{}", ended.stderr);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_and_configuration_are_recorded_after_init() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(
+        "if [ $STEP = init ]; then
+           echo 'provider \"registry.terraform.io/hashicorp/null\" { version = \"3.2.1\" }' > .terraform.lock.hcl
+           echo 'output \"y\" { value = 1 }' > written_by_init.tf
+         fi",
+    );
+    assert!(!sandbox.work().join("written_by_init.tf").exists());
+    let plan = async |run: &str| {
+        let ended = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", run]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        json(&StoredRun::new(&datastore, "default", "x", run).artifact("run.json", 0).await)
+    };
+    let (first, second) = (plan("first").await, plan("second").await);
+    for report in [&first, &second] {
+        let providers = serde_json::json!({"registry.terraform.io/hashicorp/null": "3.2.1"});
+        assert_eq!(report["providers"], providers, "{report}");
+        assert!(report["lock_file_sha256"].is_string(), "{report}");
+    }
+    let digest = &first["configuration_sha256"];
+    assert!(digest.is_string(), "{first}");
+    // Before the first init there was one file less than before the second.
+    assert_eq!(*digest, second["configuration_sha256"]);
+    std::fs::remove_file(sandbox.work().join("written_by_init.tf")).unwrap();
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
