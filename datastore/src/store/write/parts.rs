@@ -30,8 +30,8 @@ pub(in crate::store) struct Blocks {
 
 /// Unused blocks. Clones share the pool.
 ///
-/// Without it, jemalloc returns and faults in their pages again: a PUT of 8 MiB to MinIO takes 1.43 instead of 1.28
-/// CPU seconds per GB, a PUT of 256 MiB to a directory 3 % more (medians of builds with and without it, in turn).
+/// Without it, jemalloc returns and faults in their pages again: a PUT of 8 MiB to `MinIO` takes 1.43 instead of 1.28
+/// CPU seconds per GB, a PUT of 256 MiB to a directory 3 % more (means of two builds, in turn).
 #[derive(Clone, Default)]
 pub(in crate::store) struct BlockPool(Arc<Mutex<Vec<Vec<u8>>>>);
 

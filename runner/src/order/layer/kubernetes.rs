@@ -344,7 +344,8 @@ fn cause(error: &kube::Error) -> String {
     }
 }
 
-/// Retries a call after transient errors: no answer, 429, 5xx.
+/// Retries a call after transient errors: no answer, 429, 5xx. The pauses take 13 to 26 seconds, as long as an API server
+/// takes to restart.
 async fn retried<T>(
     what: &str,
     call: impl AsyncFn() -> Result<T, kube::Error>,
@@ -352,7 +353,7 @@ async fn retried<T>(
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(250))
         .with_max_delay(Duration::from_secs(5))
-        .with_max_times(4)
+        .with_max_times(6)
         .with_jitter();
     let is_transient = |error: &kube::Error| match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
