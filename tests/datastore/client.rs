@@ -78,7 +78,7 @@ async fn creating_again_succeeds_with_the_same_bytes_and_conflicts_with_others()
 #[tokio::test]
 async fn only_transient_errors_are_retried() {
     let datastore = TestDatastore::memory().await;
-    for (status, tries) in [(500, 5), (503, 5), (429, 5), (400, 1), (403, 1), (408, 1), (412, 1)] {
+    for (status, tries) in [(500, 5), (503, 5), (400, 1), (403, 1), (408, 1), (412, 1)] {
         let fault = Fault { method: "PUT", part: "", status, times: usize::MAX };
         let faulty = FaultyDatastore::before(&datastore.url, vec![fault]).await;
         let refused = put(&client(&faulty.url), b"x", Condition::Replace).await.unwrap_err();
@@ -87,6 +87,17 @@ async fn only_transient_errors_are_retried() {
         let said = refused.to_string();
         assert!(said.contains("/api/plans") && !said.contains("layer"), "no query: {said}");
     }
+}
+
+#[tokio::test]
+async fn refusal_with_retry_after_is_retried_after_that_time() {
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "", status: 429, times: 1 };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let started = std::time::Instant::now();
+    put(&client(&faulty.url), b"x", Condition::Replace).await.unwrap();
+    assert_eq!(faulty.seen().len(), 2);
+    assert!(started.elapsed() >= Duration::from_secs(30));
 }
 
 #[tokio::test]
