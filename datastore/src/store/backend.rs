@@ -3,5 +3,6 @@
 pub(crate) mod cloud;
 pub(crate) mod directory;
 pub(crate) mod metered;
+pub(crate) mod panicked;
 pub(crate) mod reason;
 pub(crate) mod storage;

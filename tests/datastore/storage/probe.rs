@@ -96,16 +96,59 @@ async fn permanent_storage_errors_end_startup_with_the_next_step() {
     assert!(reported.contains("Missing SecretAccessKey"), "{reported}");
 }
 
-#[tokio::test]
-async fn options_of_the_credentials_request_do_not_apply_to_the_bucket() {
-    // The agent of EKS Pod Identity, which is always read over plain HTTP.
+/// The URL of an agent of EKS Pod Identity, which is always read over plain HTTP.
+async fn pod_identity_agent(expiration: &str) -> String {
     let agent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let agent_url = format!("http://{}/credentials", agent.local_addr().unwrap());
-    let credentials = "{\"AccessKeyId\": \"test\", \"SecretAccessKey\": \"test\", \"Token\": \"test\", \
-        \"Expiration\": \"2099-01-01T00:00:00Z\"}";
-    let answer = axum::routing::get(move || std::future::ready(credentials));
+    let url = format!("http://{}/credentials", agent.local_addr().unwrap());
+    let credentials = format!(
+        "{{\"AccessKeyId\": \"test\", \"SecretAccessKey\": \"test\", \"Token\": \"test\", \
+         \"Expiration\": \"{expiration}\"}}"
+    );
+    let answer = axum::routing::get(move || std::future::ready(credentials.clone()));
     let router = axum::Router::new().route("/credentials", answer);
     tokio::spawn(async { axum::serve(agent, router).await });
+    url
+}
+
+#[tokio::test]
+async fn a_token_file_with_a_line_break_makes_it_unready_until_it_is_corrected() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    let write = |text: &str| std::fs::write(token.path(), text).unwrap();
+    let double = FakeCloud::start(Dialect::S3);
+    // Expired, so that each request reads the file again.
+    let storage = double.storage_with(&[
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &pod_identity_agent("2020-01-01T00:00:00Z").await),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.path().to_str().unwrap()),
+    ]);
+    write("token\n");
+    let refusal = Store::open(&storage).unwrap().start().await.unwrap_err().to_string();
+    assert!(
+        refusal.starts_with("no credentials (") && refusal.contains("a line break"),
+        "{refusal}"
+    );
+    write("token");
+    let store = Store::open(&storage).unwrap();
+    store.start().await.unwrap();
+    store.ready().await.unwrap();
+    write("token\n");
+    // The client uses credentials for 100 ms, even if they have expired.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    store.try_list().await;
+    store.try_next(1).await;
+    let reason = store.ready().await.unwrap_err();
+    assert!(reason.contains("contains a line break"), "{reason}");
+    assert!(store.sweep(jiff::Timestamp::now()).await.is_err());
+    write("token");
+    store.try_next(2).await;
+    store.ready().await.unwrap();
+    store.sweep(jiff::Timestamp::now()).await.unwrap();
+}
+
+#[tokio::test]
+async fn options_of_the_credentials_request_do_not_apply_to_the_bucket() {
+    let agent_url = pod_identity_agent("2099-01-01T00:00:00Z").await;
     let token = tempfile::NamedTempFile::new().unwrap();
     let double = FakeCloud::start(Dialect::S3);
     for (allow_http, error) in [("true", None), ("", Some("URL scheme is not allowed"))] {

@@ -8,6 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::directory::leftovers::sweep;
+use crate::store::backend::panicked::caught;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 
@@ -42,7 +43,7 @@ impl Store {
         if self.backend.provider.is_some() {
             let leases = self.sweep_leases(now).await?;
             let Some(abandoned) = &self.abandoned else { return Ok(leases) };
-            return Ok(leases + abandoned.sweep(self.prefix(), now).await?);
+            return Ok(leases + caught(abandoned.sweep(self.prefix(), now)).await?);
         }
         let Some(disk) = &self.disk else { return Ok(0) };
         let work = move |root: &Path| sweep(root, now.into());

@@ -1,4 +1,5 @@
-//! Counts the calls to a backend and their outcomes, and gives up on a backend that does not respond.
+//! Counts the calls to a backend and their outcomes, gives up on a backend that does not respond, and turns a panic of
+//! its client into an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,8 @@ use object_store::{
     Result,
 };
 use tokio::time::timeout;
+
+use crate::store::backend::panicked::caught;
 
 /// Timeout of a call without a response. A read is to end within 20 s.
 pub(in crate::store) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -80,7 +83,7 @@ impl Calls {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut in_flight = self.start(call, "given_up");
-        let result = timeout(limit, work).await.unwrap_or_else(|_| Err(no_answer(limit)));
+        let result = timeout(limit, caught(work)).await.unwrap_or_else(|_| Err(no_answer(limit)));
         match &result {
             Ok(_) => in_flight.outcome = "ok",
             Err(error) => in_flight.failed(error),
@@ -97,7 +100,7 @@ impl Calls {
     ) -> BoxStream<'static, Result<T>> {
         let mut in_flight = self.start(call, "ok");
         let patient = stream::try_unfold(stream, move |mut stream| async move {
-            let next = timeout(limit, stream.try_next()).await;
+            let next = timeout(limit, caught(stream.try_next())).await;
             let next = next.unwrap_or_else(|_| Err(no_answer(limit)))?;
             Ok(next.map(|item| (item, stream)))
         });

@@ -7,6 +7,7 @@ use std::io;
 
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
+use crate::store::backend::panicked::Panicked;
 
 /// The reason, without any name of the server. Where it is unknown, it points to the log.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
@@ -28,6 +29,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         }
         if let Some(hung) = now.downcast_ref::<Hung>() {
             return hung.to_string();
+        }
+        if let Some(panicked) = now.downcast_ref::<Panicked>() {
+            return panicked.text().to_owned();
         }
         if now.is::<tokio::time::error::Elapsed>()
             || now.is::<crate::store::backend::metered::NoAnswer>()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::store::backend::panicked::caught;
 use crate::store::backend::reason::{reason, status};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
@@ -45,7 +46,7 @@ impl Store {
         }
         let provider = self.backend.provider?;
         if let Some(credentials) = &self.credentials {
-            let had = timeout(FIRST_TIMEOUT, credentials()).await;
+            let had = timeout(FIRST_TIMEOUT, caught(credentials())).await;
             let had = had.map_err(BoxError::from).and_then(|had| Ok(had?));
             if let Err(error) = had {
                 let credentials_hint = provider.credentials_hint();

@@ -1,0 +1,47 @@
+//! A panic of a storage's client, as an error.
+//!
+//! `object_store` panics if it cannot build a request, such as from a token with a line break. Credentials change while
+//! the service runs, so that must not end it.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
+
+/// The client panicked instead of returning an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{text} (the client of the storage panicked: {0})", text = self.text())]
+pub(in crate::store) struct Panicked(String);
+
+impl Panicked {
+    /// What happened, in words that any caller may read.
+    pub(in crate::store) fn text(&self) -> &'static str {
+        if self.0.contains("InvalidHeaderValue") {
+            "its credentials cannot be sent: a token or key, or the file that has it, contains a line break or another \
+             control character"
+        } else {
+            "no request can be made with its settings; the datastore's log has the details"
+        }
+    }
+
+    fn new(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self(text.unwrap_or("unknown").to_owned())
+    }
+}
+
+impl From<Panicked> for object_store::Error {
+    fn from(panicked: Panicked) -> Self {
+        Self::Generic { store: "storage", source: panicked.into() }
+    }
+}
+
+/// Runs `work`; a panic becomes an error. The state that a panic leaves is the client's, which repeats a request from
+/// its beginning.
+pub(in crate::store) async fn caught<T, E: From<Panicked>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.unwrap_or_else(|panic| Err(Panicked::new(&*panic).into()))
+}
