@@ -34,6 +34,12 @@ pub const APPLIED: &str = ".plancha/applied/";
 /// Prefix of the index of runs.
 pub const INDEX: &str = ".plancha/runs/";
 
+/// Prefix of leases, each under the key of its object.
+pub(in crate::store) const LEASES: &str = ".plancha/leases/";
+
+/// Prefix of the objects of probes.
+pub(in crate::store) const PROBES: &str = ".plancha/probe/";
+
 /// Prefix of digest records.
 pub(in crate::store) const RECORDS: &str = ".plancha/sha256/";
 

@@ -3,7 +3,8 @@
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use support::{Dialect, FakeCloud, TestDatastore};
+use support::{Dialect, FakeCloud, TestDatastore, eventually};
+use tokio_util::sync::CancellationToken;
 
 use super::buckets::open;
 use crate::http::{RUN, get, noise, request, send};
@@ -130,7 +131,8 @@ async fn lease_of_a_killed_process_expires_and_a_recent_one_does_not() {
     let now = Timestamp::now();
     let store = open(first.cloud());
     assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
-    assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    // The datastores that run have objects of probes there.
+    assert!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap() > 0);
     assert_eq!(first.cloud().object(&lease), None);
 }
 
@@ -150,7 +152,28 @@ async fn lease_of_a_killed_process_is_not_taken_over_where_the_storage_cannot_re
     assert_eq!(datastore.cloud().object(&lease).unwrap(), b"a process that has ended");
     assert_eq!(datastore.cloud().open_uploads(), 0);
     let store = open(datastore.cloud());
-    assert_eq!(store.sweep(Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    assert!(store.sweep(Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap() > 0);
     let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
     assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leftovers_are_swept_by_the_clock_of_the_storage() {
+    let double = FakeCloud::start(Dialect::Gcs);
+    let behind = SignedDuration::from_secs(-100_000);
+    let prefixes = [".plancha/leases/layers/", ".plancha/probe/"];
+    for (name, age) in [("b-old", SignedDuration::from_hours(25)), ("c-new", SignedDuration::ZERO)]
+    {
+        double.clock(behind - age);
+        prefixes.iter().for_each(|prefix| double.put(&format!("{prefix}{name}"), "x"));
+    }
+    let store = open(&double);
+    store.start().await.unwrap();
+    let shutdown = CancellationToken::new();
+    let tidying = tokio::spawn(store.tidy(shutdown.clone()));
+    let old = prefixes.map(|prefix| format!("{prefix}b-old"));
+    eventually("the sweep", || old.iter().all(|key| double.object(key).is_none()));
+    shutdown.cancel();
+    tidying.await.unwrap();
+    assert_eq!(double.keys(), prefixes.map(|prefix| format!("{prefix}c-new")));
 }

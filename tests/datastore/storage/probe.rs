@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use datastore::config::Config;
 use datastore::store::{Ability, Storage, Store};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use support::{CloudFault, Dialect, FakeCloud, Pace};
 use tokio_util::sync::CancellationToken;
 
@@ -306,4 +306,17 @@ async fn stop_during_startup_leaves_no_probe_objects() {
     served.unwrap();
     assert_eq!(double.keys(), Vec::<String>::new());
     assert_eq!(double.open_uploads(), 0);
+}
+
+#[tokio::test]
+async fn probe_objects_that_a_killed_process_left_in_a_directory_are_removed_after_a_day() {
+    let root = tempfile::tempdir().unwrap();
+    let probes = root.path().join(".plancha/probe");
+    std::fs::create_dir_all(&probes).unwrap();
+    std::fs::write(probes.join("0123456789abcdef"), "first").unwrap();
+    let store = Store::open(&Storage::File(root.path().to_owned())).unwrap();
+    let now = Timestamp::now();
+    assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
+    assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    assert!(!probes.join("0123456789abcdef").exists());
 }

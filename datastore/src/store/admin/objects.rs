@@ -13,7 +13,7 @@ use crate::store::backend::directory::walk;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::random;
-use crate::store::key::{APPLIED, RECORDS, parse, record_path};
+use crate::store::key::{APPLIED, PROBES, RECORDS, parse, record_path};
 use crate::store::object::object;
 use crate::store::object::{ByteStream, Meta, Object, timestamp};
 
@@ -224,7 +224,7 @@ impl Store {
 
     /// The backend's clock.
     pub async fn now(&self) -> Result<jiff::Timestamp, StoreError> {
-        let path = parse(&format!(".plancha/probe/clock-{:016x}", random()))?;
+        let path = parse(&format!("{PROBES}clock-{:016x}", random()))?;
         self.put_internal(&path, Bytes::new()).await?;
         let now = self.objects.head(&path).await.map(|meta| timestamp(&meta));
         self.remove(&path).await?;

@@ -60,6 +60,8 @@ pub(in crate::store) struct State {
     pub(in crate::store) last: ProbeResults,
     pub(in crate::store) is_down: bool,
     pub(in crate::store) creates: bool,
+    /// The skew that a probe saw last; the last probe may have failed before it saw one.
+    pub(in crate::store) skew: Option<i64>,
     pub(in crate::store) succeeded: Option<Instant>,
     /// Support of conditions, apart from `creates`; tried once, since servers do not change.
     pub(in crate::store) support: Option<Support>,
@@ -182,6 +184,7 @@ impl Health {
                 tracing::error!(error = results.error, "the storage does not answer");
                 state.is_down = true;
             }
+            state.skew = results.skew.or(state.skew);
             if let Some(creates) = results.can(Ability::Create) {
                 state.creates = creates;
             }

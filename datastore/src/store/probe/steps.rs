@@ -12,7 +12,7 @@ use crate::store::backend::directory::io_threads;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
-use crate::store::key::{parse, random};
+use crate::store::key::{PROBES, parse, random};
 use crate::store::object::timestamp;
 use crate::store::probe::health::{Ability, ProbeResults, Support, seconds_since};
 use crate::store::probe::update::REPLACED;
@@ -134,7 +134,7 @@ impl Store {
 
     fn path(&self) -> Result<Path, BoxError> {
         let name = self.health.state(|state| *state.name.get_or_insert_with(random));
-        Ok(parse(&format!(".plancha/probe/{name:016x}"))?)
+        Ok(parse(&format!("{PROBES}{name:016x}"))?)
     }
 
     async fn list_one(&self) -> Result<(), BoxError> {

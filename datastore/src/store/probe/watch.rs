@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -118,6 +119,12 @@ impl Store {
     /// The results of the last probe.
     pub fn probe_results(&self) -> ProbeResults {
         self.health.state(|state| state.last.clone())
+    }
+
+    /// The storage's time, within a few seconds; `None` until a probe has seen it.
+    pub(in crate::store) fn storage_clock(&self) -> Option<Timestamp> {
+        let ahead = SignedDuration::from_secs(self.health.state(|state| state.skew)?);
+        Timestamp::now().checked_sub(ahead).ok()
     }
 
     /// Whether the backend refuses to create an existing object; `false` until a probe has seen it.

@@ -10,21 +10,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::chain;
-use futures::TryStreamExt as _;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::time::{Instant, sleep};
 
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::{parse, random};
+use crate::store::key::{LEASES, parse, random};
 use crate::store::object::timestamp;
 use crate::store::write::conditions::{Existing, PutConditions};
 use crate::store::write::upload::Received;
 
-/// Where leases are, each under the key of its object.
-const LEASES: &str = ".plancha/leases/";
 /// A lease of this age is abandoned: a completion has 10 minutes.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(12);
 /// A caller that has held a lease for longer before its completion must not complete.
@@ -35,8 +32,6 @@ const RELEASE_WITHIN: Duration = Duration::from_mins(11);
 const MAX_WAIT: Duration = Duration::from_secs(15);
 /// The interval of the checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Leases of this age are swept.
-const SWEEP_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The right to create one object.
 #[derive(Debug)]
@@ -140,8 +135,9 @@ impl Store {
             found => {
                 let found = found?;
                 let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
-                let is_old =
-                    self.storage_clock().duration_since(timestamp(&found.meta)) > ABANDONED_AFTER;
+                let age =
+                    self.storage_clock().map(|now| now.duration_since(timestamp(&found.meta)));
+                let is_old = age.is_some_and(|age| age > ABANDONED_AFTER);
                 // A failed put may have succeeded on the server.
                 if found.bytes().await? == *id {
                     return Ok(LeaseState::Ours);
@@ -174,25 +170,6 @@ impl Store {
     ) -> object_store::Result<()> {
         let options = PutOptions { mode, ..PutOptions::default() };
         self.objects.put_opts(lease_path, id.clone().into(), options).await.map(drop)
-    }
-
-    /// The storage's time, according to the last probe.
-    fn storage_clock(&self) -> Timestamp {
-        let ahead = SignedDuration::from_secs(self.probe_results().skew.unwrap_or_default());
-        Timestamp::now().checked_sub(ahead).unwrap_or(Timestamp::MAX)
-    }
-
-    /// Deletes the leases that are older than a day at `now`, and returns how many.
-    pub(in crate::store) async fn sweep_leases(&self, now: Timestamp) -> Result<usize, StoreError> {
-        let mut leases = self.list(LEASES)?;
-        let mut swept = 0;
-        while let Some(lease) = leases.try_next().await? {
-            if now.duration_since(lease.modified) > SWEEP_AGE {
-                self.remove(&parse(&lease.key)?).await?;
-                swept += 1;
-            }
-        }
-        Ok(swept)
     }
 }
 
