@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, HOST, SERVER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::uri::Authority;
-use axum::http::{HeaderValue, Version};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use tokio::time::timeout;
@@ -43,7 +45,7 @@ impl Service {
     pub(crate) fn new(app: App) -> Self {
         let storage = (app.store.clone(), app.limits.wait);
         let layers = ServiceBuilder::new()
-            .map_response(name_server)
+            .map_response(finish)
             .layer(from_fn_with_state(app.metrics.clone(), instrument))
             .layer(from_fn(refuse_crowded))
             .layer(from_fn(check_head))
@@ -67,9 +69,14 @@ impl Service {
     }
 }
 
-/// By this header clients see that no proxy in between has answered.
-fn name_server(mut response: Response) -> Response {
+/// Sets and removes what concerns every response.
+fn finish(mut response: Response) -> Response {
+    // By this header clients see that no proxy in between has answered.
     response.headers_mut().insert(SERVER, HeaderValue::from_static("plancha"));
+    if response.status() == StatusCode::NOT_MODIFIED {
+        // It would be the length of the artifact, and axum inserts that of the empty body.
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
     response
 }
 

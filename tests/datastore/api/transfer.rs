@@ -196,6 +196,7 @@ async fn if_none_match_with_the_current_etag_returns_304() {
                     with(&datastore, method.clone(), &[("if-none-match", &known)], b"").await;
                 assert_eq!((answer.status, answer.body.len()), (304, 0), "{known}");
                 assert_eq!(answer.header("etag"), Some(&*tag));
+                assert_eq!(answer.header("content-length"), None, "RFC 9110, 8.6");
             }
             let answer = with(&datastore, method.clone(), &[("if-none-match", "\"x\"")], b"").await;
             assert_eq!(answer.status, 200);
