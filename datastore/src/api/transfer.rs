@@ -207,7 +207,7 @@ pub(crate) fn tag(meta: &Meta) -> String {
 
 /// Records the read of an object that another program stored.
 pub(crate) fn record_read(context: &RequestContext, meta: &Meta) {
-    if meta.sha256.is_none() {
+    if !meta.is_verified() {
         context.set_foreign();
     }
 }

@@ -29,7 +29,7 @@ pub struct Meta {
     pub(in crate::store) format: StoredFormat,
     /// The backend's `ETag` of this version.
     pub etag: String,
-    /// Its digest; `None` if another program stored it.
+    /// Its digest; `None` if another program stored it, or while only `recorded` is known.
     pub sha256: Option<Sha256>,
     /// The digest of a record that does not describe this version. The bytes must match it, and until they are
     /// compared the digest is unknown.

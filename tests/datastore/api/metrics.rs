@@ -142,6 +142,23 @@ async fn corrupted_objects_are_counted() {
 }
 
 #[tokio::test]
+async fn own_objects_with_an_outdated_digest_record_are_not_counted_as_foreign() {
+    let datastore = TestDatastore::temporary().await;
+    let plan = format!("plans?{RUN}&attempt=0&format=bin");
+    stored(&datastore, &plan, noise(1 << 20, 1)).await;
+    let path = datastore.root().join("layers/team-a/network/plan-1/0/plan.bin");
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let part = request(&datastore, Method::GET, &plan).header("range", "bytes=0-1");
+    assert_eq!(send(part).await.status, 206);
+    assert_eq!(send(request(&datastore, Method::HEAD, &plan)).await.status, 200);
+    let figures = figures(&datastore).await;
+    let foreign = |(name, _): &(&String, &f64)| name.starts_with("datastore_foreign_reads_total{");
+    let foreign = figures.iter().filter(foreign).map(|(_, count)| count).sum::<f64>();
+    assert!(foreign < 0.1, "{foreign}");
+}
+
+#[tokio::test]
 async fn refusals_and_broken_reads_start_at_0() {
     let datastore = TestDatastore::memory().await;
     let page = page(&datastore).await;
