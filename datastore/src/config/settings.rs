@@ -129,6 +129,13 @@ impl<'a> Settings<'a> {
             (ACCOUNT_NAME, Some(account)) => Some(account.text.clone()),
             _ => self.sources.env(name),
         });
+        variables.check(cloud.provider).map_err(|(name, reason)| {
+            let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
+            format!(
+                "{}: invalid value: {reason}",
+                account.map_or(name, |account| &account.location)
+            )
+        })?;
         for name in variables.names() {
             let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
             self.record(name, &"set", account.map_or(name, |account| account.source));

@@ -85,6 +85,34 @@ fn the_variables_of_a_cloud_are_read_and_are_secret() {
 }
 
 #[test]
+fn an_invalid_variable_of_a_cloud_is_wrong_usage() {
+    for (name, value, expected) in [
+        ("AWS_ENDPOINT_URL_S3", "127.0.0.1:29100", "expected a URL with http:// or https://"),
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:29100", "its scheme is http"),
+        ("AWS_ACCESS_KEY_ID", "minioadmin\n", "it ends with a line break"),
+        ("AWS_ALLOW_HTTP", "banana", "expected true or false"),
+    ] {
+        for command in ["serve", "ls"] {
+            let args = format!("datastore {command} --storage s3://bucket");
+            let (code, text) = read(&args, &[(name, value)]).unwrap_err();
+            assert_eq!(code, 64);
+            let expected = format!("error: {name}: invalid value: {expected}");
+            assert!(text.starts_with(&expected) && !text.contains(value), "{text}");
+        }
+    }
+    let text = in_a_pod(
+        &[
+            ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "container"),
+            ("BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT", "account\n"),
+        ],
+        "",
+    );
+    let (_, text) = text.unwrap_err();
+    let expected = "error: BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT: invalid value: it ends with a line break";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
 fn a_port_alone_means_all_addresses() {
     let serve = read("burrito datastore start --addr :8080 --insecure-no-auth", &[HOME]);
     let any: [SocketAddr; 2] = ["[::]:8080".parse().unwrap(), "0.0.0.0:8080".parse().unwrap()];

@@ -81,6 +81,13 @@ async fn permanent_storage_errors_end_startup_with_the_next_step() {
         reported.starts_with("no credentials (") && reported.contains("AWS_ACCESS_KEY_ID"),
         "{reported}"
     );
+    let plain = FakeCloud::start(Dialect::S3).storage_with(&[("AWS_ALLOW_HTTP", "")]);
+    let reported = refusal(&plain).await;
+    assert!(
+        reported.starts_with("plain HTTP is not allowed (")
+            && reported.contains("set AWS_ALLOW_HTTP=true"),
+        "{reported}"
+    );
     let anybody = FakeCloud::start(Dialect::S3);
     let unsigned = anybody.storage_with(&[
         ("AWS_ACCESS_KEY_ID", ""),

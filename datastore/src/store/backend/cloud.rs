@@ -2,6 +2,7 @@
 
 pub(crate) mod abandoned;
 pub(crate) mod bucket;
+pub(crate) mod check;
 pub(crate) mod connector;
 pub(crate) mod provider;
 pub(crate) mod variables;

@@ -62,6 +62,13 @@ impl Store {
             // Clocks are often set only after the start.
             return None;
         }
+        if cause.contains("URL scheme is not allowed") {
+            let allow = provider.allow_http();
+            return Some(
+                format!("plain HTTP is not allowed ({cause}): set {allow}=true, or use https")
+                    .into(),
+            );
+        }
         Some(match status(&cause)? {
             404 => "there is no such bucket: make it, or name another with --storage".into(),
             401 | 403 => {

@@ -134,7 +134,8 @@ impl Cloud {
     }
 
     fn s3(&self, connector: &Connector) -> object_store::Result<AmazonS3> {
-        let http = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
+        let http = Provider::S3
+            .endpoints()
             .iter()
             .find_map(|name| self.variables.get(name))
             .is_some_and(|url| url.starts_with("http://"));

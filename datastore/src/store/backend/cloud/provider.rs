@@ -131,6 +131,24 @@ impl Provider {
         }
     }
 
+    /// The variables with the URL of the storage; the first that is set is used.
+    pub(in crate::store) fn endpoints(self) -> &'static [&'static str] {
+        match self {
+            Self::S3 => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"],
+            Self::Gcs => &[BASE_URL],
+            Self::Azure => &["AZURE_STORAGE_ENDPOINT"],
+        }
+    }
+
+    /// The variable that allows plain HTTP.
+    pub(in crate::store) fn allow_http(self) -> &'static str {
+        match self {
+            Self::S3 => "AWS_ALLOW_HTTP",
+            Self::Gcs => "GOOGLE_ALLOW_HTTP",
+            Self::Azure => "AZURE_ALLOW_HTTP",
+        }
+    }
+
     /// How to provide credentials, for users who have none.
     pub(in crate::store) fn credentials_hint(self) -> &'static str {
         match self {
