@@ -15,7 +15,7 @@ use std::time::Duration;
 use fs_err as fs;
 
 use crate::process::Log;
-use crate::source::states;
+use crate::source::{regular, states};
 
 const PREFIX: &str = "plancha-";
 /// The random letters after the prefix.
@@ -101,20 +101,18 @@ impl Scratch {
 
     /// The directories of files that runs of the same layer and user could not store.
     pub(crate) fn left_unsent(&self, layer: &str) -> Vec<PathBuf> {
-        let mut dirs = self.of_layer(layer);
-        // Anybody may create a directory in /tmp.
-        dirs.retain(|dir| fs::symlink_metadata(dir).is_ok_and(|dir| dir.uid() == me()));
+        let dirs = self.of_layer(layer);
         dirs.iter().map(|dir| dir.join(UNSENT)).filter(|dir| dir.is_dir()).collect()
     }
 
-    /// The directories of other runs of the same layer.
+    /// The directories of other runs of the same layer and user.
     fn of_layer(&self, layer: &str) -> Vec<PathBuf> {
         let parent = self.dir.parent().unwrap_or(&self.dir);
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        let dirs = entries.map(|entry| entry.path()).filter(|dir| is_scratch(dir));
+        let dirs = entries.map(|entry| entry.path()).filter(|dir| is_own(dir));
         let others = dirs.filter(|dir| *dir != self.dir);
         let is_same =
-            |dir: &PathBuf| fs::read_to_string(dir.join(LAYER)).is_ok_and(|text| text == layer);
+            |dir: &PathBuf| regular::read_text(&dir.join(LAYER)).is_ok_and(|text| text == layer);
         others.filter(is_same).collect()
     }
 
@@ -176,6 +174,12 @@ pub(crate) fn is_scratch(dir: &Path) -> bool {
     random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
+/// Whether this is the private directory of a run of this user. Any user may create one in /tmp.
+fn is_own(dir: &Path) -> bool {
+    let is_mine = |dir: std::fs::Metadata| dir.is_dir() && dir.uid() == me();
+    is_scratch(dir) && fs::symlink_metadata(dir).is_ok_and(is_mine)
+}
+
 /// Removes the private directory of an ended run whose unsent files are all stored.
 pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(dir)?.flatten();
@@ -203,12 +207,11 @@ fn sweep(parent: &Path) -> io::Result<()> {
 fn sweep_one(dir: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(dir)?;
     let age = metadata.modified()?.elapsed().unwrap_or_default();
-    let is_own = is_scratch(dir) && metadata.is_dir() && metadata.uid() == me();
-    if !is_own || age < MIN_AGE || is_used(dir) {
+    if !is_own(dir) || age < MIN_AGE || is_used(dir) {
         return Ok(());
     }
-    let lock = match fs::File::open(dir.join(LOCK)) {
-        Ok(lock) => Some(File::from(lock)),
+    let lock = match regular::open(&dir.join(LOCK)) {
+        Ok(lock) => Some(lock),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -285,12 +288,12 @@ fn is_used(dir: &Path) -> bool {
 /// Whether a process holds a lock on a file; `None`: there is no such file. Two runs that check one file at the same
 /// time do not take each other for its holder.
 fn is_held(path: &Path) -> io::Result<Option<bool>> {
-    let file = match fs::File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    match file.file().try_lock_shared() {
+    match file.try_lock_shared() {
         Ok(()) => Ok(Some(false)),
         Err(TryLockError::WouldBlock) => Ok(Some(true)),
         Err(TryLockError::Error(error)) => Err(error),
@@ -368,6 +371,33 @@ mod tests {
             let mut left = left.collect::<Vec<_>>();
             left.sort();
             assert_eq!(left, [LAYER, UNSENT]);
+        }
+    }
+
+    #[test]
+    fn directories_of_other_users_and_files_that_block_are_ignored() {
+        let parent = tempfile::tempdir().unwrap();
+        let layer = "default/x\n";
+        let scratch = Scratch::create_in(parent.path()).unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        let (pipe, _) = make(parent.path(), "plancha-pipe00", Duration::ZERO, false);
+        nix::unistd::mkfifo(&pipe.join(LAYER), mode).unwrap();
+        let (endless, _) = make(parent.path(), "plancha-zero00", Duration::ZERO, false);
+        fs::os::unix::fs::symlink("/dev/zero", endless.join(LAYER)).unwrap();
+        assert!(scratch.left_states(layer).is_empty());
+        let (dir, _) = make(parent.path(), "plancha-mine00", Duration::ZERO, false);
+        nix::unistd::mkfifo(&dir.join(LOCK), mode).unwrap();
+        fs::write(dir.join(LAYER), layer).unwrap();
+        fs::create_dir(dir.join(UNSENT)).unwrap();
+        let states = [dir.join(states::ERRORED), dir.join(UNSENT).join(states::ERRORED)];
+        for state in &states {
+            fs::write(state, "{}").unwrap();
+        }
+        assert_eq!(scratch.left_states(layer), states);
+        // Only root can give a directory to another user.
+        if nix::unistd::chown(&dir, Some(65534.into()), None).is_ok() {
+            assert!(scratch.left_states(layer).is_empty());
+            assert!(scratch.left_unsent(layer).is_empty());
         }
     }
 }

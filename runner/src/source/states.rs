@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::de::IgnoredAny;
 
+use crate::source::regular;
+
 /// Whether this is a state, a backup of one, or belongs to the states of other workspaces.
 pub(super) fn is_state(path: &Path) -> bool {
     path.components().any(|part| {
@@ -60,7 +62,7 @@ pub(crate) fn kept(dir: &Path) -> Vec<PathBuf> {
 
 /// Whether a file is a whole JSON document. On a full disk the tool leaves an empty or truncated one.
 pub(crate) fn is_whole(file: &Path) -> bool {
-    let Ok(file) = fs::File::open(file) else { return false };
+    let Ok(file) = regular::open(file) else { return false };
     serde_json::from_reader::<_, IgnoredAny>(io::BufReader::new(file)).is_ok()
 }
 

@@ -70,3 +70,28 @@ fn several_runs_at_once_remove_all_leftovers() {
     }
     assert!(sandbox.is_clean());
 }
+
+/// Another user of the same TMPDIR could create these, and block every run.
+#[test]
+fn foreign_directories_do_not_block_a_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    let layer = "default/x\n";
+    for (name, pipe) in [("plancha-aaaaaa", "layer"), ("plancha-bbbbbb", ".lock")] {
+        let dir = sandbox.path("tmp").join(name);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("layer"), layer).unwrap();
+        std::fs::write(dir.join("errored.tfstate"), "{}").unwrap();
+        if pipe == "layer" {
+            std::fs::remove_file(dir.join(pipe)).unwrap();
+        }
+        nix::unistd::mkfifo(&dir.join(pipe), mode).unwrap();
+        // Only root can give them to another user.
+        let _ = nix::unistd::chown(&dir, Some(65534.into()), None);
+    }
+    let runner = sandbox.start(None, &["plan", "--name", "x"]);
+    let ended = runner.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let is_root = nix::unistd::geteuid().is_root();
+    assert_eq!(ended.stderr.contains("an apply is refused"), !is_root, "{}", ended.stderr);
+}

@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 use url::Url;
 
 use crate::run::artifacts::{APPLIED, other};
+use crate::source::regular;
 use crate::source::scratch::{self, UNSENT};
 
 /// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
@@ -60,7 +61,7 @@ pub(super) fn write(dir: &Path, name: &str, mut from: impl Read) -> io::Result<(
         }
     }
     let mut sums = partial(dir)?;
-    match fs::read(dir.join(SUMS)) {
+    match regular::read(&dir.join(SUMS)) {
         Ok(lines) => sums.write_all(&lines)?,
         Err(error) => unless_missing(Err(error))?,
     }
@@ -88,7 +89,7 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
 
 /// The recorded digests of the files, by name.
 pub(super) fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
-    let text = fs::read_to_string(dir.join(SUMS)).unwrap_or_default();
+    let text = regular::read_text(&dir.join(SUMS)).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| {
         let (sha256, name) = line.split_once("  ")?;
         Some((name.to_owned(), sha256.parse().ok()?))
@@ -108,7 +109,7 @@ pub(super) fn recorded_url(url: &Url) -> String {
 
 /// The recorded URL of the datastore that the files in a directory are for.
 pub(super) fn datastore_of(dir: &Path) -> Option<String> {
-    let text = fs::read_to_string(dir.join(DATASTORE)).ok()?;
+    let text = regular::read_text(&dir.join(DATASTORE)).ok()?;
     Url::parse(text.trim()).ok().as_ref().map(recorded_url)
 }
 

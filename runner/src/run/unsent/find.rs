@@ -9,7 +9,7 @@ use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
 use crate::run::unsent::directory::{self, FAILED, datastore_of};
 use crate::source::scratch::Scratch;
-use crate::source::states;
+use crate::source::{regular, states};
 
 /// The directories of all layers, below the state home.
 const ROOT: &str = "plancha/unsent";
@@ -40,7 +40,7 @@ pub(crate) fn records(
     let attempts = attempts.flat_map(|run| below(&run));
     let dirs = attempts.chain(scratch.left_unsent(&layer_id(run)));
     let read = |dir: PathBuf| {
-        let json = fs::read(dir.join(APPLIED)).ok()?;
+        let json = regular::read(&dir.join(APPLIED)).ok()?;
         match AppliedRecord::parse(&json) {
             Ok(record) => Some(KeptRecord { datastore: datastore_of(&dir), dir, record }),
             Err(reason) => {

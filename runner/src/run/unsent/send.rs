@@ -23,7 +23,7 @@ use crate::run::unsent::directory::{
 use crate::run::unsent::find::{first_attempt, named_attempt};
 use crate::run::unsent::{FailedAttempt, quoted, upload_command};
 use crate::source::scratch::reason;
-use crate::source::states;
+use crate::source::{regular, states};
 
 /// Between two attempts to get the lock of a directory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -168,7 +168,7 @@ async fn find_stored(client: &Client, dir: &Path) -> Result<(), UploadError> {
 
 /// Sends the files in a directory, unless another process uses it.
 pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Sending, UploadError> {
-    if dir.is_file() {
+    if dir.exists() && !dir.is_dir() {
         return Err(not_an_attempt(dir, "it is a file".to_owned()));
     }
     let _lock: Option<File> = match lock(dir) {
@@ -241,6 +241,7 @@ async fn check(dir: &Path) -> Result<Checked, UploadError> {
     let sums = sums(dir);
     for name in names().filter(|name| dir.join(name).exists()) {
         let file = dir.join(name);
+        regular::open(&file)?;
         let actual = Upload::file(&file).await?.sha256();
         if let Some(expected) = sums.get(name).filter(|expected| **expected != actual) {
             let reason = format!("its SHA-256 is {actual}, it was kept with {expected}");
@@ -268,7 +269,7 @@ fn owner(dir: &Path) -> Result<Checked, UploadError> {
 }
 
 fn read(dir: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(dir.join(name)) {
+    match regular::read(&dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -1,0 +1,59 @@
+//! Opens regular files only. In a directory that others can write, a name may be a pipe, a device or a link, and to open
+//! or read one could block forever or never end.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use fs_err as fs;
+use nix::fcntl::OFlag;
+
+/// No file that the runner reads as a whole is larger, except logs.
+const MAX_LEN: u64 = 64 << 20;
+
+/// Opens a regular file to read it. A link is not followed.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    use fs_err::os::unix::fs::OpenOptionsExt as _;
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+    }
+    Ok(file.into())
+}
+
+/// Reads a small regular file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_LEN {
+        return Err(io::Error::other(format!("{} is too large", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// Reads a small regular file of text.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let not_text = |_| io::Error::other(format!("{} is not UTF-8", path.display()));
+    String::from_utf8(read(path)?).map_err(not_text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_limited_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::os::unix::fs::symlink("/dev/zero", path("device")).unwrap();
+        fs::write(path("file"), "text").unwrap();
+        fs::os::unix::fs::symlink("file", path("link")).unwrap();
+        fs::File::create(path("large")).unwrap().set_len(MAX_LEN + 1).unwrap();
+        for name in ["pipe", "device", "link", "large", "missing", "."] {
+            read(&path(name)).unwrap_err();
+        }
+        assert_eq!(read_text(&path("file")).unwrap(), "text");
+    }
+}
