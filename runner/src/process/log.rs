@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use anstream::adapter::StripBytes;
 use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-use crate::process::url_secrets::Masking;
+use crate::process::url_secrets::{self, Masking};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
@@ -63,6 +64,7 @@ impl Log {
 
     /// Adds a line of the runner.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
+        let text = url_secrets::masked(text);
         let written =
             self.append().and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| named(&self.path, &error))
@@ -275,11 +277,15 @@ struct Copy {
 
 impl Copy {
     fn run(mut self) -> io::Result<()> {
-        let mut log = Masking::new(anstream::StripStream::new(self.log.append()?));
+        let mut log = Masking::new(self.log.append()?);
+        let mut codes = StripBytes::new();
         let mut room = self.room;
         let copied = self
             .source
-            .follow(|piece| log.write_all(piece), |file, len| room.extend(file, len))
+            .follow(
+                |piece| write_plain(piece, &mut codes, &mut log),
+                |file, len| room.extend(file, len),
+            )
             .and_then(|()| log.finish());
         copied.map_err(|error| {
             let error = named(&self.log.path, &error);
@@ -289,6 +295,21 @@ impl Copy {
             error
         })
     }
+}
+
+/// Writes output without its escape codes, which may be within a URL. NUL bytes stay: they may be part of a message.
+fn write_plain<W: io::Write>(
+    piece: &[u8],
+    codes: &mut StripBytes,
+    log: &mut Masking<W>,
+) -> io::Result<()> {
+    for (i, part) in piece.split(|byte| *byte == 0).enumerate() {
+        if i > 0 {
+            log.write_all(b"\0")?;
+        }
+        codes.strip_next(part).try_for_each(|text| log.write_all(text))?;
+    }
+    Ok(())
 }
 
 /// Marks a log as incomplete at its end. On a full disk nothing can be appended, so the last bytes are overwritten.
@@ -374,4 +395,23 @@ fn spawn<T: Send + 'static>(
 /// The error with the path of its file.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_codes_within_urls_do_not_hide_their_secrets() {
+        let text = b"a\0b https://\x1b[1m\x1b[31mme\x1b[0m:hunter2@h/x?token\x1b[K=\x1b[31mhunter2\x1b[0m\n";
+        for size in [1, 2, 5, text.len()] {
+            let mut written = Vec::new();
+            let (mut codes, mut log) = (StripBytes::new(), Masking::new(&mut written));
+            for piece in text.chunks(size) {
+                write_plain(piece, &mut codes, &mut log).unwrap();
+            }
+            log.finish().unwrap();
+            assert_eq!(written, b"a\0b https://***@h/x?token=***\n", "in pieces of {size}");
+        }
+    }
 }

@@ -1,44 +1,35 @@
-//! The secret parts of URLs: users and passwords, and the values of query parameters with well-known names. It has a
-//! writer that masks them in any text.
+//! The secret parts of URLs: users and passwords, and the values of parameters with well-known names. It has a writer
+//! that masks them in any text.
 //!
-//! A secret in another parameter, in the path or in the text around a URL is not recognized.
+//! A secret in another parameter, in the path or in the text around a URL is not recognized. In doubt it masks too much
+//! of a URL: tools repeat URLs that are not valid, such as those with a password that is not escaped.
 
 use std::io::{self, Write};
 
-/// Names in lower case.
-const NAMES: [&str; 31] = [
-    "access_token",
-    "api-key",
-    "api_key",
-    "api_token",
+use percent_encoding::percent_decode;
+
+/// Names in lower case, with `_` instead of `-`.
+const NAMES: [&str; 16] = [
     "apikey",
+    "api_key",
     "auth",
-    "auth_token",
     "aws_access_key_secret",
-    "aws_access_token",
     "awsaccesskeysecret",
-    "client_secret",
-    "id_token",
-    "job_token",
     "passwd",
     "password",
-    "private_token",
-    "refresh_token",
     "sas",
     "secret",
+    "secret_access_key",
     "secret_key",
     "secretkey",
     "sig",
     "signature",
     "sshkey",
     "token",
-    "x-amz-security-token",
-    "x-amz-signature",
-    "x-goog-signature",
-    "x-ms-signature",
-    "x-oss-signature",
-    "x-token",
 ];
+
+/// Ends of names.
+const ENDS: [&str; 4] = ["_password", "_secret", "_signature", "_token"];
 
 /// Signatures of a URL as a whole, beside which its other parameters change from URL to URL.
 const SIGNATURES: [&str; 6] = [
@@ -50,17 +41,20 @@ const SIGNATURES: [&str; 6] = [
     "x-oss-signature",
 ];
 
-/// No name is longer, with an escape before it.
-const MAX_NAME: usize = 40;
+/// No name is longer, even with escapes.
+const MAX_NAME: usize = 128;
 const MASK: &[u8] = b"***";
-/// What precedes the authority of a URL.
-const SEPARATOR: &[u8] = b"://";
 /// Users and passwords that are longer than this are not recognized.
 const MAX_USER: usize = 4 << 10;
+/// Of a longer line, what comes first is masked before the rest is known.
+const MAX_LINE: usize = 64 << 10;
+/// Deeper quotes within quotes are not recognized.
+const MAX_QUOTES: usize = 16;
 
 /// Whether the value of a parameter is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
-    NAMES.contains(&&*name.to_ascii_lowercase())
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    NAMES.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a parameter signs its URL.
@@ -68,147 +62,262 @@ pub(crate) fn is_signature(name: &str) -> bool {
     SIGNATURES.contains(&&*name.to_ascii_lowercase())
 }
 
+/// The text with `***` instead of the secret parts of URLs.
+pub(crate) fn masked(text: &str) -> String {
+    let mut bytes = Vec::new();
+    for line in text.as_bytes().split_inclusive(|byte| is_line_end(*byte)) {
+        Context::default().mask(line, &mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Writes text on, with `***` instead of the values of secret parameters and of the users and passwords of URLs.
 #[derive(Debug)]
 pub(crate) struct Masking<W> {
     to: W,
-    state: State,
-}
-
-/// Where in the text the next byte is.
-#[derive(Debug)]
-enum State {
-    /// Outside of what may be secret.
-    Text,
-    /// In the name of a parameter, which begins with these bytes. A longer one is cut off.
-    Name(Vec<u8>),
-    /// In a secret value.
-    Value,
-    /// After this many bytes of `://`.
-    Separator(usize),
-    /// In the authority of a URL. These bytes of it, which may be a user and a password, are not yet written.
-    Authority(Vec<u8>),
+    /// What is not yet written of a line that has not ended.
+    held: Vec<u8>,
+    context: Context,
 }
 
 impl<W: Write> Masking<W> {
     pub(crate) fn new(to: W) -> Self {
-        Self { to, state: State::Text }
+        Self { to, held: Vec::new(), context: Context::default() }
     }
 
-    /// Writes `bytes`, masked. The beginning of a URL may be held back.
+    /// Writes `bytes`, masked. A line is held back until it ends.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // The bytes before `start` are written, masked or held back.
-        let (mut start, mut at) = (0, 0);
-        while at < bytes.len() {
-            let rest = &bytes[at..];
-            match &mut self.state {
-                State::Text => {
-                    let Some(before) = rest.iter().position(|byte| b"?&;\\:".contains(byte)) else {
-                        break;
-                    };
-                    let is_colon = rest[before] == b':';
-                    self.state =
-                        if is_colon { State::Separator(1) } else { State::Name(Vec::new()) };
-                    at += before + 1;
-                }
-                State::Name(name) => {
-                    let end = rest.iter().position(|byte| !is_of_name(*byte));
-                    let part = &rest[..end.unwrap_or(rest.len())];
-                    name.extend(part.iter().take(MAX_NAME).map(u8::to_ascii_lowercase));
-                    name.truncate(MAX_NAME);
-                    at += part.len();
-                    let Some(after) = bytes.get(at) else { break };
-                    let is_secret = *after == b'=' && is_secret_name(name);
-                    self.state = State::Text;
-                    if is_secret {
-                        at += 1;
-                        self.to.write_all(&bytes[start..at])?;
-                        self.to.write_all(MASK)?;
-                        start = at;
-                        self.state = State::Value;
-                    }
-                }
-                State::Value => {
-                    let end = rest.iter().position(|byte| ends_value(*byte));
-                    at += end.unwrap_or(rest.len());
-                    start = at;
-                    if end.is_some() {
-                        self.state = State::Text;
-                    }
-                }
-                State::Separator(matched) if rest[0] != SEPARATOR[*matched] => {
-                    self.state = State::Text;
-                }
-                State::Separator(matched) => {
-                    *matched += 1;
-                    at += 1;
-                    if *matched == SEPARATOR.len() {
-                        self.to.write_all(&bytes[start..at])?;
-                        start = at;
-                        self.state = State::Authority(Vec::new());
-                    }
-                }
-                State::Authority(_) => {
-                    at += self.authority(rest)?;
-                    start = at;
-                }
+        let mut masked = Vec::new();
+        for part in bytes.split_inclusive(|byte| is_line_end(*byte)) {
+            self.held.extend_from_slice(part);
+            if part.last().is_some_and(|byte| is_line_end(*byte)) {
+                self.context.mask(&self.held, &mut masked);
+                self.held.clear();
+                self.context = Context::default();
+            } else if self.held.len() > MAX_LINE {
+                let is_end = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'"';
+                let end = self.held.iter().rposition(is_end).filter(|end| *end > 0);
+                let rest = self.held.split_off(end.unwrap_or(self.held.len()));
+                self.context.mask(&self.held, &mut masked);
+                self.held = rest;
             }
         }
-        self.to.write_all(&bytes[start..])
-    }
-
-    /// Reads what `bytes` has of the authority of a URL, and returns its length. It is held back until an `@` shows
-    /// that it was a user, or its end that it was not.
-    fn authority(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let State::Authority(held) = &mut self.state else { return Ok(0) };
-        let end = bytes.iter().position(|byte| *byte == b'@' || ends_authority(*byte));
-        let part = &bytes[..end.unwrap_or(bytes.len())];
-        held.extend_from_slice(part);
-        let is_user = end.is_some_and(|end| bytes[end] == b'@');
-        if is_user {
-            let shown = if held == b"git" { b"git" } else { MASK };
-            self.to.write_all(shown)?;
-            self.to.write_all(b"@")?;
-            held.clear();
-            return Ok(part.len() + 1);
-        }
-        if end.is_some() || held.len() > MAX_USER {
-            self.to.write_all(held)?;
-            self.state = State::Text;
-        }
-        Ok(part.len())
+        self.to.write_all(&masked)
     }
 
     /// Writes what is held back.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        match &self.state {
-            State::Authority(held) => self.to.write_all(held),
-            State::Text | State::Name(_) | State::Value | State::Separator(_) => Ok(()),
-        }
+        let mut masked = Vec::new();
+        self.context.mask(&self.held, &mut masked);
+        self.to.write_all(&masked)
     }
 }
 
-fn is_secret_name(name: &[u8]) -> bool {
-    // JSON may have an escape instead of the `&` before it: `\u0026`. HTML has `&amp;`, which ends with a semicolon.
-    let name = name.strip_prefix(b"u0026").unwrap_or(name);
-    NAMES.iter().any(|known| known.as_bytes() == name)
+/// Where in a line the next byte is.
+#[derive(Debug, Default)]
+struct Context {
+    /// The quotes that are open.
+    open: Vec<Quote>,
+    /// A single quote is open. Apostrophes within words are none.
+    single: bool,
+    in_url: bool,
+    /// In the value of a secret parameter.
+    in_value: bool,
+}
+
+/// A quote with the backslashes before it: the one that closes it has as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Quote {
+    byte: u8,
+    backslashes: usize,
+}
+
+impl Context {
+    /// Adds a line, or its next part, to `masked`.
+    fn mask(&mut self, text: &[u8], masked: &mut Vec<u8>) {
+        let mut at = 0;
+        while at < text.len() {
+            let start = at;
+            if self.in_value {
+                let ends = |rest: &[u8]| b"&#".contains(&rest[0]) || rest.starts_with(b"\\u0026");
+                at = self.end(text, at, text.len(), ends);
+                self.in_value = at == text.len();
+                if at > start {
+                    continue;
+                }
+            }
+            if let Some(len) = separator(&text[at..]) {
+                at += len;
+                masked.extend_from_slice(&text[start..at]);
+                self.in_url = true;
+                if let Some(end) = self.user(text, at) {
+                    masked.extend_from_slice(MASK);
+                    at = end;
+                }
+            } else if let Some(len) = self.secret_parameter(text, at) {
+                at += len;
+                masked.extend_from_slice(&text[start..at]);
+                masked.extend_from_slice(MASK);
+                self.in_value = true;
+            } else {
+                self.pass(text, at);
+                masked.push(text[at]);
+                at += 1;
+            }
+        }
+    }
+
+    /// The end of the user and password of a URL whose authority starts at `from`. As they may not be escaped, that is
+    /// the last `@` of the word if there is a `:` before it.
+    fn user(&self, text: &[u8], from: usize) -> Option<usize> {
+        let limit = text.len().min(from + MAX_USER);
+        let end = self.end(text, from, limit, |_| false);
+        let word = &text[from..end];
+        if word.starts_with(b"git@") || starts_with_ipv6(word) {
+            return None;
+        }
+        let host = word.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(word.len());
+        if let Some(last) = word.iter().rposition(|byte| *byte == b'@') {
+            let user = word[..host].iter().rposition(|byte| *byte == b'@');
+            return if word[..last].contains(&b':') { Some(last) } else { user }
+                .map(|user| from + user);
+        }
+        // A password may contain spaces. A port may not, and a quoted URL has ended with its quote.
+        let colon = word[..host].iter().position(|byte| *byte == b':')?;
+        let spaced = text.get(end).is_none_or(u8::is_ascii_whitespace);
+        if is_port(&word[colon + 1..]) || !spaced {
+            return None;
+        }
+        let is_at = |rest: &[u8]| rest[0] == b'@';
+        let at = self.end_of_quote(text, end, limit, is_at);
+        if text.get(at) == Some(&b'@') {
+            let next = self.end(text, at, text.len().min(at + MAX_USER), |_| false);
+            let last = text[at..next].iter().rposition(|byte| *byte == b'@');
+            return Some(at + last.unwrap_or_default());
+        }
+        (host == word.len()).then_some(end)
+    }
+
+    /// The length of a separator with the name of a secret parameter and `=`, if they start at `at`.
+    fn secret_parameter(&self, text: &[u8], at: usize) -> Option<usize> {
+        let rest = &text[at..];
+        let separator = match rest[0] {
+            b'?' | b'&' => 1,
+            b';' if self.in_url || text[..at].ends_with(b"&amp") => 1,
+            b'#' if self.in_url => 1,
+            // JSON may have it instead of the `&`.
+            b'\\' if rest.starts_with(b"\\u0026") => b"\\u0026".len(),
+            _ => return None,
+        };
+        let name = &rest[separator..];
+        let len = name.iter().take(MAX_NAME).position(|byte| !is_of_name(*byte))?;
+        let decoded = percent_decode(&name[..len]).decode_utf8_lossy();
+        (name[len] == b'=' && is_secret(&decoded)).then_some(separator + len + 1)
+    }
+
+    /// Opens and closes quotes, and enters and leaves URLs.
+    fn pass(&mut self, text: &[u8], at: usize) {
+        let closes = self.closes(text, at);
+        let quote = Quote { byte: text[at], backslashes: backslashes(text, at) };
+        match text[at] {
+            b'?' => self.in_url = true,
+            byte if byte.is_ascii_whitespace() => self.in_url = false,
+            b'\'' if closes => self.single = false,
+            b'\'' => self.single |= at == 0 || !text[at - 1].is_ascii_alphanumeric(),
+            b'"' | b'`' if closes => {
+                let before = self.open.iter().position(|open| *open == quote);
+                self.open.truncate(before.unwrap_or_default());
+            }
+            b'>' if closes => self.open.retain(|open| open.byte != b'<'),
+            b'"' | b'`' if self.open.len() < MAX_QUOTES => self.open.push(quote),
+            b'<' if text.get(at + 1).is_some_and(u8::is_ascii_alphanumeric)
+                && self.open.len() < MAX_QUOTES =>
+            {
+                self.open.push(quote);
+            }
+            _ => {}
+        }
+        if closes {
+            self.in_url = false;
+        }
+    }
+
+    /// Whether the byte at `at` closes an open quote.
+    fn closes(&self, text: &[u8], at: usize) -> bool {
+        match text[at] {
+            b'\'' => self.single && !text.get(at + 1).is_some_and(u8::is_ascii_alphanumeric),
+            byte @ (b'"' | b'`') => {
+                self.open.contains(&Quote { byte, backslashes: backslashes(text, at) })
+            }
+            b'>' => self.open.iter().any(|open| open.byte == b'<'),
+            _ => false,
+        }
+    }
+
+    /// The first position from `from` on, and before `limit`, with white space, a quote that closes, or what `ends`
+    /// accepts.
+    fn end(&self, text: &[u8], from: usize, limit: usize, ends: impl Fn(&[u8]) -> bool) -> usize {
+        let ends = |rest: &[u8]| rest[0].is_ascii_whitespace() || ends(rest);
+        self.end_of_quote(text, from, limit, ends)
+    }
+
+    /// The same, but past white space.
+    fn end_of_quote(
+        &self,
+        text: &[u8],
+        from: usize,
+        limit: usize,
+        ends: impl Fn(&[u8]) -> bool,
+    ) -> usize {
+        for at in from..limit {
+            if ends(&text[at..]) {
+                return at;
+            }
+            if self.closes(text, at) {
+                return from.max(at - backslashes(text, at));
+            }
+        }
+        limit
+    }
+}
+
+/// The length of the `://` of a URL at the beginning of a text. JSON may have backslashes before the slashes.
+fn separator(text: &[u8]) -> Option<usize> {
+    let mut len = text.starts_with(b":").then_some(1)?;
+    for _ in 0..2 {
+        len += text[len..].iter().take_while(|byte| **byte == b'\\').count();
+        text[len..].starts_with(b"/").then(|| len += 1)?;
+    }
+    Some(len)
+}
+
+/// The number of backslashes before `at`.
+fn backslashes(text: &[u8], at: usize) -> usize {
+    text[..at].iter().rev().take(MAX_QUOTES).take_while(|byte| **byte == b'\\').count()
+}
+
+/// Whether what follows the `:` of a word is, or may be, a port.
+fn is_port(text: &[u8]) -> bool {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match text.get(digits) {
+        None => true,
+        Some(byte) if digits == 0 => b"/?#".contains(byte),
+        Some(byte) => !byte.is_ascii_alphanumeric(),
+    }
+}
+
+fn starts_with_ipv6(word: &[u8]) -> bool {
+    let Some(rest) = word.strip_prefix(b"[") else { return false };
+    let end = rest.iter().position(|byte| !byte.is_ascii_hexdigit() && !b":.%".contains(byte));
+    end.is_some_and(|end| rest[end] == b']')
 }
 
 fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"-_.%".contains(&byte)
 }
 
-fn ends_url(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte.is_ascii_control() || b"\"'`<>\\".contains(&byte)
-}
-
-/// Whether a byte ends the value of a parameter.
-fn ends_value(byte: u8) -> bool {
-    ends_url(byte) || b"&#".contains(&byte)
-}
-
-fn ends_authority(byte: u8) -> bool {
-    ends_url(byte) || b"/?#".contains(&byte)
+fn is_line_end(byte: u8) -> bool {
+    b"\n\r".contains(&byte)
 }
 
 #[cfg(test)]
@@ -216,14 +325,14 @@ mod tests {
     use super::*;
 
     /// The text, written in pieces of this size.
-    fn masked(text: &str, size: usize) -> String {
-        let mut written = Vec::new();
-        let mut writer = Masking::new(&mut written);
+    fn written(text: &str, size: usize) -> String {
+        let mut bytes = Vec::new();
+        let mut writer = Masking::new(&mut bytes);
         for piece in text.as_bytes().chunks(size) {
             writer.write_all(piece).unwrap();
         }
         writer.finish().unwrap();
-        String::from_utf8(written).unwrap()
+        String::from_utf8(bytes).unwrap()
     }
 
     #[test]
@@ -239,7 +348,11 @@ mod tests {
                 "git::https://h/m.git?ref=v1&sshkey=hunter2==&depth=1",
                 "git::https://h/m.git?ref=v1&sshkey=***&depth=1",
             ),
-            ("{\"url\":\"https://h?sig=hunter2\\\"\"}", "{\"url\":\"https://h?sig=***\\\"\"}"),
+            ("{\"url\":\"https://h?sig=hunter2\"}", "{\"url\":\"https://h?sig=***\"}"),
+            (
+                "{\"a\":\"{\\\"url\\\":\\\"https://h?sig=hunter2\\\"}\"}",
+                "{\"a\":\"{\\\"url\\\":\\\"https://h?sig=***\\\"}\"}",
+            ),
             ("?token=&sig=hunter2", "?token=***&sig=***"),
             ("https://h?a=1\\u0026sig=hunter2\\u0026b=2", "https://h?a=1\\u0026sig=***\\u0026b=2"),
             ("h?a=1&amp;sig=hunter2&amp;b=2", "h?a=1&amp;sig=***&amp;b=2"),
@@ -247,29 +360,92 @@ mod tests {
                 "Downloading git::https://me:hunter2@h/m.git?ref=v1 for m...",
                 "Downloading git::https://***@h/m.git?ref=v1 for m...",
             ),
-            ("postgres://me:hunter&er@2@h/db", "postgres://***@***@h/db"),
+            ("postgres://me:hunter&er@2@h/db", "postgres://***@h/db"),
             ("https://hunter2@h, ssh://git@h/x, x://", "https://***@h, ssh://git@h/x, x://"),
             ("http://[::1]:80/a@b and https://h:443", "http://[::1]:80/a@b and https://h:443"),
             ("token=x, a?b=c, next_token=y\u{e9}", "token=x, a?b=c, next_token=y\u{e9}"),
             ("is it? token = x", "is it? token = x"),
-            ("?tokens=x&my_token_of_a_very_long_name_indeed_token=y", ""),
+            ("?tokens=x&token_of=y", ""),
         ] {
             let expected = if expected.is_empty() { text } else { expected };
             for size in [1, 2, 3, 7, text.len()] {
-                assert_eq!(masked(text, size), expected, "in pieces of {size}");
+                assert_eq!(written(text, size), expected, "in pieces of {size}");
             }
         }
     }
 
     #[test]
+    fn passwords_and_values_that_are_not_escaped_are_masked() {
+        for (text, expected) in [
+            (
+                "from git::https://me:it's-hunter2@h/x.git?ref=v1",
+                "from git::https://***@h/x.git?ref=v1",
+            ),
+            ("'https://me:it's-hunter2@h/x': no", "'https://***@h/x': no"),
+            ("https://h/x.zip?token=h'unter2&archive=zip", "https://h/x.zip?token=***&archive=zip"),
+            ("\"https://me:hun/ter2@h/x.zip\"", "\"https://***@h/x.zip\""),
+            ("git::https://me:hun#ter2@h/x", "git::https://***@h/x"),
+            ("git::https://me:12?hunter@2@h/x", "git::https://***@h/x"),
+            ("(\"git::https://me:hunter 2@h/x\" is", "(\"git::https://***@h/x\" is"),
+            ("\"git::https://me:hun\\\"ter2@h/x\"", "\"git::https://***@h/x\""),
+            ("at git::https://me:hunter2\n", "at git::https://***\n"),
+            (r"https:\/\/u:hunter2@h\/x?token=hunter2", r"https:\/\/***@h\/x?token=***"),
+            (
+                r#"{"url":"https:\/\/u:hunter2@h\/x","@at":1}"#,
+                r#"{"url":"https:\/\/***@h\/x","@at":1}"#,
+            ),
+        ] {
+            for size in [1, 3, text.len()] {
+                assert_eq!(written(text, size), expected, "in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for text in [
+            r"C:\token=x and a;auth=2 and a #token=x",
+            "{\"@message\":\"GET https://h:80/x\",\"@module\":\"a\"}",
+            "https://h:8443: connection refused, mail me@h",
+            "https://h/x: error 403, mail me@h",
+            "ssh://git@h:22/x?ref=a@b and oci://h/x@v1",
+            "\"http://${host}:${port}\" a@b",
+            "nul\0bytes",
+        ] {
+            for size in [1, 3, text.len()] {
+                assert_eq!(written(text, size), text, "in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_with_other_names_and_separators_are_masked() {
+        for text in [
+            "https://h/x?deploy_token=hunter2",
+            "https://h/x?private-token=hunter2",
+            "https://h/x?a=1&X%2DAmz%2DSignature=hunter2",
+            "https://h/x?a=1&X-Amz-Security-Token=hunter2",
+            "https://h/x#access_token=hunter2",
+            "https://h/x;token=hunter2",
+            "https://h/x?a=1;auth=hunter2",
+        ] {
+            assert!(!written(text, 5).contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_any_length_is_masked() {
+        let long = format!("\"https://h?token={}\" {}", "S".repeat(300_000), "x ".repeat(100_000));
+        let expected = format!("\"https://h?token=***\" {}", "x ".repeat(100_000));
+        assert!(written(&long, 5000) == expected);
+    }
+
+    #[test]
     fn every_name_is_recognized_in_any_case() {
         for name in NAMES {
-            assert!(
-                name.len() + "u0026".len() < MAX_NAME && is_secret(&name.to_ascii_uppercase()),
-                "{name}"
-            );
+            assert!(is_secret(&name.to_ascii_uppercase()), "{name}");
             let url = format!("https://h/x?a=1&{}=hunter2", name.to_ascii_uppercase());
-            assert!(!masked(&url, 5).contains("hunter2"), "{url}");
+            assert!(!written(&url, 5).contains("hunter2"), "{url}");
         }
         assert!(SIGNATURES.iter().all(|name| is_secret(name)));
         assert!(!is_secret("state") && !is_secret(""));
