@@ -1,10 +1,14 @@
 //! A git repository elsewhere: its URL, credentials and revision.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::Url;
+
+use crate::process::url_secrets;
 
 /// A repository elsewhere, and the requested revision.
 #[derive(Clone, Debug)]
@@ -23,7 +27,14 @@ impl GitSource {
         text: &str,
         revision: Option<&str>,
     ) -> Result<Option<Self>, String> {
-        let source = if text.contains("://") {
+        let source = if is_mistyped(text) {
+            return Err(
+                "the source is neither a directory nor a git URL, and is not shown, because it may hold a password; \
+                 next: check it, a git URL begins with https://, http://, ssh://, git:// or file://, or is \
+                 user@host:path"
+                    .to_owned(),
+            );
+        } else if text.contains("://") {
             from_url(text)?
         } else if is_scp_like(text) {
             Self { url: text.to_owned(), authorization: None, revision: None }
@@ -54,9 +65,9 @@ impl GitSource {
         Self { revision: Some(commit.to_owned()), ..self.clone() }
     }
 
-    /// The last part of its URL, without `.git`.
+    /// The last part of its URL, without query, fragment and `.git`.
     pub(crate) fn name(&self) -> &str {
-        let path = self.url.trim_end_matches('/');
+        let path = self.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let name = path.rsplit(['/', ':']).next().unwrap_or_default();
         name.strip_suffix(".git").unwrap_or(name)
     }
@@ -74,6 +85,16 @@ fn from_url(text: &str) -> Result<GitSource, String> {
                 .to_owned(),
         );
     }
+    // Git shows them, and so does its command line. A fragment may be written like a query.
+    let fragment = url::form_urlencoded::parse(url.fragment().unwrap_or_default().as_bytes());
+    if let Some((name, _)) =
+        url.query_pairs().chain(fragment).find(|(name, _)| url_secrets::is_secret(name))
+    {
+        return Err(format!(
+            "the source has a secret in its parameter `{name}`, where messages and the process list would show it; \
+             next: write it into the URL as https://user:password@host/path, or use a credential helper of git"
+        ));
+    }
     let mut authorization = None;
     if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
         let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -88,6 +109,17 @@ fn from_url(text: &str) -> Result<GitSource, String> {
         return Err(format!("a {} URL cannot contain a password", url.scheme()));
     }
     Ok(GitSource { url: url.into(), authorization, revision: None })
+}
+
+/// Whether a text may be a git URL with a typing error, such as `https:/user:password@host`, and is no directory.
+fn is_mistyped(text: &str) -> bool {
+    let scheme = text.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
+    let has_scheme = matches!(&*scheme, "http" | "https" | "ssh") && text.contains(':');
+    let has_password = text.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    !text.contains("://")
+        && (has_scheme || has_password)
+        && !is_scp_like(text)
+        && !Path::new(text).is_dir()
 }
 
 /// `user@host:path`, the spelling of scp.
@@ -128,11 +160,29 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_in_the_query_is_refused_and_not_shown() {
+        for text in [
+            "https://me:p@h/x.git?token=hunter2",
+            "https://h/x.git?a=b&Private-Token=hunter2",
+            "https://h/x.git#access_token=hunter2",
+            "https:/me:hunter2@h/x.git",
+            "https//me:hunter2@h/x.git",
+            "https:/h/x.git?token=hunter2",
+            "me:hunter2@h/x.git",
+        ] {
+            let error = GitSource::parse(text, None).unwrap_err();
+            assert!(error.contains("next:") && !error.contains("hunter2"), "{error}");
+        }
+        assert!(GitSource::parse("a:b/c", None).unwrap().is_none());
+    }
+
+    #[test]
     fn a_repository_is_named_by_the_end_of_its_url() {
         for (url, name) in [
             ("https://git.example.com/team/infra.git", "infra"),
             ("git@git.example.com:infra", "infra"),
             ("ssh://git@host/infra/", "infra"),
+            ("https://host/infra.git?a=b/c#d/e", "infra"),
         ] {
             assert_eq!(parsed(url).name(), name);
         }
