@@ -175,8 +175,11 @@ impl Backend {
             };
             let text = match (&*kind, field.name) {
                 ("http", "query_sha256") => text.and_then(|text| query_digest(&text)),
+                // The slash at its end may be that of another state.
                 ("http", _) => text.and_then(|text| address(&text)),
-                ("s3", "endpoint") => text.and_then(|text| address(&text)),
+                ("s3", "endpoint") => text
+                    .and_then(|text| address(&text))
+                    .map(|url| url.trim_end_matches('/').to_owned()),
                 ("pg", "host" | "database") => text.and_then(|text| connection(&text, field.name)),
                 ("remote" | "cloud", "workspace") => Some(text.unwrap_or_else(|| {
                     let prefix = setting(config, &["workspaces.prefix"]).unwrap_or_default();
@@ -218,6 +221,10 @@ impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;
         for (name, value) in &self.identity {
+            let name = match &**name {
+                "query_sha256" => "SHA-256 of the query of the address",
+                name => name,
+            };
             write!(f, ", {name} {value}")?;
         }
         Ok(())
@@ -242,19 +249,56 @@ fn address(text: &str) -> Option<String> {
     url.set_username("").and_then(|()| url.set_password(None)).ok()?;
     url.set_query(None);
     url.set_fragment(None);
-    Some(url.to_string().trim_end_matches('/').to_owned())
+    let only_slash = url.path() == "/";
+    let text = url.to_string();
+    Some(if only_slash { text.trim_end_matches('/').to_owned() } else { text })
 }
 
-/// The digest of a URL's query, without the parameters that are known to be secret; empty if there are no others. A
-/// digest, because the others may be secret, too. `None` if the text is not a URL, or one that is signed: then other
-/// parameters, such as the time, differ in each run.
+/// Parameters, in lower case, that differ from one signed URL to the next.
+const OF_SIGNED_URLS: &[&str] = &[
+    "awsaccesskeyid",
+    "expires",
+    "googleaccessid",
+    "key-pair-id",
+    "ossaccesskeyid",
+    "policy",
+    "saoid",
+    "scid",
+    "sdd",
+    "se",
+    "si",
+    "sip",
+    "ske",
+    "skoid",
+    "sks",
+    "skt",
+    "sktid",
+    "skv",
+    "sp",
+    "spr",
+    "sr",
+    "srt",
+    "ss",
+    "st",
+    "suoid",
+    "sv",
+];
+
+/// The digest of a URL's query, without the parameters that differ although the state is the same: known credentials,
+/// and in a signed URL the others of its signature. Empty if there are no others. A digest, because the others may be
+/// secret, too. `None` if the text is not a URL.
 fn query_digest(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
-    if url.query_pairs().any(|(name, _)| url_secrets::is_signature(&name)) {
-        return None;
-    }
-    let mut pairs: Vec<_> =
-        url.query_pairs().filter(|(name, _)| !url_secrets::is_secret(name)).collect();
+    let is_signed = url.query_pairs().any(|(name, _)| url_secrets::is_signature(&name));
+    let varies = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let prefixes = ["x-amz-", "x-goog-", "x-ms-", "x-oss-"];
+        let is_of_signature = OF_SIGNED_URLS.contains(&&*name)
+            || prefixes.iter().any(|prefix| name.starts_with(prefix));
+        // `auth` may as well name an account.
+        url_secrets::is_secret(&name) && name != "auth" || is_signed && is_of_signature
+    };
+    let mut pairs: Vec<_> = url.query_pairs().filter(|(name, _)| !varies(name)).collect();
     if pairs.is_empty() {
         return Some(String::new());
     }
@@ -380,7 +424,7 @@ mod tests {
         (
             "http",
             r#"{"address": "https://u:SK@Host/state/x?token=SK#SK", "username": "u", "password": "SK"}"#,
-            r#"http, address "https://host/state/x", query_sha256 """#,
+            r#"http, address "https://host/state/x", SHA-256 of the query of the address """#,
         ),
         (
             "kubernetes",
@@ -439,7 +483,7 @@ mod tests {
         let variables = [("TF_HTTP_ADDRESS", "https://u:p@h/env?token=1")];
         assert_eq!(
             backend(http, &variables).to_string(),
-            r#"http, address "https://h/env", query_sha256 """#
+            r#"http, address "https://h/env", SHA-256 of the query of the address """#
         );
         assert_eq!(backend(http, &[]).to_string(), "http");
         let pg = r#"{"backend": {"type": "pg", "config": {}}}"#;
@@ -483,7 +527,15 @@ mod tests {
         assert!(here.agrees_with(&http("?ref=main&state=dev&token=other")), "a rotated token");
         assert!(!here.agrees_with(&http("?state=prod&ref=main")));
         assert!(!here.agrees_with(&http("")));
-        assert!(here.agrees_with(&http("?X-Amz-Date=2&X-Amz-Signature=SK")), "a signed URL");
+        for signature in
+            ["X-Amz-Date=2&X-Amz-Signature=SK", "sig=SK&se=2026", "Signature=SK&Expires=1"]
+        {
+            let signed = |state: &str| http(&format!("?state={state}&ref=main&{signature}"));
+            assert!(here.agrees_with(&signed("dev")), "{signature}");
+            assert!(!here.agrees_with(&signed("prod")), "{signature}");
+        }
+        assert!(!http("?auth=alpha").agrees_with(&http("?auth=beta")));
+        assert!(!http("").agrees_with(&http("/")), "another path");
         let earlier = r#"{"type":"http","address":"https://h/state"}"#;
         assert!(here.agrees_with(&serde_json::from_str(earlier).unwrap()), "an earlier record");
     }
