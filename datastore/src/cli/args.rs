@@ -108,7 +108,8 @@ created.
 
 Exit codes:
   0   the storage works
-  8   the certificate or the Kubernetes configuration cannot be used
+  8   the directory of the storage does not exist, the limit of open files is too low, or the certificate or the Kubernetes \
+configuration cannot be used
   10  the storage does not work
   64  wrong usage, or an invalid setting";
 
