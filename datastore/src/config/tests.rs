@@ -396,6 +396,9 @@ fn an_invalid_storage_url_is_an_error_that_hides_its_password() {
     for (url, reason) in [
         ("file:///a?x", "unexpected query or fragment"),
         ("file:///a#x", "unexpected query or fragment"),
+        ("file://", "expected an absolute path after three slashes"),
+        ("file:///", "expected an absolute path after three slashes"),
+        ("file:///a/..", "expected an absolute path after three slashes"),
         ("s3://user:hunter2@bucket", "`s3://bucket`: unexpected user or password"),
         ("https://user:hunter2@host/x", "`https://host/x`: unexpected user or password"),
     ] {

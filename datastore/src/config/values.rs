@@ -64,6 +64,8 @@ impl FromStr for Storage {
                 }
                 let path = url.and_then(|url| url.to_file_path().ok());
                 let expected = "expected an absolute path after three slashes: file:///DIRECTORY";
+                // The path of `file://` alone is the root of the file system.
+                let path = path.filter(|path| path.parent().is_some());
                 path.map(Self::File).ok_or(expected.to_owned())
             }
             "memory" if rest.is_empty() => Ok(Self::Memory),
