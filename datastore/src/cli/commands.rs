@@ -13,7 +13,7 @@ use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
-use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, is_own};
+use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, check_directory, is_own};
 use crate::transport::tls::Tls;
 
 /// The exit code of a command. Prints its error on standard error.
@@ -32,11 +32,7 @@ pub async fn run(
     command: StorageCommand,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    if let Storage::File(root) = &config.storage
-        && !root.is_dir()
-    {
-        return Err(CommandError::NoStorage(root.display().to_string()));
-    }
+    check_root(&config.storage)?;
     let store = open(&config.storage)?.at_rest(&config.at_rest);
     match command {
         StorageCommand::Ls(prefix) => ls(&store, &prefix, out).await?,
@@ -52,6 +48,16 @@ pub async fn run(
         }
     }
     Ok(out.flush()?)
+}
+
+/// Checks that the directory of a storage exists: no command creates it.
+fn check_root(storage: &Storage) -> Result<(), CommandError> {
+    let Storage::File(root) = storage else { return Ok(()) };
+    check_directory(root).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => CommandError::NoStorage(root.display().to_string()),
+        // `serve` could not create it, either.
+        _ => StartError::Storage(storage.to_string(), error.into()).into(),
+    })
 }
 
 fn open(storage: &Storage) -> Result<Store, CommandError> {
@@ -260,15 +266,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     out.flush()?;
     let Config { storage, auth, tls, .. } = &serve.config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
-    if let Storage::File(root) = storage
-        && let Err(error) = std::fs::metadata(root)
-    {
-        return Err(match error.kind() {
-            io::ErrorKind::NotFound => CommandError::NoStorage(root.display().to_string()),
-            // `serve` could not create it, either.
-            _ => unusable(error.into()).into(),
-        });
-    }
+    check_root(storage)?;
     let store = open(storage)?;
     let started = store.start().await;
     let results = store.probe_results();

@@ -331,8 +331,20 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     // No user can create files there, not even root.
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
     for (root, reason) in [
         (file.as_path(), "it is not a directory"),
+        (&link, "it is a symbolic link to nowhere, which does not exist"),
+    ] {
+        for words in [&["ls"][..], &["cat", FILE], &["verify"]] {
+            let (code, _, reported) = run(root, words);
+            assert!(code == 10 && reported.contains(reason), "{code} {reported}");
+        }
+    }
+    for (root, reason) in [
+        (file.as_path(), "it is not a directory"),
+        (&link, "it is a symbolic link to nowhere, which does not exist"),
         (Path::new("/sys/kernel"), "it cannot be written"),
     ] {
         let (code, _, reported) = run(root, &["check"]);

@@ -10,6 +10,23 @@ use nix::fcntl::OFlag;
 
 use crate::store::backend::directory::io_threads;
 
+/// Checks that a path is a directory. Fails with [`ErrorKind::NotFound`] only if nothing has this path, so that a
+/// directory can be created.
+pub fn check_directory(path: &FsPath) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(io::Error::other("it is not a directory")),
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => Err(io::Error::other(format!(
+                "it is a symbolic link to {}, which does not exist: create that directory, or correct the link",
+                target.display()
+            ))),
+            Err(_) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a directory only.
 fn open_directory(file_path: &FsPath) -> io::Result<File> {
     File::options().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(file_path)

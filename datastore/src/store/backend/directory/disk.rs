@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
-use crate::store::backend::directory::dirs::{lock, sync_parent};
+use crate::store::backend::directory::dirs::{check_directory, lock, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
 use crate::store::backend::directory::jobs::{Hung, Jobs, fail_if_abandoned};
@@ -80,11 +80,11 @@ impl Disk {
     /// Creates the directory of the storage if it is missing, accessible to its owner only.
     pub(in crate::store) async fn make_root(&self) -> io::Result<()> {
         let root = Arc::clone(&self.root);
-        let make = move || {
-            if root.exists() && !root.is_dir() {
-                return Err(io::Error::other("it is not a directory"));
+        let make = move || match check_directory(&root) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(root)
             }
-            DirBuilder::new().recursive(true).mode(0o700).create(root)
+            checked => checked,
         };
         self.jobs.run(make).await
     }
