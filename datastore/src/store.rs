@@ -28,7 +28,7 @@ pub use crate::store::backend::cloud::provider::Provider;
 pub use crate::store::backend::cloud::variables::Variables;
 pub use crate::store::backend::directory::dirs::check_directory;
 pub use crate::store::backend::metered::Calls;
-pub(crate) use crate::store::backend::reason::reason;
+pub(crate) use crate::store::backend::reason::{concise, reason};
 pub use crate::store::backend::storage::Storage;
 pub use crate::store::error::{BoxError, StoreError};
 pub use crate::store::handle::Store;

@@ -13,7 +13,9 @@ use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
-use crate::store::{Ability, Key, Storage, Store, StoreError, Verdict, check_directory, is_own};
+use crate::store::{
+    Ability, Key, Storage, Store, StoreError, Verdict, check_directory, concise, is_own,
+};
 use crate::transport::tls::Tls;
 
 /// The exit code of a command. Prints its error on standard error.
@@ -21,7 +23,7 @@ pub fn report(result: Result<(), CommandError>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if !error.is_closed_pipe() {
         // Without standard error, only the exit code is left to report the error.
-        let _printed = writeln!(io::stderr(), "error: {}", chain(&error));
+        let _printed = writeln!(io::stderr(), "error: {}", concise(&chain(&error)));
     }
     ExitCode::from(error.exit_code())
 }
@@ -108,7 +110,7 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
             Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
             Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
-            Err(error) => (&mut unread, Some(format!("unread ({})", chain(&error)))),
+            Err(error) => (&mut unread, Some(format!("unread ({})", concise(&chain(&error))))),
         };
         *count += 1;
         if let Some(result) = result {
@@ -166,7 +168,7 @@ async fn print_missing(
             }
             Err(error) => {
                 misplaced += 1;
-                writeln!(out, "unread ({}) {key}", chain(&error))?;
+                writeln!(out, "unread ({}) {key}", concise(&chain(&error)))?;
             }
         }
     }

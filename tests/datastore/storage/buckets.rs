@@ -142,6 +142,22 @@ async fn multipart_uploads_of_a_killed_process_are_aborted_after_a_day() {
         assert_eq!(below.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
         assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 2);
         assert_eq!(double.open_uploads(), 3, "those of others");
+        double.fault(CloudFault {
+            query: "uploads",
+            status: 403,
+            times: FOR_EVER,
+            ..CloudFault::default()
+        });
+        let error = store.sweep(now).await.unwrap_err().to_string();
+        let right = match dialect {
+            Dialect::S3 => "s3:ListBucketMultipartUploads",
+            Dialect::Gcs => "storage.multipartUploads.list",
+        };
+        let answer = "(status 403 Forbidden: OrderedByTheTest: OrderedByTheTest)";
+        let expected = format!(
+            "it denies access; the datastore's credentials need the right {right} {answer}"
+        );
+        assert_eq!(error, expected);
     }
 }
 

@@ -221,6 +221,15 @@ async fn storage_that_lists_but_refuses_writes_is_not_ready() {
             is_ready.push(store.ready().await.is_ok());
         }
         assert_eq!(is_ready, [true, true, false]);
+        let reason = store.ready().await.unwrap_err();
+        let right = match double.url() {
+            "s3://bucket" => "s3:PutObject",
+            _ => "storage.objects.create",
+        };
+        let expected = "it denies access; the datastore's credentials need the right";
+        assert_eq!(reason, format!("{expected} {right}"));
+        let error = store.probe_results().error.unwrap();
+        assert!(!error.contains('<') && error.contains("OrderedByTheTest"), "{error}");
         double.heal();
         store.try_next(4).await;
         assert!(store.ready().await.is_ok());

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::cli::error::CommandError;
 use crate::cli::gc::select::Rules;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, concise};
 
 /// The storage, the rules, and the time by the storage's clock.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ impl Swept {
 
     pub(super) fn failure(&mut self, path: &str, error: &StoreError) {
         self.failed += 1;
-        self.line(&format!("could not delete {path}: {}", chain(error)));
+        self.line(&format!("could not delete {path}: {}", concise(&chain(error))));
     }
 
     pub(super) fn add(&mut self, other: Self) {

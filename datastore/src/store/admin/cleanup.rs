@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::directory::leftovers::sweep;
 use crate::store::backend::panicked::caught;
+use crate::store::backend::reason::concise;
 use crate::store::error::{BoxError, StoreError};
 use crate::store::handle::Store;
 use crate::store::key::{LEASES, PROBES};
+use crate::store::probe::health::one_line;
 
 const EVERY: Duration = Duration::from_hours(1);
 /// Timeout of one sweep of a directory.
@@ -42,7 +44,10 @@ impl Store {
             match self.sweep_now().await {
                 Ok(0) => {}
                 Ok(uploads) => tracing::info!(uploads, "removed what uploads had left behind"),
-                Err(error) => tracing::warn!(%error, "cannot look for what uploads left behind"),
+                Err(error) => {
+                    let error = concise(&one_line(&*error));
+                    tracing::warn!(error, "cannot look for what uploads left behind");
+                }
             }
         }
     }

@@ -9,6 +9,10 @@ use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::panicked::Panicked;
 
+/// The reason of a denied access, which the name of the right may follow.
+pub(in crate::store) const DENIED: &str =
+    "it denies access; the datastore's credentials need the right";
+
 /// The reason, without any name of the server. Where it is unknown, it points to the log.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut cause = Some(error);
@@ -41,9 +45,7 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         cause = now.source();
     }
     match status(&datastore_api::chain(error)) {
-        Some(401 | 403) => {
-            "it denies access; the datastore's credentials need the right".to_owned()
-        }
+        Some(401 | 403) => DENIED.to_owned(),
         Some(404) => "its bucket or directory is missing".to_owned(),
         Some(507) => io_reason(io::ErrorKind::StorageFull),
         Some(status) => format!("it answers {status}; the datastore's log has the details"),
@@ -63,12 +65,27 @@ fn io_reason(kind: io::ErrorKind) -> String {
 fn kind_reason(error: &object_store::Error) -> Option<&'static str> {
     match error {
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => {
-            Some("it denies access; the datastore's credentials need the right")
-        }
+        | object_store::Error::Unauthenticated { .. } => Some(DENIED),
         object_store::Error::NotFound { .. } => Some("its bucket or directory is missing"),
         _ => None,
     }
+}
+
+/// A text in which the XML document of a cloud's answer is reduced to its code and message. A document has several lines.
+pub(crate) fn concise(text: &str) -> String {
+    let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else {
+        return text.to_owned();
+    };
+    let (before, document) = text.split_at(start);
+    let (document, after) =
+        document.split_at(document.rfind('>').map_or(document.len(), |end| end + 1));
+    let element = |name: &str| {
+        let (_, content) = document.split_once(&format!("<{name}>"))?;
+        Some(content.split_once('<')?.0.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let parts = ["Code", "Message"].into_iter().filter_map(element).collect::<Vec<_>>();
+    let answer = if parts.is_empty() { "an XML document".to_owned() } else { parts.join(": ") };
+    format!("{before}{answer}{after}")
 }
 
 /// The HTTP status of a backend, parsed from the error's text: `object_store` does not expose it.
@@ -84,6 +101,15 @@ pub(in crate::store) fn status(text: &str) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::store::error::{BoxError, StoreError, backend_error};
+
+    #[test]
+    fn an_xml_document_is_reduced_to_its_code_and_message() {
+        let text = "status code: 403: <?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code>\n<Message>Access\n \
+                    Denied.</Message><RequestId>1</RequestId></Error>\nhint: do it";
+        assert_eq!(concise(text), "status code: 403: AccessDenied: Access Denied.\nhint: do it");
+        assert_eq!(concise("cut off: <?xml ver"), "cut off: an XML document");
+        assert_eq!(concise("no document"), "no document");
+    }
 
     #[test]
     fn a_reason_names_neither_path_nor_url() {

@@ -6,7 +6,8 @@ use datastore_api::chain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::backend::reason::reason;
+use crate::store::backend::cloud::provider::Provider;
+use crate::store::backend::reason::{DENIED, concise, reason};
 use crate::store::error::BoxError;
 
 /// An ability of a storage.
@@ -89,6 +90,21 @@ impl Ability {
         Self::Delete,
     ];
 
+    /// The right that it needs, as the cloud names it.
+    pub(in crate::store) fn right(self, provider: Provider) -> &'static str {
+        match (provider, self) {
+            (Provider::S3, Self::List) => "s3:ListBucket",
+            (Provider::S3, Self::Read) => "s3:GetObject",
+            (Provider::S3, Self::Delete) => "s3:DeleteObject",
+            (Provider::S3, _) => "s3:PutObject",
+            (Provider::Gcs, Self::List) => "storage.objects.list",
+            (Provider::Gcs, Self::Read) => "storage.objects.get",
+            (Provider::Gcs, Self::Delete) => "storage.objects.delete",
+            (Provider::Gcs, _) => "storage.objects.create",
+            (Provider::Azure, _) => "of the role Storage Blob Data Contributor",
+        }
+    }
+
     /// The label in metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -158,9 +174,18 @@ impl Health {
         with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(in crate::store) fn record(&self, mut results: ProbeResults, error: Option<BoxError>) {
+    /// Records a probe. `right` is what the failed step needs.
+    pub(in crate::store) fn record(
+        &self,
+        mut results: ProbeResults,
+        error: Option<BoxError>,
+        right: Option<&str>,
+    ) {
         self.state(|state| {
-            results.reason = error.as_deref().map(|error| reason(error));
+            results.reason = error.as_deref().map(|error| match (reason(error), right) {
+                (reason, Some(right)) if reason == DENIED => format!("{DENIED} {right}"),
+                (reason, _) => reason,
+            });
             results.error = error.map(|error| one_line(&*error));
             if let Some(one_line) = results.error.as_deref().filter(|one_line| is_skewed(one_line)) {
                 results.skew = server_time(one_line).map(seconds_since);
@@ -171,6 +196,7 @@ impl Health {
                 ));
                 results.reason.clone_from(&results.error);
             }
+            results.error = results.error.as_deref().map(concise);
             results.failures =
                 if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
             if results.failures == 0 {

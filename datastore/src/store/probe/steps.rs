@@ -40,24 +40,28 @@ impl Store {
             probed
         };
         let mut error = probed(Ability::List, self.list_one().await).err();
+        let mut tried = Ability::List;
         if writes && error.is_none() {
+            tried = Ability::Write;
             error = probed(Ability::Write, self.write_one().await.map(drop)).err();
         }
         results.abilities.sort_unstable();
-        self.health.record(results, error);
+        self.health.record(results, error, self.right(tried));
     }
 
     /// Tries everything, and returns what was seen.
     pub async fn try_all(&self) -> ProbeResults {
         let mut results = ProbeResults::default();
         let error = self.try_each(&mut results).await.err();
-        if let Some(failed) = Ability::ALL.get(results.abilities.len())
-            && error.is_some()
-        {
-            results.abilities.push((*failed, false));
-        }
-        self.health.record(results, error);
+        let failed = Ability::ALL.get(results.abilities.len()).filter(|_| error.is_some());
+        results.abilities.extend(failed.map(|failed| (*failed, false)));
+        self.health.record(results, error, failed.and_then(|failed| self.right(*failed)));
         self.probe_results()
+    }
+
+    /// The right that an ability needs in a cloud.
+    fn right(&self, ability: Ability) -> Option<&'static str> {
+        self.backend.provider.map(|provider| ability.right(provider))
     }
 
     /// The next regular probe: usually a listing; everything from time to time, and while something fails, because a

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::panicked::caught;
-use crate::store::backend::reason::{reason, status};
+use crate::store::backend::reason::{concise, reason, status};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::probe::health::{ProbeResults, Support, is_skewed, one_line};
@@ -16,9 +16,9 @@ use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
 impl Store {
-    /// The first probe. It fails on what will not recover by itself: a missing bucket, missing or insufficient
-    /// credentials, a directory that is not writable. A backend that does not respond is not an error: the service
-    /// stays unready until it does.
+    /// The first probe. It fails on what will not recover by itself: a missing bucket, credentials that are missing or
+    /// may not list, a directory that is not writable. Otherwise the service stays unready until a probe succeeds, such
+    /// as of a backend that does not respond, or while a right to write is missing.
     pub async fn start(&self) -> Result<(), BoxError> {
         if let Some(refusal) = self.refusal().await {
             return Err(refusal);
@@ -57,7 +57,7 @@ impl Store {
             }
         }
         let error = timeout(FIRST_TIMEOUT, self.list_any()).await.ok()?.err()?;
-        let (cause, credentials_hint) = (one_line(&error), provider.credentials_hint());
+        let (cause, credentials_hint) = (concise(&one_line(&error)), provider.credentials_hint());
         if is_skewed(&cause) {
             // Clocks are often set only after the start.
             return None;
