@@ -41,13 +41,22 @@ pub(super) fn settings(url: Url, args: &DatastoreArgs) -> Settings {
 /// Parses the URL of a datastore. `place` names the flag or variable. Errors never contain a possible password or token.
 pub(super) fn parse_url(text: &str, place: &str) -> Result<Url, String> {
     const EXPECTED: &str = "expected http://HOST[:PORT] or https://HOST[:PORT]";
+    let refused = |reason: &str| Err(format!("{place}: {reason}: {EXPECTED}"));
+    if text.trim().is_empty() {
+        return refused("the URL is empty");
+    }
+    if text.starts_with(['"', '\'']) {
+        return refused("the URL has quotes around it; remove them");
+    }
+    if text.starts_with(['/', '.', '~']) {
+        return refused("this is a path, but the runner needs the URL of a datastore that serves");
+    }
     if let Some(address) = without_scheme(text) {
         return Err(format!(
             "{place}: {address} has no scheme: write http://{address} or https://{address}"
         ));
     }
     let url = Url::parse(text).map_err(|error| format!("{place}: {error}: {EXPECTED}"))?;
-    let refused = |reason: &str| Err(format!("{place}: {reason}: {EXPECTED}"));
     if !url.username().is_empty() || url.password().is_some() {
         return refused(
             "the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN",
@@ -109,6 +118,11 @@ mod tests {
             ("http://http://host", "two schemes"),
             ("http://", "empty host"),
             ("http://host:99999", "invalid port"),
+            ("", "is empty"),
+            (" ", "is empty"),
+            ("/srv/hunter2", "a path"),
+            ("./hunter2", "a path"),
+            ("\"http://me:hunter2@host\"", "has quotes"),
         ] {
             let refused = parse_url(text, "--datastore").unwrap_err();
             assert!(refused.starts_with("--datastore: "), "{refused}");
