@@ -9,7 +9,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 /// The workspace of a configuration that uses no workspaces.
-const DEFAULT_WORKSPACE: &str = "default";
+pub(crate) const DEFAULT_WORKSPACE: &str = "default";
 /// The longest default name in bytes. A run's name is longer by its action and random part.
 const MAX_NAME: usize = 180;
 

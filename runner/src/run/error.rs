@@ -2,11 +2,12 @@
 //! [`crate::failure`].
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use datastore_api::ClientError;
 
 use crate::basis::BasisError;
+use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::order::layer::LayerError;
 use crate::process::Stop;
 use crate::release::ReleaseError;
@@ -104,17 +105,57 @@ pub(crate) enum AppliedError {
     Unsent { reason: String, hint: String },
 }
 
+/// How a state gets into its backend: the tool's commands, and where to run them.
+#[derive(Debug)]
+pub(crate) struct Push {
+    /// The tool, or terragrunt.
+    pub(crate) program: String,
+    /// The workspace of the state, if it is known.
+    pub(crate) workspace: Option<String>,
+    /// The module inside the source.
+    pub(crate) path: PathBuf,
+    /// The directory of the module, unless it is removed with the run.
+    pub(crate) dir: Option<PathBuf>,
+}
+
+impl Push {
+    fn place(&self) -> String {
+        let place = match &self.dir {
+            Some(dir) => format!("in {}", dir.display()),
+            None if self.path.as_os_str().is_empty() => "in a checkout of the same commit".to_owned(),
+            None => {
+                format!("in the directory {} of a checkout of the same commit", self.path.display())
+            }
+        };
+        let unknown = " and with TF_WORKSPACE set to the workspace of that apply";
+        place + if self.workspace.is_none() { unknown } else { "" }
+    }
+
+    /// A command of the tool in the workspace of the state.
+    fn command(&self, args: &str) -> String {
+        let program = &self.program;
+        match self.workspace.as_deref() {
+            None | Some(DEFAULT_WORKSPACE) => format!("`{program} {args}`"),
+            Some(name) => format!("`TF_WORKSPACE={} {program} {args}`", quoted(name)),
+        }
+    }
+
+    fn all(&self, files: &[PathBuf]) -> String {
+        let files = files.iter().map(|file| quoted(&file.to_string_lossy()));
+        let pushes = files.map(|file| self.command(&format!("state push {file}")));
+        pushes.collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// State files that the tool could not write to the backend (`errored.tfstate`).
 #[derive(Debug)]
 pub(crate) struct ErroredState {
     /// Where they are now.
     pub(crate) files: Vec<PathBuf>,
-    /// The program whose `state push` writes them to the backend.
-    pub(crate) program: String,
+    /// How they get into the backend.
+    pub(crate) push: Push,
     /// Where the tool's output is, if it is stored.
     pub(crate) log: Option<String>,
-    /// The directory of the module, unless it is removed with the run.
-    pub(crate) dir: Option<PathBuf>,
     /// Whether the datastore has a copy; `None` outside of a pod.
     pub(crate) stored: Option<bool>,
 }
@@ -129,8 +170,8 @@ impl ErroredState {
 
     /// The commands that write the state to its backend.
     pub(crate) fn hint(&self) -> String {
-        let Self { program, dir, stored, .. } = self;
-        let (place, push) = (place(dir.as_deref()), pushes(program, &self.files));
+        let Self { push, stored, .. } = self;
+        let (place, init, pushes) = (push.place(), push.command("init"), push.all(&self.files));
         let copy = match stored {
             Some(true) => {
                 "; the file is deleted with this pod: the datastore has it as errored.tfstate of the attempt"
@@ -142,16 +183,17 @@ impl ErroredState {
         };
         if let Some(files) = broken(&self.files) {
             let log = self.log.as_deref().unwrap_or("the output above");
+            let push = push.command("state push STATE");
             return format!(
                 "resources may exist that the backend does not know: check whether the disk is full; the tool also \
                  prints a state that it cannot save: copy that JSON document from {log} into a file STATE; before \
-                 anything else plans or applies, run `{program} init` and then `{program} state push STATE` {place}, \
+                 anything else plans or applies, run {init} and then {push} {place}, \
                  and remove {files}{copy}"
             );
         }
         format!(
             "resources may exist that only this file records: before anything else plans or applies, run \
-             `{program} init` and then {push} {place}, and remove the file{copy}"
+             {init} and then {pushes} {place}, and remove the file{copy}"
         )
     }
 }
@@ -161,10 +203,8 @@ impl ErroredState {
 pub(crate) struct Unpushed {
     /// At least one.
     pub(crate) files: Vec<PathBuf>,
-    /// The program whose `state push` writes them to the backend.
-    pub(crate) program: String,
-    /// The directory of the module, unless it is removed with the run.
-    pub(crate) dir: Option<PathBuf>,
+    /// How they get into the backend.
+    pub(crate) push: Push,
     /// Whether they are part of the commit, so that every checkout brings them back.
     pub(crate) in_commit: bool,
 }
@@ -181,27 +221,29 @@ impl fmt::Display for Unpushed {
 impl Unpushed {
     /// The commands that write the states to their backend, and what to do then.
     pub(crate) fn hint(&self) -> String {
-        let Self { files, program, dir, in_commit } = self;
+        let Self { files, push, in_commit } = self;
+        let init = push.command("init");
         if *in_commit {
             return format!(
-                "in that directory of a checkout of the commit run `{program} init` and then `{program} state push \
-                 errored.tfstate`, unless that was done before; then remove the file from the repository (`git rm`), \
-                 commit that, and plan again"
+                "in that directory of a checkout of the commit run {init} and then {}, unless that was done before; then remove the file from the repository (`git rm`), \
+                 commit that, and plan again",
+                push.command("state push errored.tfstate")
             );
         }
         if let Some(broken) = broken(files) {
             return format!(
                 "{broken} is empty or incomplete, but the tool also printed the state: copy that JSON document from \
-                 its output (run.log of that attempt) into a file STATE, {} run `{program} init` and then \
-                 `{program} state push STATE`, then remove {}, and run again",
-                place(dir.as_deref()),
+                 its output (run.log of that attempt) into a file STATE, {} run {init} and then {}, \
+                 then remove {}, and run again",
+                push.place(),
+                push.command("state push STATE"),
                 listed(files)
             );
         }
         format!(
-            "{} run `{program} init` and then {}, then remove the {}, and run again",
-            place(dir.as_deref()),
-            pushes(program, files),
+            "{} run {init} and then {}, then remove the {}, and run again",
+            push.place(),
+            push.all(files),
             if let [_] = **files { "file" } else { "files" }
         )
     }
@@ -211,18 +253,4 @@ impl Unpushed {
 fn broken(files: &[PathBuf]) -> Option<String> {
     let broken = files.iter().filter(|file| !states::is_whole(file)).cloned().collect::<Vec<_>>();
     (!broken.is_empty()).then(|| listed(&broken))
-}
-
-/// Where to run the commands.
-fn place(dir: Option<&Path>) -> String {
-    dir.map_or_else(
-        || "in a checkout of the same commit".to_owned(),
-        |dir| format!("in {}", dir.display()),
-    )
-}
-
-fn pushes(program: &str, files: &[PathBuf]) -> String {
-    let files = files.iter().map(|file| quoted(&file.to_string_lossy()));
-    let push = files.map(|file| format!("`{program} state push {file}`"));
-    push.collect::<Vec<_>>().join(", ")
 }

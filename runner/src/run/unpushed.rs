@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::order::job::Action;
 use crate::run::Run;
-use crate::run::error::{RunError, Unpushed};
+use crate::run::error::{Push, RunError, Unpushed};
 use crate::run::unsent;
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_tracked;
@@ -23,7 +24,8 @@ impl Run<'_> {
         let unpushed = if let Some(first) = in_code.first() {
             let in_commit = is_tracked(first).await;
             let dir = workspace.kept.then(|| workspace.dir.clone());
-            Unpushed { files: in_code.clone(), program, dir, in_commit }
+            let push = self.push(program, dir);
+            Unpushed { files: in_code.clone(), push, in_commit }
         } else {
             let run = &self.job.run;
             let mut files = unsent::states(self.environment.state_home.as_deref(), run);
@@ -31,7 +33,12 @@ impl Run<'_> {
             if files.is_empty() {
                 return Ok(());
             }
-            Unpushed { files, program, dir: None, in_commit: false }
+            let mut push = self.push(program, None);
+            // Only a name that contains the workspace is that of one workspace alone.
+            push.workspace = push.workspace.filter(|name| {
+                name == DEFAULT_WORKSPACE || run.layer.as_ref().ends_with(&format!(".{name}"))
+            });
+            Unpushed { files, push, in_commit: false }
         };
         let is_own = !in_code.is_empty() && workspace.own.is_some() && !self.job.burrito;
         if is_own || matches!(self.job.action, Action::Apply(_)) {
@@ -42,6 +49,12 @@ impl Run<'_> {
             unpushed.hint()
         );
         Ok(())
+    }
+
+    /// How a state of this run's workspace gets into its backend. `dir` is the module's directory, if it stays.
+    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Push {
+        let (workspace, path) = (self.job.place.workspace.clone(), self.job.path.clone());
+        Push { program, workspace, path, dir }
     }
 
     /// The states in the directory of the module.

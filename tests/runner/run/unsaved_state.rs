@@ -213,3 +213,32 @@ fn unsaved_state_of_a_killed_run_refuses_the_next_apply_of_its_layer() {
     let said = refused.unwrap().stderr;
     assert!(said.contains("plancha-") && said.contains("live/vpc/errored.tfstate"), "{said}");
 }
+
+#[test]
+fn suggested_push_names_workspace_and_directory() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    for run in ["r", "s"] {
+        let args = ["apply", "--no-plan", &url, "--path", "live/vpc", "--run", run];
+        let mut command = sandbox.command(&args);
+        let ended = Ended::from(command.env("TF_WORKSPACE", "prod").output().unwrap());
+        assert_eq!(ended.code, if run == "r" { 1 } else { 8 }, "{}", ended.stderr);
+        for says in [
+            "`TF_WORKSPACE=prod terraform init`",
+            "`TF_WORKSPACE=prod terraform state push /",
+            "in the directory live/vpc of a checkout of the same commit",
+        ] {
+            assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        }
+    }
+    // The name of the layer does not say of which workspace its state is.
+    let (sandbox, url) = refusing(".", "exit 1");
+    for (workspace, says) in [
+        ("prod", "`TF_WORKSPACE=prod terraform state push /"),
+        ("dev", "with TF_WORKSPACE set to the workspace of that apply"),
+    ] {
+        let mut command = sandbox.command(&apply(&url, &[]));
+        let ended = Ended::from(command.env("TF_WORKSPACE", workspace).output().unwrap());
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("TF_WORKSPACE=dev "), "{}", ended.stderr);
+    }
+}

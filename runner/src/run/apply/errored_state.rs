@@ -50,11 +50,11 @@ impl Run<'_> {
             files.push(if workspace.kept { file } else { self.rescue(&file) });
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
-        let dir = workspace.kept.then(|| workspace.dir.clone());
+        let push = self.push(program, workspace.kept.then(|| workspace.dir.clone()));
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let log =
             attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
-        let errored = ErroredState { files, program, log, dir, stored };
+        let errored = ErroredState { files, push, log, stored };
         if let Err(cause) = result {
             return Err(RunError::Errored { cause: Box::new(cause), errored });
         }

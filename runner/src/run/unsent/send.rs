@@ -15,7 +15,7 @@ use crate::cli::{Environment, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
-use crate::run::error::Unpushed;
+use crate::run::error::{Push, Unpushed};
 use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, datastore_of, files, lock, names, recorded_url, remove,
     sums, unless_missing,
@@ -282,7 +282,8 @@ fn without_record(dir: &Path) -> UploadError {
     if !files.is_empty() {
         files.sort();
         let program = "terraform".to_owned();
-        return UploadError::States(Unpushed { files, program, dir: None, in_commit: false });
+        let push = Push { program, workspace: None, path: PathBuf::new(), dir: None };
+        return UploadError::States(Unpushed { files, push, in_commit: false });
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut others = entries.map(|entry| entry.file_name()).filter(|name| name != DATASTORE);
