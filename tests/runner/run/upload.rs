@@ -221,3 +221,23 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_named_by_a_dot_or_a_link_is_sent_and_removed() {
+    for name in [".", "link/"] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let lossy = lost_everything(&datastore).await;
+        assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+        let dir = unsent(&sandbox).join("default/x/a/0");
+        std::os::unix::fs::symlink(&dir, sandbox.work().join("link")).unwrap();
+        let args = upload(&datastore.url, Path::new(name));
+        let mut command = sandbox.command(&args.each_ref().map(String::as_str));
+        if name == "." {
+            command.current_dir(&dir);
+        }
+        let ended = support::Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, 0, "{name}: {}", ended.stderr);
+        assert!(!dir.exists(), "{name}");
+    }
+}

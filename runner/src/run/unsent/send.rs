@@ -93,7 +93,8 @@ pub(crate) async fn upload(
     args: &UploadArgs,
     environment: &Environment,
 ) -> Result<(), UploadError> {
-    let dir = &args.dir;
+    // Neither `.` nor a link can be removed.
+    let dir = &fs::canonicalize(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let client = datastore(&args.datastore, args.ca_file.as_deref(), environment);
     let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
     let theirs = datastore_of(dir);
@@ -104,7 +105,7 @@ pub(crate) async fn upload(
             upload_command(false, theirs, &[], dir)
         ))
     })?;
-    check_datastore(args, &client, theirs)?;
+    check_datastore(args, dir, &client, theirs)?;
     let mut waits = false;
     let sending = loop {
         match send_unless_used(&client, dir).await? {
@@ -134,10 +135,11 @@ pub(crate) async fn upload(
 /// Files for another datastore are sent only if the command line names the datastore.
 fn check_datastore(
     args: &UploadArgs,
+    dir: &Path,
     client: &Client,
     theirs: Option<String>,
 ) -> Result<(), UploadError> {
-    let (dir, ours) = (&args.dir, recorded_url(&client.settings().url));
+    let ours = recorded_url(&client.settings().url);
     let Some(theirs) = theirs.filter(|theirs| *theirs != ours) else { return Ok(()) };
     if args.is_datastore_explicit {
         tracing::warn!(
@@ -147,7 +149,7 @@ fn check_datastore(
         return Ok(());
     }
     let command = upload_command(false, &theirs, &[], dir);
-    Err(UploadError::OtherDatastore { dir: dir.clone(), theirs, ours, command })
+    Err(UploadError::OtherDatastore { dir: dir.to_owned(), theirs, ours, command })
 }
 
 /// A directory that does not exist is no error if the datastore has what it held.
