@@ -11,6 +11,8 @@ use crate::source::checkout::Source;
 /// The command that applies a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplyCommand {
+    /// The workspace, if the environment selects it (`TF_WORKSPACE`).
+    workspace: Option<String>,
     /// The words, without the plan.
     words: Vec<String>,
     /// Whether the command needs no `--plan`, because a layer or a plan file names the plan.
@@ -18,7 +20,12 @@ pub(crate) struct ApplyCommand {
 }
 
 impl ApplyCommand {
-    pub(super) fn new(args: &RunArgs, source: &Source, burrito: bool) -> Self {
+    pub(super) fn new(
+        args: &RunArgs,
+        source: &Source,
+        workspace: Option<String>,
+        burrito: bool,
+    ) -> Self {
         let program: &[&str] = if burrito { &["burrito", "runner"] } else { &["runner"] };
         let mut words = program.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         words.push("apply".to_owned());
@@ -49,14 +56,18 @@ impl ApplyCommand {
         ] {
             words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
         }
-        Self { words, finds_plan: args.layer.is_some() || args.plan_file.is_some() }
+        Self { workspace, words, finds_plan: args.layer.is_some() || args.plan_file.is_some() }
     }
 
     /// The line for this plan, `RUN/ATTEMPT`.
     pub(crate) fn line(&self, plan: &str) -> String {
         let plan = (!self.finds_plan).then_some(["--plan", plan]);
         let words = self.words.iter().map(String::as_str).chain(plan.into_iter().flatten());
-        words.map(quoted).collect::<Vec<_>>().join(" ")
+        let command = words.map(quoted).collect::<Vec<_>>().join(" ");
+        match &self.workspace {
+            Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
+            None => command,
+        }
     }
 }
 
@@ -98,9 +109,12 @@ mod tests {
     #[test]
     fn only_without_an_annotation_the_plan_is_named() {
         let words = vec!["runner".to_owned(), "apply".to_owned()];
-        let command = ApplyCommand { words, finds_plan: false };
+        let command = ApplyCommand { workspace: None, words, finds_plan: false };
         assert_eq!(command.line("p/0"), "runner apply --plan p/0");
-        assert_eq!(ApplyCommand { finds_plan: true, ..command }.line("p/0"), "runner apply");
+        let command = ApplyCommand { finds_plan: true, ..command };
+        assert_eq!(command.line("p/0"), "runner apply");
+        let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };
+        assert_eq!(command.line("p/0"), "TF_WORKSPACE=prod runner apply");
     }
 
     #[test]

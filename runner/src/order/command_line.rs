@@ -99,8 +99,9 @@ impl Job {
         check_outputs(&args, &action, layer_file.as_ref())?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
+        let workspace = environment.tf_workspace.clone().filter(|name| !name.is_empty());
         Ok(Self {
-            apply_command: Some(ApplyCommand::new(&args, &source, burrito)),
+            apply_command: Some(ApplyCommand::new(&args, &source, workspace, burrito)),
             named: Named {
                 plan: plan_is_named,
                 run: args.run.is_some(),

@@ -220,10 +220,10 @@ impl Unsent {
         let settings = client.settings();
         let mut options = Vec::new();
         if let Token::File(file) = &settings.token {
-            options.extend(["--token-file".to_owned(), quoted(&file.to_string_lossy())]);
+            options.extend(["--token-file".to_owned(), absolute(file)]);
         }
         if let Some(file) = settings.ca_files.first() {
-            options.extend(["--ca-file".to_owned(), quoted(&file.to_string_lossy())]);
+            options.extend(["--ca-file".to_owned(), absolute(file)]);
         }
         upload_command(burrito, settings.url.as_str(), &options, &self.dir)
     }
@@ -265,6 +265,12 @@ fn holds_only_states(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// A path that a shell finds from any directory.
+fn absolute(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    quoted(&path.to_string_lossy())
 }
 
 /// A word, quoted for a shell if necessary.
@@ -320,6 +326,12 @@ mod tests {
         assert!(kept.join("run.log").exists());
         unsent.remove().unwrap();
         assert!(!private.exists());
+    }
+
+    #[test]
+    fn path_in_a_command_is_absolute() {
+        let expected = std::env::current_dir().unwrap().join("tok");
+        assert_eq!(absolute(Path::new("tok")), quoted(&expected.to_string_lossy()));
     }
 
     #[test]
