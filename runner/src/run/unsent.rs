@@ -106,6 +106,28 @@ impl Keeper<'_> {
         copy_state(from, &self.scratch.join(UNSENT))
     }
 
+    /// Records a state file that stays where it is: a link leads to it.
+    pub(crate) fn link_state(&self, file: &Path) -> io::Result<()> {
+        let Some(home) = self.state_home else { return Ok(()) };
+        let dir = of_layer(home, self.run).join(self.run.run.as_ref());
+        let dir = dir.join(self.attempt.to_string());
+        builder().recursive(true).create(&dir)?;
+        let file = fs::canonicalize(file)?;
+        let mut index = 0;
+        loop {
+            let link = dir.join(state_files::errored_name(index));
+            match std::os::unix::fs::symlink(&file, &link) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if fs::read_link(&link).is_ok_and(|target| target == file) {
+                        return Ok(());
+                    }
+                    index += 1;
+                }
+                linked => return linked.and_then(|()| directory::sync(&dir)),
+            }
+        }
+    }
+
     /// A directory with the file that identifies it.
     fn keep_first(&self, client: &Client, name: &str, bytes: &[u8]) -> io::Result<Unsent> {
         let mut unsent = self.create()?;

@@ -137,8 +137,17 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
         assert!(ended.stderr.contains(&push), "{}", ended.stderr);
     }
     assert_eq!(sandbox.calls().len(), calls, "the tool is not started");
+    // Without the directory, or with another one, an apply is refused as well.
+    for more in [&[][..], &["--work-dir", "other"]] {
+        let ended = sandbox.run(&apply(&url, more));
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        let push = format!("terraform state push {}", file.display());
+        assert!(ended.stderr.contains(&push), "{}", ended.stderr);
+    }
     std::fs::remove_file(file).unwrap();
     assert_eq!(sandbox.run(&plan).code, 0);
+    let ended = sandbox.run(&apply(&url, &["--work-dir", "other"]));
+    assert_eq!(ended.code, 1, "it is applied: {}", ended.stderr);
 }
 
 #[test]

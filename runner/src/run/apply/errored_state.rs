@@ -47,6 +47,9 @@ impl Run<'_> {
         }
         let mut files = Vec::new();
         for file in found {
+            if workspace.kept && workspace.own.is_some() {
+                self.link(&file);
+            }
             files.push(if workspace.kept { file } else { self.rescue(&file) });
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
@@ -60,6 +63,16 @@ impl Run<'_> {
         }
         tracing::warn!("the tool has written errored.tfstate: {}", errored.hint());
         Ok(())
+    }
+
+    /// Records a state in a work directory, so that an apply elsewhere is refused as well.
+    fn link(&self, file: &Path) {
+        if let Err(error) = self.keeper().link_state(file) {
+            tracing::warn!(
+                "an apply with another --work-dir will not find {}: {error}",
+                file.display()
+            );
+        }
     }
 
     /// Copies a state file out of the directory that is removed with the run. Returns where it is.

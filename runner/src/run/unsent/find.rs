@@ -52,14 +52,29 @@ pub(crate) fn records(
     dirs.filter_map(read).collect()
 }
 
-/// The kept state files of this layer.
+/// The kept state files of this layer, and those in work directories that links lead to.
 pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
     let Some(home) = state_home else { return Vec::new() };
     let runs = below(&of_layer(home, run));
     let attempts = runs.iter().flat_map(|run| below(run));
-    let mut found = attempts.flat_map(|attempt| states::kept(&attempt)).collect::<Vec<_>>();
+    let found = attempts.flat_map(|attempt| states::kept(&attempt));
+    let mut found = found.filter_map(existing).collect::<Vec<_>>();
     found.sort();
     found
+}
+
+/// The state that a link leads to. A link to a removed state is removed as well.
+fn existing(path: PathBuf) -> Option<PathBuf> {
+    let Ok(target) = fs::read_link(&path) else { return Some(path) };
+    if target.exists() {
+        return Some(target);
+    }
+    // A missing directory may be one that is not mounted now.
+    if target.parent().is_some_and(Path::is_dir) {
+        let removed = fs::remove_file(&path);
+        tracing::debug!("{} leads to no state: {removed:?}", path.display());
+    }
+    None
 }
 
 /// The first directory of an attempt below one of the directories of all attempts.
