@@ -122,7 +122,9 @@ impl Push {
     fn place(&self) -> String {
         let place = match &self.dir {
             Some(dir) => format!("in {}", dir.display()),
-            None if self.path.as_os_str().is_empty() => "in a checkout of the same commit".to_owned(),
+            None if self.path.as_os_str().is_empty() => {
+                "in a checkout of the same commit".to_owned()
+            }
             None => {
                 format!("in the directory {} of a checkout of the same commit", self.path.display())
             }
