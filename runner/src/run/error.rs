@@ -155,7 +155,7 @@ pub(crate) struct ErroredState {
     /// Where they are now.
     pub(crate) files: Vec<PathBuf>,
     /// How they get into the backend.
-    pub(crate) push: Push,
+    pub(crate) push: Box<Push>,
     /// Where the tool's output is, if it is stored.
     pub(crate) log: Option<String>,
     /// Whether the datastore has a copy; `None` outside of a pod.
@@ -206,7 +206,7 @@ pub(crate) struct Unpushed {
     /// At least one.
     pub(crate) files: Vec<PathBuf>,
     /// How they get into the backend.
-    pub(crate) push: Push,
+    pub(crate) push: Box<Push>,
     /// Whether they are part of the commit, so that every checkout brings them back.
     pub(crate) in_commit: bool,
 }

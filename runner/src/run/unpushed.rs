@@ -35,7 +35,7 @@ impl Run<'_> {
             }
             let mut push = self.push(program, None);
             // Only a name that contains the workspace is that of one workspace alone.
-            push.workspace = push.workspace.filter(|name| {
+            push.workspace = push.workspace.take().filter(|name| {
                 name == DEFAULT_WORKSPACE || run.layer.as_ref().ends_with(&format!(".{name}"))
             });
             Unpushed { files, push, in_commit: false }
@@ -52,9 +52,9 @@ impl Run<'_> {
     }
 
     /// How a state of this run's workspace gets into its backend. `dir` is the module's directory, if it stays.
-    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Push {
+    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Box<Push> {
         let (workspace, path) = (self.job.place.workspace.clone(), self.job.path.clone());
-        Push { program, workspace, path, dir }
+        Box::new(Push { program, workspace, path, dir })
     }
 
     /// The states in the directory of the module.

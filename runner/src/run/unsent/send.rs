@@ -285,6 +285,7 @@ fn without_record(dir: &Path) -> UploadError {
         files.sort();
         let program = "terraform".to_owned();
         let push = Push { program, workspace: None, path: PathBuf::new(), dir: None };
+        let push = Box::new(push);
         return UploadError::States(Unpushed { files, push, in_commit: false });
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
