@@ -42,7 +42,8 @@ fn file_system_without_locks_is_refused_before_a_run_that_needs_them() {
     };
     let ended = run(&["apply", "--no-plan", "--layer", "layer.yaml"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    for text in ["layer.yaml cannot be locked", "No locks available", "next: move the manifest to"] {
+    for text in ["layer.yaml cannot be locked", "No locks available", "next: move the manifest to"]
+    {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
     assert_eq!(sandbox.calls(), Vec::<String>::new());
