@@ -24,7 +24,7 @@ impl Run<'_> {
         let unpushed = if let Some(first) = in_code.first() {
             let in_commit = is_tracked(first).await;
             let dir = workspace.kept.then(|| workspace.dir.clone());
-            let push = self.push(program, dir);
+            let push = Box::new(self.push(program, dir));
             Unpushed { files: in_code.clone(), push, in_commit }
         } else {
             let run = &self.job.run;
@@ -33,7 +33,7 @@ impl Run<'_> {
             if files.is_empty() {
                 return Ok(());
             }
-            let mut push = self.push(program, None);
+            let mut push = Box::new(self.push(program, None));
             // Only a name that contains the workspace is that of one workspace alone.
             push.workspace = push.workspace.take().filter(|name| {
                 name == DEFAULT_WORKSPACE || run.layer.as_ref().ends_with(&format!(".{name}"))
@@ -52,9 +52,9 @@ impl Run<'_> {
     }
 
     /// How a state of this run's workspace gets into its backend. `dir` is the module's directory, if it stays.
-    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Box<Push> {
+    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Push {
         let (workspace, path) = (self.job.place.workspace.clone(), self.job.path.clone());
-        Box::new(Push { program, workspace, path, dir })
+        Push { program, workspace, path, dir }
     }
 
     /// The states in the directory of the module.

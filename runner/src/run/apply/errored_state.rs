@@ -53,7 +53,8 @@ impl Run<'_> {
             files.push(if workspace.kept { file } else { self.rescue(&file) });
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
-        let push = self.push(program, workspace.kept.then(|| workspace.dir.clone()));
+        let dir = workspace.kept.then(|| workspace.dir.clone());
+        let push = Box::new(self.push(program, dir));
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let log =
             attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
