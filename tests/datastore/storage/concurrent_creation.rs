@@ -165,7 +165,9 @@ async fn leftovers_are_swept_by_the_clock_of_the_storage() {
     for (name, age) in [("b-old", SignedDuration::from_hours(25)), ("c-new", SignedDuration::ZERO)]
     {
         double.clock(behind - age);
-        prefixes.iter().for_each(|prefix| double.put(&format!("{prefix}{name}"), "x"));
+        for prefix in &prefixes {
+            double.put(&format!("{prefix}{name}"), "x");
+        }
     }
     let store = open(&double);
     store.start().await.unwrap();
