@@ -37,7 +37,7 @@ async fn plan_claims_its_attempt_while_its_code_is_checked_out() {
     let unanswered = Fault { method: "POST", part: "/api/attempts", status: 0, times: usize::MAX };
     let silent = FaultyDatastore::before(&datastore.url, vec![unanswered]).await;
     let runner = sandbox.start(Some(&silent.url), &plan);
-    eventually("both have begun", || is_claimed(&silent) && called.exists());
+    eventually("both have started", || is_claimed(&silent) && called.exists());
     runner.signal("TERM");
     let ended = runner.wait();
     assert_eq!(ended.code, 143, "{}", ended.stderr);
@@ -48,7 +48,7 @@ async fn plan_claims_its_attempt_while_its_code_is_checked_out() {
     std::fs::write(&wait, "").unwrap();
     let listening = FaultyDatastore::before(&datastore.url, vec![]).await;
     let runner = sandbox.start(Some(&listening.url), &plan);
-    eventually("both have begun", || is_claimed(&listening) && called.exists());
+    eventually("both have started", || is_claimed(&listening) && called.exists());
     std::fs::remove_file(&wait).unwrap();
     let ended = runner.wait();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
