@@ -22,12 +22,22 @@ pub enum Kind {
     Bundle,
     /// Any other file of an attempt.
     Artifact,
+    /// `workspace.tar.zst`: the files of a plan's working directory, which may hold secrets as the plan does.
+    Workspace,
 }
 
 impl Kind {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Self; 7] =
-        [Self::Bin, Self::Json, Self::Pretty, Self::Short, Self::Log, Self::Bundle, Self::Artifact];
+    pub const ALL: [Self; 8] = [
+        Self::Bin,
+        Self::Json,
+        Self::Pretty,
+        Self::Short,
+        Self::Log,
+        Self::Bundle,
+        Self::Artifact,
+        Self::Workspace,
+    ];
 
     /// Its name in flags and metrics.
     pub fn as_str(self) -> &'static str {
@@ -39,6 +49,7 @@ impl Kind {
             Self::Log => "log",
             Self::Bundle => "bundle",
             Self::Artifact => "artifact",
+            Self::Workspace => "workspace",
         }
     }
 }
@@ -53,6 +64,7 @@ impl From<&File> for Kind {
             File::Log => Self::Log,
             // A state that its backend did not accept; it holds the same secrets as a plan.
             File::Other(name) if name.as_ref().ends_with(".tfstate") => Self::Bin,
+            File::Other(name) if name.as_ref() == "workspace.tar.zst" => Self::Workspace,
             File::Other(_) => Self::Artifact,
         }
     }
@@ -86,5 +98,6 @@ mod tests {
         assert_eq!(kind("errored.tfstate"), Kind::Bin);
         assert_eq!(kind("errored-2.tfstate"), Kind::Bin);
         assert_eq!(kind("run.json"), Kind::Artifact);
+        assert_eq!(kind("workspace.tar.zst"), Kind::Workspace);
     }
 }

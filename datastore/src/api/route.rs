@@ -1,7 +1,7 @@
 //! Every route, with its path and method. Router, OpenAPI document, metrics and admission derive from it.
 
 use axum::http::Method;
-use datastore_api::PlanFormat;
+use datastore_api::{File, PlanFormat};
 
 use crate::api::query::RawQuery;
 use crate::kind::Kind;
@@ -140,7 +140,10 @@ impl Route {
             }
             Self::GetLogs | Self::PutLogs => Kind::Log,
             Self::GetBundle | Self::PutBundle => Kind::Bundle,
-            Self::GetArtifact | Self::PutArtifact => Kind::Artifact,
+            Self::GetArtifact | Self::PutArtifact => {
+                let name = query.text("name").and_then(|name| name.parse().ok());
+                name.map_or(Kind::Artifact, |name| Kind::from(&File::Other(name)))
+            }
             _ => return None,
         })
     }
@@ -151,7 +154,7 @@ impl Route {
             Self::GetPlan => &[Kind::Bin, Kind::Json, Kind::Pretty, Kind::Short],
             Self::GetLogs => &[Kind::Log],
             Self::GetBundle => &[Kind::Bundle],
-            Self::GetArtifact => &[Kind::Artifact],
+            Self::GetArtifact => &[Kind::Artifact, Kind::Workspace, Kind::Bin],
             _ => &[],
         }
     }

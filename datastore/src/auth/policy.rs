@@ -72,11 +72,11 @@ impl<'a> Access<'a> {
     }
 }
 
-/// The kinds of a rule: one kind, or the four files of a plan.
+/// The kinds of a rule: one kind, or all files of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Kinds {
-    /// The four files of a plan.
+    /// The four files of a plan and its workspace.
     Plan,
     /// One kind.
     One(Kind),
@@ -251,10 +251,10 @@ impl Rule {
 impl Kinds {
     /// Whether they include this kind. A listing shows all names of a run, so any kind but bundles includes it.
     fn include(self, kind: Option<Kind>) -> bool {
-        use Kind::{Bin, Bundle, Json, Pretty, Short};
+        use Kind::{Bin, Bundle, Json, Pretty, Short, Workspace};
         match (self, kind) {
             (kinds, None) => kinds != Self::One(Bundle),
-            (Self::Plan, Some(kind)) => matches!(kind, Bin | Json | Pretty | Short),
+            (Self::Plan, Some(kind)) => matches!(kind, Bin | Json | Pretty | Short | Workspace),
             (Self::One(one), Some(kind)) => one == kind,
         }
     }
@@ -451,7 +451,7 @@ mod tests {
         insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1: this version does not support `oidc`");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, plan");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, plan");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }
 }

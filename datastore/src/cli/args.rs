@@ -166,7 +166,7 @@ Examples:
   datastore gc --keep-runs 20 --dry-run
   datastore gc --keep-runs 20 --max-age log=30d --max-age bundle=14d
 
-Never deleted: the newest plan.bin of each layer and the run.json beside it, which apply needs; the newest bundle \
+Never deleted: the newest plan.bin of each layer and the files beside it that an apply needs; the newest bundle \
 of each ref; and everything of a run with a file younger than --min-age, by the clock of the storage.
 
 gc may run while the datastore serves.";
@@ -220,7 +220,7 @@ pub(crate) struct Gc {
     pub(crate) keep_runs: Option<usize>,
 
     /// Delete artifacts of a kind that are older. Kinds: bin, json, pretty, short, log, bundle,
-    /// artifact. Durations: 12h, 30d. Repeatable [default: no limit]
+    /// artifact, workspace. Durations: 12h, 30d. Repeatable [default: no limit]
     #[arg(long, value_name = "KIND=DURATION")]
     pub(crate) max_age: Vec<String>,
 
@@ -274,7 +274,7 @@ pub(crate) struct NewTokenFlags {
     pub(crate) namespace: Vec<String>,
 
     /// Kinds that the rule covers, separated by commas: plan, bin, json, pretty, short, log, bundle,
-    /// artifact. Repeatable [default: all kinds]
+    /// artifact, workspace. Repeatable [default: all kinds]
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) kind: Vec<String>,
 
@@ -327,7 +327,8 @@ pub(crate) struct ServeFlags {
     pub(crate) tls_key: Option<PathBuf>,
 
     /// Maximum size of an upload, by kind. Repeatable
-    /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB]
+    /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB
+    /// workspace=4GiB]
     #[arg(long, value_name = "KIND=SIZE")]
     pub(crate) max_size: Vec<String>,
 

@@ -93,7 +93,7 @@ impl Default for Sizes {
             Kind::Bin => 512 * MIB,
             Kind::Json | Kind::Pretty | Kind::Log => GIB,
             Kind::Short => MIB,
-            Kind::Bundle | Kind::Artifact => 4 * GIB,
+            Kind::Bundle | Kind::Artifact | Kind::Workspace => 4 * GIB,
         }))
     }
 }
@@ -174,12 +174,12 @@ mod tests {
         let mut sizes = Sizes::default();
         assert_eq!(
             Kind::ALL.map(|kind| Size(sizes.of(kind)).to_string()).join(" "),
-            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB"
+            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB 4GiB"
         );
         sizes.set(Kind::Log, 5);
         assert_eq!(
             Kind::ALL.map(|kind| sizes.of(kind) == 5),
-            [false, false, false, false, true, false, false]
+            [false, false, false, false, true, false, false, false]
         );
     }
 }

@@ -15,7 +15,7 @@ use crate::program::process::Running;
 
 const MIB: usize = 1 << 20;
 
-fn kinds() -> [(Kind, String); 7] {
+fn kinds() -> [(Kind, String); 8] {
     let plan = |format| format!("plans?{RUN}&attempt=0&format={format}");
     [
         (Kind::Bin, plan("bin")),
@@ -25,6 +25,7 @@ fn kinds() -> [(Kind, String); 7] {
         (Kind::Log, format!("logs?{RUN}&attempt=0")),
         (Kind::Bundle, "repository/revision/bundle?namespace=a&name=b&ref=c&revision=d".to_owned()),
         (Kind::Artifact, format!("artifacts?{RUN}&attempt=0&name=run.json")),
+        (Kind::Workspace, format!("artifacts?{RUN}&attempt=0&name=workspace.tar.zst")),
     ]
 }
 

@@ -97,7 +97,10 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
     groups
 }
 
-/// The artifacts that no rule deletes: the newest plan and the file beside it that an apply reads, and the newest
+/// The files beside a plan that an apply reads.
+const BESIDE_PLAN: [&str; 3] = ["run.json", "binding.json", "workspace.tar.zst"];
+
+/// The artifacts that no rule deletes: the newest plan and the files beside it that an apply reads, and the newest
 /// bundle of each ref.
 fn kept(items: &[Item]) -> Vec<&Key> {
     let mut plan: Option<&Item> = None;
@@ -119,7 +122,8 @@ fn kept(items: &[Item]) -> Vec<&Key> {
     }
     let beside_plan = |key: &&Key| match (plan.map(|plan| &plan.key), key) {
         (Some(Key::File(run, attempt, _)), Key::File(its_run, its_attempt, file)) => {
-            let needed = matches!(file, File::Plan(PlanFormat::Bin)) || file.name() == "run.json";
+            let needed =
+                matches!(file, File::Plan(PlanFormat::Bin)) || BESIDE_PLAN.contains(&file.name());
             run == its_run && attempt == its_attempt && needed
         }
         _ => false,
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_plan_and_the_file_that_an_apply_needs_are_kept() {
+    fn the_newest_plan_and_the_files_that_an_apply_needs_are_kept() {
         let stored = [
             ("L/r1/0/plan.bin", 50),
             ("L/r1/1/plan.bin", 40),
@@ -223,9 +227,13 @@ mod tests {
             ("L/r1/0/run.json", 50),
             ("L/r2/0/run.log", 20),
             ("L/r2/0/run.json", 20),
+            ("L/r1/1/binding.json", 39),
+            ("L/r1/1/workspace.tar.zst", 39),
+            ("L/r1/0/workspace.tar.zst", 50),
         ];
         let all = rules(Some(0), &[(Kind::Bin, 1), (Kind::Artifact, 1)]);
-        assert_eq!(selected(&all, &stored), "0Run 3Run 4Run 5Run 6Run");
+        assert_eq!(selected(&all, &stored), "0Run 3Run 4Run 5Run 6Run 9Run");
+        assert_eq!(selected(&rules(None, &[(Kind::Workspace, 1)]), &stored), "9Age");
         assert_eq!(selected(&rules(None, &[(Kind::Bin, 1)]), &stored), "0Age");
     }
 
