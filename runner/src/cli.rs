@@ -291,11 +291,11 @@ pub struct UploadArgs {
 /// What plan and apply share.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The code: a directory or a git URL [default: the current directory]
+    /// The code: a directory, an archive (tar.zst) or a git URL [default: the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
     /// The code, if DIR is not given
-    #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|URL")]
+    #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|ARCHIVE|URL")]
     pub source: Option<String>,
     /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]

@@ -1,5 +1,6 @@
-//! The code of a run: checkout, copies and the private directory.
+//! The code of a run: checkout, copies, archives and the private directory.
 
+pub(crate) mod archive;
 pub(crate) mod checkout;
 pub(crate) mod context;
 mod copy;

@@ -34,6 +34,7 @@ mod interruption {
 
 /// The code of a run.
 mod source {
+    mod archives;
     pub(crate) mod checkout;
     mod hcl;
     mod slow_git;

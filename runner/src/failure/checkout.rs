@@ -6,6 +6,7 @@ use reqwest::StatusCode;
 
 use crate::failure::datastore::datastore_kind;
 use crate::failure::{Failure, Kind};
+use crate::source::archive::ArchiveError;
 use crate::source::error::CheckoutError;
 use crate::source::work_dir::MARK;
 
@@ -32,6 +33,8 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
             CheckoutError::Datastore(cause) => datastore_kind(cause),
             CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
+            CheckoutError::Archive { error: ArchiveError::File(..), .. } => Kind::Unclassified,
+            CheckoutError::Archive { .. } => Kind::Config,
             CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
         };
         let failure = Self::new(kind, error);
@@ -44,12 +47,15 @@ impl From<&CheckoutError> for Failure {
                     "the repository is in another namespace than this service account: the datastore's \
                      policy (PLANCHA_POLICY) must let the account read that namespace's bundles",
                 ),
-            CheckoutError::Io(cause) => {
+            CheckoutError::Io(cause)
+            | CheckoutError::Archive { error: ArchiveError::File(_, cause), .. } => {
                 failure.with_hint(match cause.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
                     _ => "set --work-dir or TMPDIR to a directory that can be created and written",
                 })
             }
+            CheckoutError::Archive { .. } => failure
+                .with_hint("make the archive again, as `tar --zstd -cf ARCHIVE -C DIR FILES...`, or name the directory"),
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .with_hint("let Burrito's controllers sync the repository again: they create its bundles"),
             CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(

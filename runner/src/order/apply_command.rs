@@ -33,6 +33,7 @@ impl ApplyCommand {
             Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
                 words.push(dir.display().to_string());
             }
+            Source::Archive(file) => words.push(file.display().to_string()),
             // The URL without a password.
             Source::Git(git) => words.push(git.url().to_owned()),
             Source::Directory(_) | Source::Bundle(_) => {}

@@ -55,6 +55,21 @@ pub(super) async fn identify(
             };
             Identity { place, repository: git.name().to_owned(), path: text(path) }
         }
+        Source::Archive(file) => {
+            // Its name without endings: `infra` of `infra.tar.gz`.
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            let name = file.file_name().map(|name| text(name.as_ref())).unwrap_or_default();
+            let stem = [".gz", ".zst", ".tar", ".tgz", ".tzst"]
+                .iter()
+                .fold(&*name, |name, ending| name.strip_suffix(ending).unwrap_or(name));
+            let dir = work_dir.map(|dir| dir.join(path));
+            let place = PlanPlace {
+                repository: None,
+                path: Some(text(path)),
+                workspace: Some(workspace(environment, dir.as_deref())),
+            };
+            Identity { place, repository: stem.to_owned(), path: text(path) }
+        }
         Source::Bundle(bundle) => {
             let place = PlanPlace {
                 repository: None,

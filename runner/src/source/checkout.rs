@@ -1,15 +1,18 @@
 //! Puts the code of a run into a directory where the tool can work.
 //!
-//! A writable directory is used in place. A read-only directory is copied, and a git URL is fetched by the `git` program,
-//! into a directory of the runner's. What the code means is not known here.
+//! A writable directory is used in place. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
+//! by the `git` program, into a directory of the runner's. What the code means is not known here.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use datastore_api::BundleKey;
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
+use crate::process::Signals;
+use crate::source::archive::{self, Limits};
 use crate::source::context::CheckoutContext;
 use crate::source::copy;
 use crate::source::error::CheckoutError;
@@ -23,6 +26,8 @@ use crate::source::work_dir::{claim, make};
 pub(crate) enum Source {
     /// In a directory.
     Directory(PathBuf),
+    /// In an archive: a file.
+    Archive(PathBuf),
     /// In a git repository elsewhere.
     Git(GitSource),
     /// In a bundle in the datastore.
@@ -45,16 +50,21 @@ pub(crate) struct Workspace {
 }
 
 impl Source {
-    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), else a
-    /// directory.
+    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), an archive if it is a file, else
+    /// a directory.
     pub(crate) fn parse(text: &str, revision: Option<&str>) -> Result<Self, String> {
         if let Some(git) = GitSource::parse(text, revision)? {
             return Ok(Self::Git(git));
         }
+        let is_archive = Path::new(text).is_file();
         if revision.is_some() {
+            let what = if is_archive { "archive" } else { "directory" };
             return Err(format!(
-                "--revision goes with a git URL; the directory `{text}` is used as it is"
+                "--revision goes with a git URL; the {what} `{text}` is used as it is"
             ));
+        }
+        if is_archive {
+            return Ok(Self::Archive(text.into()));
         }
         if text.is_empty() {
             return Err("the source is empty; `.` is the current directory".to_owned());
@@ -96,6 +106,11 @@ pub(crate) async fn checkout(
                 }
             }
         }
+        Source::Archive(file) => {
+            let (dir, lock) = own()?;
+            unpack(file, &dir, work_dir.is_some(), context).await?;
+            (dir, None, work_dir.is_some(), lock)
+        }
         Source::Git(git) => {
             let (dir, lock) = own()?;
             let git = context.planned.map_or_else(|| git.clone(), |commit| git.at(commit));
@@ -117,6 +132,47 @@ pub(crate) async fn checkout(
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
 
+/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run.
+async fn unpack(
+    file: &Path,
+    dir: &Path,
+    stays: bool,
+    context: CheckoutContext<'_>,
+) -> Result<(), CheckoutError> {
+    let new = context.scratch.join("unpacked");
+    let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let failed = |error| CheckoutError::Archive { path: path.clone(), error };
+        let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
+        let archive = Stoppable { inner: archive, signals };
+        let packed = archive::unpack(archive, &new, Limits::default()).map_err(failed)?;
+        tracing::info!("{}: {} files, {} bytes", path.display(), packed.entries, packed.bytes);
+        if !stays {
+            return Ok(fs::rename(&new, &target)?);
+        }
+        copy::tree(&new, &target)?;
+        Ok(fs::remove_dir_all(&new)?)
+    });
+    let unpacked = unpacked.await.map_err(std::io::Error::other)?;
+    let stopped = context.signals.stopped().map(CheckoutError::Stopped);
+    unpacked.map_err(|error| stopped.unwrap_or(error))
+}
+
+/// Ends with an error after a signal.
+struct Stoppable<R> {
+    inner: R,
+    signals: Signals,
+}
+
+impl<R: Read> Read for Stoppable<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.signals.stopped() {
+            Some(stop) => Err(std::io::Error::other(stop.to_string())),
+            None => self.inner.read(buffer),
+        }
+    }
+}
+
 /// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.
 async fn missing_parts(
     source: &Source,
@@ -134,6 +190,7 @@ async fn missing_parts(
             let unfetched = submodules::fetch(&git, &root).await?;
             submodules::check(&dir, Some(&root), Origin::Git(git, unfetched)).await
         }
+        Source::Archive(_) => submodules::check(&dir, Some(&root), Origin::Archive).await,
         Source::Bundle(_) => submodules::check(&dir, Some(&root), Origin::Bundle).await,
     }
 }
@@ -173,7 +230,7 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
     match fs::metadata(dir) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
-            let hint = "; archives and git bundles cannot be used by this version";
+            let hint = "; a source is a directory, an archive or a git URL";
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

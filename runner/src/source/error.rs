@@ -5,12 +5,19 @@ use std::path::PathBuf;
 use datastore_api::ClientError;
 
 use crate::process::Stop;
+use crate::source::archive::ArchiveError;
 
 /// Why the code could not be checked out or copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckoutError {
     #[error("{} is not a directory{hint}", .path.display())]
     NotADirectory { path: PathBuf, hint: &'static str },
+    #[error("the archive {}", .path.display())]
+    Archive {
+        path: PathBuf,
+        #[source]
+        error: ArchiveError,
+    },
     #[error("the source has no directory `{}`", .path.display())]
     NoSuchPath { path: PathBuf },
     #[error("the path `{}` leads out of the source by a link", .path.display())]

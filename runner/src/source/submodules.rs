@@ -32,6 +32,7 @@ pub(super) enum Origin<'a> {
     Directory,
     /// A git URL, whose submodules were fetched but for these.
     Git(Git<'a>, Vec<Unfetched>),
+    Archive,
     Bundle,
 }
 
@@ -155,6 +156,11 @@ impl Origin<'_> {
                 quoted(tree),
                 quoted(name)
             ),
+            Self::Archive => {
+                "fill the submodule before the archive is made (`git archive` leaves submodules out), or use the git URL \
+                 as the source"
+                    .to_owned()
+            }
             Self::Bundle => {
                 "a bundle has no submodules: use the git URL as the source, or keep these \
                              files in the repository itself"
@@ -220,6 +226,9 @@ fn unfetched_file(
             format!("run `git -C {} lfs pull --include {}`", quoted(tree), quoted(Path::new(&name)))
         }
         Origin::Git(..) => "install git-lfs beside git, and check that the LFS server has the object".to_owned(),
+        Origin::Archive => {
+            "run `git lfs pull` before the archive is made, or use the git URL as the source".to_owned()
+        }
         Origin::Bundle => {
             "a bundle has no LFS files: use the git URL as the source, or keep the file itself in the \
              repository"

@@ -76,8 +76,8 @@ impl Run<'_> {
         Ok(basis.check_contents(&contents, workspace, backend, difference)?)
     }
 
-    /// Checks that the code is at the plan's commit. A directory is used as it is, and a bundle may lack the
-    /// commit.
+    /// Checks that the code is at the plan's commit. A directory and an archive are used as they are, and a bundle may
+    /// lack the commit.
     pub(in crate::run) async fn check_code(
         &self,
         basis: &Basis,
@@ -88,6 +88,9 @@ impl Run<'_> {
             let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
             let changed = dirty && is_code_changed(dir, &self.job.ignored_paths).await;
             return Ok(basis.check_revision(ours, changed)?);
+        }
+        if let Source::Archive(_) = &self.job.source {
+            return Ok(basis.check_revision(ours, false)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {
             let line = if theirs == ours {

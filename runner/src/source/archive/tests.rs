@@ -1,0 +1,237 @@
+//! Archives are unpacked; hostile ones are refused.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use proptest::prelude::*;
+use tar::{Builder, EntryType, Header};
+
+use super::*;
+
+/// What a directory holds: paths with modes and contents, or targets of links.
+type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+
+fn tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut directories = vec![PathBuf::new()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(root.join(&directory)).unwrap() {
+            let entry = entry.unwrap();
+            let (path, metadata) = (directory.join(entry.file_name()), entry.metadata().unwrap());
+            let mode = metadata.permissions().mode() & 0o777;
+            let content = if metadata.is_symlink() {
+                fs::read_link(entry.path()).unwrap().into_os_string().into_encoded_bytes()
+            } else if metadata.is_dir() {
+                directories.push(path.clone());
+                b"directory".to_vec()
+            } else {
+                fs::read(entry.path()).unwrap()
+            };
+            tree.insert(path, (mode, content));
+        }
+    }
+    tree
+}
+
+/// An archive of a directory, as the library of the unpacker writes it.
+fn packed(root: &Path) -> Vec<u8> {
+    let mut tar = Builder::new(Vec::new());
+    tar.follow_symlinks(false);
+    for entry in fs::read_dir(root).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() && !path.is_symlink() {
+            tar.append_dir_all(name, path).unwrap();
+        } else {
+            tar.append_path_with_name(path, name).unwrap();
+        }
+    }
+    compressed(&tar.into_inner().unwrap())
+}
+
+/// Unpacks into a new directory beside a file that must not change.
+fn unpacked(archive: &[u8], limits: Limits) -> Result<Tree, ArchiveError> {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("outside"), "unchanged").unwrap();
+    let to = dir.path().join("to");
+    let result = unpack(archive, &to, limits);
+    let found = tree(dir.path());
+    let outside = found.keys().filter(|path| !path.starts_with("to")).collect::<Vec<_>>();
+    assert_eq!(outside, [Path::new("outside")]);
+    assert_eq!(found[Path::new("outside")].1, b"unchanged");
+    assert_eq!(result.is_ok(), to.exists(), "after an error nothing is left");
+    result.map(|_| tree(&to))
+}
+
+fn compressed(tar: &[u8]) -> Vec<u8> {
+    zstd::encode_all(tar, 1).unwrap()
+}
+
+/// An archive of entries: kind, path, target, content.
+fn archive(entries: &[(EntryType, &str, &str, &[u8])]) -> Vec<u8> {
+    compressed(&tar_of(entries))
+}
+
+fn tar_of(entries: &[(EntryType, &str, &str, &[u8])]) -> Vec<u8> {
+    let mut tar = Builder::new(Vec::new());
+    for (kind, path, target, content) in entries {
+        let mut header = Header::new_gnu();
+        // Not by `set_path`, which refuses what is tried here.
+        let fields = header.as_gnu_mut().unwrap();
+        fields.name[..path.len()].copy_from_slice(path.as_bytes());
+        fields.linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        tar.append(&header, *content).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+fn error(archive: &[u8]) -> String {
+    unpacked(archive, Limits::default()).unwrap_err().to_string()
+}
+
+const FILE: EntryType = EntryType::Regular;
+const LINK: EntryType = EntryType::Symlink;
+const DIRECTORY: EntryType = EntryType::Directory;
+
+#[test]
+fn an_unpacked_archive_has_the_same_files_links_and_modes() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "l".repeat(120);
+    for (path, mode) in [("main.tf", 0o644), ("bin/hook.sh", 0o755), ("a/b/c/d.json", 0o600)] {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, path.to_string_lossy().repeat(1000)).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    fs::create_dir_all(dir.path().join("empty").join(&long)).unwrap();
+    fs::write(dir.path().join("a").join(&long), "long").unwrap();
+    symlink("../main.tf", dir.path().join("a/link")).unwrap();
+    symlink(format!("a/{long}"), dir.path().join("long link")).unwrap();
+    fs::set_permissions(dir.path().join("a/b"), PermissionsExt::from_mode(0o750)).unwrap();
+    let found = unpacked(&packed(dir.path()), Limits::default()).unwrap();
+    assert_eq!(found, tree(dir.path()));
+}
+
+#[test]
+fn paths_and_links_out_of_the_directory_are_refused() {
+    for (entries, reason) in [
+        (vec![(FILE, "../x", "", &b"x"[..])], "leads out"),
+        (vec![(FILE, "/x", "", b"x")], "leads out"),
+        (vec![(FILE, "a/../../x", "", b"x")], "leads out"),
+        (vec![(FILE, "", "", b"x")], "no path"),
+        (vec![(DIRECTORY, ".git", "", b"")], "belongs to git"),
+        (vec![(FILE, "a/.git/config", "", b"x")], "belongs to git"),
+        (vec![(LINK, "a", "/etc", b"")], "link leads out"),
+        (vec![(LINK, "a", "..", b"")], "link leads out"),
+        (vec![(LINK, "a/b", "../../x", b"")], "link leads out"),
+        (vec![(LINK, "a", "", b"")], "link leads out"),
+        (vec![(LINK, "a", "b", b""), (FILE, "a/x", "", b"x")], "a parent is not a directory"),
+        (vec![(FILE, "a", "", b""), (FILE, "a/x", "", b"x")], "a parent is not a directory"),
+        (vec![(FILE, "a", "", b"1"), (FILE, "a", "", b"2")], "twice"),
+        (vec![(LINK, "a", "b", b""), (FILE, "a", "", b"2")], "twice"),
+        (vec![(FILE, "a", "", b"1"), (FILE, "./a", "", b"2")], "twice"),
+        (vec![(EntryType::Link, "a", "/etc/passwd", b"")], "neither a file"),
+        (vec![(EntryType::Char, "a", "", b"")], "neither a file"),
+        (vec![(EntryType::Fifo, "a", "", b"")], "neither a file"),
+        (vec![(EntryType::GNUSparse, "a", "", b"")], "neither a file"),
+        (vec![(EntryType::XHeader, "a", "", b"30 path=../../x\n")], "neither a file"),
+    ] {
+        let found = error(&archive(&entries));
+        assert!(found.contains(reason), "{entries:?}: {found}");
+    }
+}
+
+#[test]
+fn a_link_before_its_parents_link_never_leads_a_file_outside() {
+    // The link is made last, so the file below its name makes a directory there.
+    let found = error(&archive(&[(FILE, "a/x", "", b"x"), (LINK, "a", "b", b"")]));
+    assert!(found.contains("twice"), "{found}");
+}
+
+#[test]
+fn more_than_the_limits_is_refused() {
+    let limits = Limits { entries: 2, bytes: 10 };
+    let small = [(FILE, "a", "", &b"12345"[..]), (FILE, "b", "", b"12345")];
+    assert_eq!(unpacked(&archive(&small), limits).unwrap().len(), 2);
+    let many = [small[0], small[1], (DIRECTORY, "c", "", b"")];
+    let large = [(FILE, "a", "", &b"12345678901"[..])];
+    for entries in [&many[..], &large] {
+        let refused = unpacked(&archive(entries), limits).unwrap_err();
+        assert!(matches!(refused, ArchiveError::TooLarge(_)), "{refused}");
+    }
+    // A long name, and zeros after the end, are no way to unpack without a limit.
+    let zeros = vec![0; 64 << 20];
+    let long_name = archive(&[(EntryType::GNULongName, "././@LongLink", "", &zeros)]);
+    unpacked(&long_name, limits).unwrap_err();
+    unpacked(&compressed(&zeros), limits).unwrap_err();
+}
+
+#[test]
+fn truncated_or_continued_archives_are_refused() {
+    let tar = tar_of(&[(FILE, "a", "", &[7; 5000]), (FILE, "b", "", b"b")]);
+    for end in [0, 100, 512, 3000, 512 + 5120, tar.len() - 1024, tar.len() - 512] {
+        unpacked(&compressed(&tar[..end]), Limits::default()).unwrap_err();
+    }
+    let whole = compressed(&tar);
+    for end in [0, 1, whole.len() / 2, whole.len() - 1] {
+        unpacked(&whole[..end], Limits::default()).unwrap_err();
+    }
+    let twice = [&tar[..], &tar].concat();
+    assert!(error(&compressed(&twice)).contains("followed by other data"));
+    unpacked(&[&whole[..], &whole].concat(), Limits::default()).unwrap_err();
+    unpacked(&[&whole[..], b"more"].concat(), Limits::default()).unwrap_err();
+}
+
+#[test]
+fn an_existing_directory_is_never_unpacked_over() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("main.tf"), "mine").unwrap();
+    let archive = archive(&[(FILE, "main.tf", "", b"other")]);
+    unpack(&archive[..], dir.path(), Limits::default()).unwrap_err();
+    assert_eq!(fs::read(dir.path().join("main.tf")).unwrap(), b"mine");
+}
+
+fn paths() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "..", ".", "", "c"]), 1..4)
+        .prop_map(|parts| parts.join("/"))
+}
+
+fn kinds() -> impl Strategy<Value = EntryType> {
+    prop::sample::select(vec![FILE, LINK, DIRECTORY, EntryType::Link, EntryType::GNULongName])
+}
+
+proptest! {
+    #[test]
+    fn no_archive_writes_outside_of_its_directory(
+        entries in prop::collection::vec((kinds(), paths(), paths(), prop::collection::vec(any::<u8>(), 0..20)), 0..8),
+        flipped in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let entries =
+            entries.iter().map(|(kind, path, target, content)| (*kind, &path[..], &target[..], &content[..]));
+        let mut tar = tar_of(&entries.collect::<Vec<_>>());
+        if let Some(at) = flipped {
+            let at = at.index(tar.len());
+            tar[at] ^= 0x55;
+        }
+        // `unpacked` checks that nothing else changed; a link that leads outside would be followed by `exists`.
+        if let Ok(tree) = unpacked(&compressed(&tar), Limits::default()) {
+            for (path, (_, target)) in tree.iter().filter(|(_, (mode, _))| *mode == 0o777) {
+                prop_assert!(link::is_inside(path, Path::new(std::str::from_utf8(target).unwrap())));
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        unpacked(&bytes, Limits::default()).unwrap_err();
+        let mut framed = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        framed.write_all(&bytes).unwrap();
+        unpacked(&framed.finish().unwrap(), Limits::default()).unwrap_err();
+    }
+}
