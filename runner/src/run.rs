@@ -12,6 +12,7 @@ pub(crate) mod failed;
 mod plan;
 pub(crate) mod plan_summary;
 mod prepare;
+mod push;
 mod step;
 pub(crate) mod stored_plan;
 mod unpushed;

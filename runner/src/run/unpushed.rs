@@ -3,14 +3,16 @@
 
 use std::path::PathBuf;
 
-use crate::basis::place::DEFAULT_WORKSPACE;
+use fs_err as fs;
+
 use crate::order::job::Action;
 use crate::run::Run;
-use crate::run::error::{Push, RunError, Unpushed};
+use crate::run::error::RunError;
+use crate::run::push::{Push, Unpushed};
 use crate::run::unsent;
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_tracked;
-use crate::source::states;
+use crate::source::states::{self, KeptState, PushRecord};
 
 impl Run<'_> {
     /// Refuses an apply while such a state of its code or layer is kept; a plan only if the state is in the runner's own
@@ -21,24 +23,28 @@ impl Run<'_> {
         program: String,
     ) -> Result<(), RunError> {
         let in_code = self.errored_in_code(workspace);
+        let run = &self.job.run;
+        let kept = unsent::states(self.environment.state_home.as_deref(), run);
         let unpushed = if let Some(first) = in_code.first() {
             let in_commit = is_tracked(first).await;
             let dir = workspace.kept.then(|| workspace.dir.clone());
-            let push = Box::new(self.push(program, dir));
-            Unpushed { files: in_code.clone(), push, in_commit }
+            let states = in_code.iter().map(|file| {
+                let real = fs::canonicalize(file).ok();
+                let record = kept.iter().find(|kept| real.as_ref() == Some(&kept.file));
+                let record = record.and_then(|kept| kept.record.clone());
+                (file.clone(), Push { dir: dir.clone(), ..self.push_of(record, &program) })
+            });
+            Unpushed { states: states.collect(), in_commit }
         } else {
-            let run = &self.job.run;
-            let mut files = unsent::states(self.environment.state_home.as_deref(), run);
-            files.extend(self.scratch.left_states(&unsent::layer_id(run)));
-            if files.is_empty() {
+            let left = self.scratch.left_states(&unsent::layer_id(run));
+            let states = kept.into_iter().chain(left);
+            let states = states
+                .map(|KeptState { file, record }| (file, self.push_of(record, &program)))
+                .collect::<Vec<_>>();
+            if states.is_empty() {
                 return Ok(());
             }
-            let mut push = Box::new(self.push(program, None));
-            // Only a name that contains the workspace is that of one workspace alone.
-            push.workspace = push.workspace.take().filter(|name| {
-                name == DEFAULT_WORKSPACE || run.layer.as_ref().ends_with(&format!(".{name}"))
-            });
-            Unpushed { files, push, in_commit: false }
+            Unpushed { states, in_commit: false }
         };
         let is_own = !in_code.is_empty() && workspace.own.is_some() && !self.job.burrito;
         if is_own || matches!(self.job.action, Action::Apply(_)) {
@@ -51,10 +57,24 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How a state of this run's workspace gets into its backend. `dir` is the module's directory, if it stays.
-    pub(super) fn push(&self, program: String, dir: Option<PathBuf>) -> Push {
-        let (workspace, path) = (self.job.place.workspace.clone(), self.job.path.clone());
-        Push { program, workspace, path, dir }
+    /// The record of how a state of this run gets into its backend.
+    pub(super) fn push_record(&self, program: String) -> PushRecord {
+        PushRecord::new(program, self.job.place.workspace.clone(), self.job.path.clone())
+    }
+
+    /// How a state of an earlier apply gets into its backend. Without a record it may be of any workspace.
+    fn push_of(&self, record: Option<PushRecord>, program: &str) -> Push {
+        let selected = self.job.place.workspace.clone();
+        match record {
+            Some(record) => Push::recorded(record, selected),
+            None => Push {
+                program: Some(program.to_owned()),
+                workspace: None,
+                selected,
+                path: self.job.path.clone(),
+                dir: None,
+            },
+        }
     }
 
     /// The states in the directory of the module.

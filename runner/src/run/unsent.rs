@@ -28,7 +28,7 @@ use crate::run::artifacts::APPLIED;
 use crate::run::unsent::directory::{DATASTORE, FAILED, Locking, builder};
 use crate::run::unsent::find::of_layer;
 use crate::source::scratch::{Scratch, UNSENT};
-use crate::source::states as state_files;
+use crate::source::states::{self as state_files, PushRecord};
 
 /// So many directories of one attempt, for as many datastores.
 const MAX_DIRECTORIES: usize = 100;
@@ -94,8 +94,14 @@ impl Keeper<'_> {
         self.keep_first(client, FAILED, &serde_json::to_vec_pretty(&failed)?)
     }
 
-    /// Keeps a copy of a state file, synced to disk. It replaces no file. Returns the path.
-    pub(crate) fn keep_state(&self, from: &Path) -> io::Result<PathBuf> {
+    /// Keeps a copy of a state file, synced to disk, and its record. It replaces no file. Returns the path.
+    pub(crate) fn keep_state(&self, from: &Path, record: &PushRecord) -> io::Result<PathBuf> {
+        let path = self.copy_state(from)?;
+        write_record(record, &path, &path);
+        Ok(path)
+    }
+
+    fn copy_state(&self, from: &Path) -> io::Result<PathBuf> {
         if let Some(home) = self.state_home {
             let of_run = of_layer(home, self.run).join(self.run.run.as_ref());
             match copy_state(from, &of_run.join(self.attempt.to_string())) {
@@ -106,8 +112,8 @@ impl Keeper<'_> {
         copy_state(from, &self.scratch.join(UNSENT))
     }
 
-    /// Records a state file that stays where it is: a link leads to it.
-    pub(crate) fn link_state(&self, file: &Path) -> io::Result<()> {
+    /// Records a state file that stays where it is: a link leads to it, with the record beside the link.
+    pub(crate) fn link_state(&self, file: &Path, record: &PushRecord) -> io::Result<()> {
         let Some(home) = self.state_home else { return Ok(()) };
         let dir = of_layer(home, self.run).join(self.run.run.as_ref());
         let dir = dir.join(self.attempt.to_string());
@@ -119,11 +125,16 @@ impl Keeper<'_> {
             match std::os::unix::fs::symlink(&file, &link) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     if fs::read_link(&link).is_ok_and(|target| target == file) {
+                        write_record(record, &file, &link);
                         return Ok(());
                     }
                     index += 1;
                 }
-                linked => return linked.and_then(|()| directory::sync(&dir)),
+                linked => {
+                    linked?;
+                    write_record(record, &file, &link);
+                    return directory::sync(&dir);
+                }
             }
         }
     }
@@ -260,6 +271,13 @@ pub(crate) fn upload_command(burrito: bool, url: &str, options: &[String], dir: 
     words.join(" ")
 }
 
+/// Writes the record of a kept state. Without it the state is still found.
+fn write_record(record: &PushRecord, state: &Path, name: &Path) {
+    if let Err(error) = record.write(state, name) {
+        tracing::warn!("the workspace of {} is not recorded: {error}", state.display());
+    }
+}
+
 /// Copies a state into a directory, under a name that is free.
 fn copy_state(from: &Path, dir: &Path) -> io::Result<PathBuf> {
     builder().recursive(true).create(dir)?;
@@ -282,7 +300,8 @@ fn copy_state(from: &Path, dir: &Path) -> io::Result<PathBuf> {
 
 fn holds_only_states(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
-        if !state_files::is_kept(&entry?.file_name()) {
+        let name = entry?.file_name();
+        if !state_files::is_kept(&name) && !state_files::is_record(&name) {
             return Ok(false);
         }
     }
@@ -316,7 +335,8 @@ mod tests {
         let scratch = Scratch::create_in(tmp.path()).unwrap();
         let name = |name: &str| name.parse().unwrap();
         let run = RunKey { namespace: name("default"), layer: name("x"), run: name("a") };
-        scratch.record_layer(&layer_id(&run)).unwrap();
+        let push = PushRecord::new("terraform".to_owned(), None, PathBuf::new());
+        scratch.record_apply(&layer_id(&run), &push).unwrap();
         let keeper = Keeper {
             state_home: Some(home.path()),
             scratch: &scratch,

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
 use fs_err as fs;
 use nix::fcntl::OFlag;
 
@@ -36,6 +38,19 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let not_text = |_| io::Error::other(format!("{} is not UTF-8", path.display()));
     String::from_utf8(read(path)?).map_err(not_text)
+}
+
+/// The digest of a regular file of any length.
+pub(crate) fn sha256(path: &Path) -> io::Result<Sha256> {
+    let (mut file, mut hasher, mut piece) = (open(path)?, Hasher::default(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(count) => hasher.update(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use std::time::Duration;
 use fs_err as fs;
 
 use crate::process::Log;
-use crate::source::{regular, states};
+use crate::source::regular;
+use crate::source::states::{self, KeptState, PushRecord};
 
 const PREFIX: &str = "plancha-";
 /// The random letters after the prefix.
@@ -82,20 +83,23 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Records which layer is applied here. Later runs of the layer find what the run leaves: a state, or its record.
-    pub(crate) fn record_layer(&self, layer: &str) -> io::Result<()> {
+    /// Records which layer is applied here, and how its state gets into the backend. Later runs of the layer find what the
+    /// run leaves: a state, or its record.
+    pub(crate) fn record_apply(&self, layer: &str, push: &PushRecord) -> io::Result<()> {
+        push.write_for_directory(&self.dir)?;
         crate::process::private_file(&self.join(LAYER))?.write_all(layer.as_bytes())
     }
 
     /// The states that ended runs of the same layer have left in their directories.
-    pub(crate) fn left_states(&self, layer: &str) -> Vec<PathBuf> {
+    pub(crate) fn left_states(&self, layer: &str) -> Vec<KeptState> {
         let mut found = Vec::new();
         for dir in self.of_layer(layer).into_iter().filter(|dir| !is_used(dir)) {
-            found.extend(states::errored(&dir));
             let numbered = below_kept(&dir).into_iter();
-            found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
+            let numbered = numbered.filter(|file| !file.ends_with(states::ERRORED));
+            let files = states::errored(&dir).into_iter().chain(numbered);
+            found.extend(files.map(|file| KeptState::in_directory(file, &dir)));
         }
-        found.sort();
+        found.sort_by(|a, b| a.file.cmp(&b.file));
         found
     }
 
@@ -384,7 +388,8 @@ mod tests {
         nix::unistd::mkfifo(&pipe.join(LAYER), mode).unwrap();
         let (endless, _) = make(parent.path(), "plancha-zero00", Duration::ZERO, false);
         fs::os::unix::fs::symlink("/dev/zero", endless.join(LAYER)).unwrap();
-        assert!(scratch.left_states(layer).is_empty());
+        let left = || scratch.left_states(layer).into_iter().map(|state| state.file);
+        assert_eq!(left().count(), 0);
         let (dir, _) = make(parent.path(), "plancha-mine00", Duration::ZERO, false);
         nix::unistd::mkfifo(&dir.join(LOCK), mode).unwrap();
         fs::write(dir.join(LAYER), layer).unwrap();
@@ -393,10 +398,10 @@ mod tests {
         for state in &states {
             fs::write(state, "{}").unwrap();
         }
-        assert_eq!(scratch.left_states(layer), states);
+        assert_eq!(left().collect::<Vec<_>>(), states);
         // Only root can give a directory to another user.
         if nix::unistd::chown(&dir, Some(65534.into()), None).is_ok() {
-            assert!(scratch.left_states(layer).is_empty());
+            assert_eq!(left().count(), 0);
             assert!(scratch.left_unsent(layer).is_empty());
         }
     }

@@ -1,6 +1,8 @@
 //! State files in a work directory. A checkout or copy never replaces or removes one: it may be the only record of what an
 //! apply created.
 
+mod kept;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::de::IgnoredAny;
+
+pub(crate) use kept::{KeptState, PushRecord, is_record, remove_record};
 
 use crate::source::regular;
 

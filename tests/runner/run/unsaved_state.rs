@@ -239,15 +239,134 @@ fn suggested_push_names_workspace_and_directory() {
             assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
         }
     }
-    // The name of the layer does not say of which workspace its state is.
-    let (sandbox, url) = refusing(".", "exit 1");
-    for (workspace, says) in [
-        ("prod", "`TF_WORKSPACE=prod terraform state push /"),
-        ("dev", "with TF_WORKSPACE set to the workspace of that apply"),
-    ] {
-        let mut command = sandbox.command(&apply(&url, &[]));
-        let ended = Ended::from(command.env("TF_WORKSPACE", workspace).output().unwrap());
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
-        assert!(!ended.stderr.contains("TF_WORKSPACE=dev "), "{}", ended.stderr);
+}
+
+/// Runs the runner in a workspace; `None`: without `TF_WORKSPACE`.
+fn run_in(sandbox: &Sandbox, workspace: Option<&str>, args: &[&str]) -> Ended {
+    let mut command = sandbox.command(args);
+    if let Some(name) = workspace {
+        command.env("TF_WORKSPACE", name);
     }
+    command.output().unwrap().into()
+}
+
+#[test]
+fn push_of_a_kept_state_names_the_workspace_of_its_apply() {
+    // The name of the layer is that of several workspaces.
+    for (applied, other, push) in [
+        (Some("prod"), Some("dev"), "`TF_WORKSPACE=prod terraform state push "),
+        (Some("prod"), None, "`TF_WORKSPACE=prod terraform state push "),
+        (None, Some("dev"), "`TF_WORKSPACE=default terraform state push "),
+        (None, None, "`terraform state push "),
+    ] {
+        for more in [&[][..], &["--work-dir", "kept"]] {
+            let (sandbox, url) = refusing(".", "exit 1");
+            assert_eq!(run_in(&sandbox, applied, &apply(&url, more)).code, 1);
+            let ended = run_in(&sandbox, other, &apply(&url, &[]));
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            assert!(ended.stderr.contains(push), "{push}: {}", ended.stderr);
+            assert!(!ended.stderr.contains("with TF_WORKSPACE set"), "{}", ended.stderr);
+            let ended = run_in(&sandbox, other, &apply(&url, more));
+            assert!(ended.stderr.contains(push), "{push}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn push_of_a_state_of_a_killed_run_names_its_workspace() {
+    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
+    assert_eq!(run_in(&sandbox, Some("prod"), &apply(&url, &[])).code, -1);
+    let mut refused = None;
+    eventually("the apply is refused", || {
+        let ended = run_in(&sandbox, Some("dev"), &apply(&url, &[]));
+        let is_refused = ended.code == 8;
+        refused = Some(ended);
+        is_refused
+    });
+    let said = refused.unwrap().stderr;
+    assert!(said.contains("`TF_WORKSPACE=prod terraform state push "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_names_workspace_and_directory_of_a_kept_state() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    let datastore = TestDatastore::memory().await;
+    for (workspace, push) in [
+        (Some("prod"), "`TF_WORKSPACE=prod terraform state push "),
+        (None, "`TF_WORKSPACE=default terraform state push "),
+    ] {
+        let dir = unsent(&sandbox);
+        std::fs::remove_dir_all(&dir).unwrap_or_default();
+        assert_eq!(run_in(&sandbox, workspace, &apply(&url, &[])).code, 1);
+        let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        for says in [push, "in the directory live/vpc of a checkout of the same commit"] {
+            assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn without_a_record_the_workspace_of_a_kept_state_is_unknown() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, 1);
+    let record = unsent(&sandbox).join("errored.tfstate.json");
+    let mode = record.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let text = std::fs::read_to_string(&record).unwrap();
+    let (head, digest) = text.split_once("\"sha256\": \"").unwrap();
+    let of_another_state = format!("{head}\"sha256\": \"{}{}", "0".repeat(64), &digest[64..]);
+    for text in [of_another_state, text.replace("\"version\": 1", "\"version\": 2"), "{".into()] {
+        std::fs::write(&record, text).unwrap();
+        let ended = sandbox.run(&apply(&url, &[]));
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        let says = "with TF_WORKSPACE set to the workspace of that apply";
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+    // In place, the tool may have written it by hand, or in another workspace.
+    let (sandbox, _) = refusing(".", "exit 1");
+    sandbox.write("main.tf", "");
+    assert_eq!(run_in(&sandbox, Some("prod"), &["apply", "--no-plan"]).code, 1);
+    let ended = sandbox.run(&["apply", "--no-plan"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    let says = "with TF_WORKSPACE set to the workspace of that apply";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+}
+
+#[test]
+fn whole_states_beside_a_broken_one_are_pushed_as_well() {
+    let (sandbox, url) = refusing(".terragrunt-cache/a/b", ": > errored.tfstate; exit 1");
+    let ended = sandbox.run(&apply(&url, &[]));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let refused = sandbox.run(&apply(&url, &[]));
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    let dir = unsent(&sandbox);
+    let [whole, broken] = ["errored.tfstate", "errored-2.tfstate"].map(|name| dir.join(name));
+    let is_whole = |file: &Path| file.metadata().unwrap().len() > 0;
+    let (whole, broken) = if is_whole(&whole) { (whole, broken) } else { (broken, whole) };
+    for said in [ended.stderr, refused.stderr] {
+        let push = format!("`terraform state push {}`", whole.display());
+        assert!(said.contains(&push), "{push}: {said}");
+        assert!(said.contains("`terraform state push STATE`"), "{said}");
+        assert!(said.contains(&format!("{} is empty or incomplete", broken.display())), "{said}");
+        assert!(!said.contains(&format!("state push {}", broken.display())), "{said}");
+    }
+}
+
+/// The log has the state with masked URLs, which is another state.
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_state_is_copied_from_the_output_that_is_not_masked() {
+    let state = r#"{"url": "https://user:pass@host/"}"#;
+    let (sandbox, url) = refusing(".", &format!(": > errored.tfstate; echo '{state}'; exit 1"));
+    let datastore = TestDatastore::memory().await;
+    let ended = sandbox.run_with(&datastore.url, &apply(&url, &[]));
+    assert!(ended.stdout.contains(state), "{}", ended.stdout);
+    let stored = crate::stored_run::StoredRun::new(&datastore, "default", "x", "r");
+    assert!(stored.log(0).await.contains("https://***@host/"));
+    let says = "from the output above (stdout); from run.log of attempt 0 of default/x/r only if it contains no `***`";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
+    let says =
+        "from the stdout of that run; from run.log of that attempt only if it contains no `***`";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
 }

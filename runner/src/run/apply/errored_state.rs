@@ -12,9 +12,10 @@ use fs_err as fs;
 
 use crate::run::Run;
 use crate::run::artifacts::{Artifacts, other};
-use crate::run::error::{ErroredState, RunError};
+use crate::run::error::RunError;
+use crate::run::push::{ErroredState, Push};
 use crate::source::checkout::Workspace;
-use crate::source::states::{self, ERRORED};
+use crate::source::states::{self, ERRORED, PushRecord};
 
 /// Files, each with its modification time.
 pub(super) type Files = BTreeSet<(PathBuf, Option<SystemTime>)>;
@@ -45,16 +46,18 @@ impl Run<'_> {
         if found.is_empty() {
             return result;
         }
+        let record = self.push_record(program);
         let mut files = Vec::new();
         for file in found {
             if workspace.kept && workspace.own.is_some() {
-                self.link(&file);
+                self.link(&file, &record);
             }
-            files.push(if workspace.kept { file } else { self.rescue(&file) });
+            files.push(if workspace.kept { file } else { self.rescue(&file, &record) });
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
         let dir = workspace.kept.then(|| workspace.dir.clone());
-        let push = Box::new(self.push(program, dir));
+        let selected = record.workspace.clone();
+        let push = Box::new(Push { dir, ..Push::recorded(record, selected) });
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let log =
             attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
@@ -67,8 +70,8 @@ impl Run<'_> {
     }
 
     /// Records a state in a work directory, so that an apply elsewhere is refused as well.
-    fn link(&self, file: &Path) {
-        if let Err(error) = self.keeper().link_state(file) {
+    fn link(&self, file: &Path, record: &PushRecord) {
+        if let Err(error) = self.keeper().link_state(file, record) {
             tracing::warn!(
                 "an apply with another --work-dir will not find {}: {error}",
                 file.display()
@@ -77,8 +80,8 @@ impl Run<'_> {
     }
 
     /// Copies a state file out of the directory that is removed with the run. Returns where it is.
-    fn rescue(&self, file: &Path) -> PathBuf {
-        match self.keeper().keep_state(file) {
+    fn rescue(&self, file: &Path, record: &PushRecord) -> PathBuf {
+        match self.keeper().keep_state(file, record) {
             Ok(to) => to,
             Err(error) => {
                 tracing::warn!(

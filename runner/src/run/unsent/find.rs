@@ -8,8 +8,9 @@ use fs_err as fs;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
 use crate::run::unsent::directory::{self, FAILED, datastore_of};
+use crate::source::regular;
 use crate::source::scratch::Scratch;
-use crate::source::{regular, states};
+use crate::source::states::{self, KeptState};
 
 /// The directories of all layers, below the state home.
 const ROOT: &str = "plancha/unsent";
@@ -53,25 +54,28 @@ pub(crate) fn records(
 }
 
 /// The kept state files of this layer, and those in work directories that links lead to.
-pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
+pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> {
     let Some(home) = state_home else { return Vec::new() };
     let runs = below(&of_layer(home, run));
     let attempts = runs.iter().flat_map(|run| below(run));
     let found = attempts.flat_map(|attempt| states::kept(&attempt));
-    let mut found = found.filter_map(existing).collect::<Vec<_>>();
-    found.sort();
+    let found = found.filter_map(|name| Some(KeptState::read(existing(&name)?, &name)));
+    let mut found = found.collect::<Vec<_>>();
+    // Several links may lead to one state; only one of their records is of its contents.
+    found.sort_by(|a, b| (&a.file, a.record.is_none()).cmp(&(&b.file, b.record.is_none())));
+    found.dedup_by(|a, b| a.file == b.file);
     found
 }
 
 /// The state that a link leads to. A link to a removed state is removed as well.
-fn existing(path: PathBuf) -> Option<PathBuf> {
-    let Ok(target) = fs::read_link(&path) else { return Some(path) };
+fn existing(path: &Path) -> Option<PathBuf> {
+    let Ok(target) = fs::read_link(path) else { return Some(path.to_owned()) };
     if target.exists() {
         return Some(target);
     }
     // A missing directory may be one that is not mounted now.
     if target.parent().is_some_and(Path::is_dir) {
-        let removed = fs::remove_file(&path);
+        let removed = states::remove_record(path).and_then(|()| fs::remove_file(path));
         tracing::debug!("{} leads to no state: {removed:?}", path.display());
     }
     None
