@@ -208,12 +208,22 @@ impl Backend {
         let is_absolute = |value: &Value| {
             self.kind == "local" && value.as_str().is_some_and(|p| p.starts_with('/'))
         };
+        // Records of earlier releases have no digest, and no slash at the end of the address.
+        let ignores_slash = self.is_http_without_digest() || other.is_http_without_digest();
+        let trimmed = |value: &Value| Some(value.as_str()?.trim_end_matches('/').to_owned());
         self.kind == other.kind
             && self.identity.iter().all(|(name, value)| {
                 other.identity.get(name).is_none_or(|theirs| {
-                    theirs == value || is_absolute(value) || is_absolute(theirs)
+                    theirs == value
+                        || is_absolute(value)
+                        || is_absolute(theirs)
+                        || ignores_slash && trimmed(theirs) == trimmed(value)
                 })
             })
+    }
+
+    fn is_http_without_digest(&self) -> bool {
+        self.kind == "http" && !self.identity.contains_key("query_sha256")
     }
 }
 
@@ -537,7 +547,12 @@ mod tests {
         assert!(!http("?auth=alpha").agrees_with(&http("?auth=beta")));
         assert!(!http("").agrees_with(&http("/")), "another path");
         let earlier = r#"{"type":"http","address":"https://h/state"}"#;
-        assert!(here.agrees_with(&serde_json::from_str(earlier).unwrap()), "an earlier record");
+        let earlier = serde_json::from_str::<Backend>(earlier).unwrap();
+        assert!(here.agrees_with(&earlier), "an earlier record");
+        // Records without a digest have no slash at the end of the address.
+        let with_slash = http("/?state=dev");
+        assert!(with_slash.agrees_with(&earlier) && earlier.agrees_with(&with_slash));
+        assert!(!http("/other").agrees_with(&earlier));
     }
 
     #[test]
