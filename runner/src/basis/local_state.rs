@@ -8,6 +8,7 @@ use fs_err as fs;
 use serde_json::Value;
 
 use crate::basis::backend::Backend;
+use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::source::path::resolve;
 
 /// A module directory after init.
@@ -31,7 +32,7 @@ impl Initialized<'_> {
     pub(crate) fn lost_of(&self, backend: &Backend, removed: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = backend.state_file() else { return Ok(None) };
         match self.workspace {
-            None | Some("" | "default") => self.inside(file, removed),
+            None | Some("" | DEFAULT_WORKSPACE) => self.inside(file, removed),
             Some(name) => self.inside(&workspace_file(Path::new(WORKSPACE_DIR), name), removed),
         }
     }
@@ -71,7 +72,7 @@ impl Initialized<'_> {
             None => read_or_empty(&data.join("environment"))?,
         };
         Ok(Some(match selected.trim() {
-            "" | "default" => setting("path", "terraform.tfstate"),
+            "" | DEFAULT_WORKSPACE => setting("path", "terraform.tfstate"),
             name => workspace_file(&setting("workspace_dir", WORKSPACE_DIR), name),
         }))
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::basis::Basis;
 use crate::basis::backend::{self, Backend};
 use crate::basis::local_state::Initialized;
+use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::basis::plan_file::Contents;
 use crate::cli::Environment;
 use crate::run::error::RunError;
@@ -77,7 +78,7 @@ impl Run<'_> {
         let variables = &self.environment.backend;
         // With no directory to be relative to, the path stays absolute.
         let contents = Contents::read(&self.scratch.join(PLAN_FILE), Path::new(""), variables)?;
-        if contents.workspace.is_some_and(|workspace| workspace != "default") {
+        if contents.workspace.is_some_and(|workspace| workspace != DEFAULT_WORKSPACE) {
             return None;
         }
         let file = contents.backend?.state_file()?.to_owned();
