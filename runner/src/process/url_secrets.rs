@@ -47,9 +47,14 @@ const MASK: &[u8] = b"***";
 /// Users and passwords that are longer than this are not recognized.
 const MAX_USER: usize = 4 << 10;
 /// Of a longer line, what comes first is masked before the rest is known.
-const MAX_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 32 << 10;
 /// Deeper quotes within quotes are not recognized.
 const MAX_QUOTES: usize = 16;
+/// What is masked may depend on this many bytes after it: on a user, on the word after its `@`, and on the name of a
+/// parameter.
+const LOOK_AHEAD: usize = 2 * MAX_USER + 2 * MAX_NAME;
+/// The same for bytes before it: on backslashes.
+const LOOK_BEHIND: usize = MAX_QUOTES;
 
 /// Whether the value of a parameter is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
@@ -66,7 +71,7 @@ pub(crate) fn is_signature(name: &str) -> bool {
 pub(crate) fn masked(text: &str) -> String {
     let mut bytes = Vec::new();
     for line in text.as_bytes().split_inclusive(|byte| is_line_end(*byte)) {
-        Context::default().mask(line, &mut bytes);
+        Context::default().mask(line, 0, line.len(), &mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -75,31 +80,35 @@ pub(crate) fn masked(text: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Masking<W> {
     to: W,
-    /// What is not yet written of a line that has not ended.
+    /// The end of a line that has not ended.
     held: Vec<u8>,
+    /// How much of it is written.
+    written: usize,
     context: Context,
 }
 
 impl<W: Write> Masking<W> {
     pub(crate) fn new(to: W) -> Self {
-        Self { to, held: Vec::new(), context: Context::default() }
+        Self { to, held: Vec::new(), written: 0, context: Context::default() }
     }
 
-    /// Writes `bytes`, masked. A line is held back until it ends.
+    /// Writes `bytes`, masked. A line is held back until it ends, or only its end if it is long.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut masked = Vec::new();
         for part in bytes.split_inclusive(|byte| is_line_end(*byte)) {
             self.held.extend_from_slice(part);
             if part.last().is_some_and(|byte| is_line_end(*byte)) {
-                self.context.mask(&self.held, &mut masked);
+                self.mask_to(self.held.len(), &mut masked);
                 self.held.clear();
+                self.written = 0;
                 self.context = Context::default();
             } else if self.held.len() > MAX_LINE {
-                let is_end = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'"';
-                let end = self.held.iter().rposition(is_end).filter(|end| *end > 0);
-                let rest = self.held.split_off(end.unwrap_or(self.held.len()));
-                self.context.mask(&self.held, &mut masked);
-                self.held = rest;
+                let until = self.held.len() - LOOK_AHEAD;
+                // Backslashes belong to the quote after them.
+                self.mask_to(until - backslashes(&self.held, until), &mut masked);
+                let unneeded = self.written.saturating_sub(LOOK_BEHIND);
+                self.held.drain(..unneeded);
+                self.written -= unneeded;
             }
         }
         self.to.write_all(&masked)
@@ -108,8 +117,13 @@ impl<W: Write> Masking<W> {
     /// Writes what is held back.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let mut masked = Vec::new();
-        self.context.mask(&self.held, &mut masked);
+        self.mask_to(self.held.len(), &mut masked);
         self.to.write_all(&masked)
+    }
+
+    /// Adds what is held back to `masked`, at least up to `until`.
+    fn mask_to(&mut self, until: usize, masked: &mut Vec<u8>) {
+        self.written = self.context.mask(&self.held, self.written, until, masked);
     }
 }
 
@@ -133,15 +147,16 @@ struct Quote {
 }
 
 impl Context {
-    /// Adds a line, or its next part, to `masked`.
-    fn mask(&mut self, text: &[u8], masked: &mut Vec<u8>) {
-        let mut at = 0;
-        while at < text.len() {
+    /// Adds the part of a line between two positions to `masked`. The end of a user or a name may be later: the position
+    /// after it is returned.
+    fn mask(&mut self, text: &[u8], from: usize, until: usize, masked: &mut Vec<u8>) -> usize {
+        let mut at = from;
+        while at < until {
             let start = at;
             if self.in_value {
                 let ends = |rest: &[u8]| b"&#".contains(&rest[0]) || rest.starts_with(b"\\u0026");
-                at = self.end(text, at, text.len(), ends);
-                self.in_value = at == text.len();
+                at = self.end(text, at, until, ends);
+                self.in_value = at == until;
                 if at > start {
                     continue;
                 }
@@ -165,6 +180,7 @@ impl Context {
                 at += 1;
             }
         }
+        at
     }
 
     /// The end of the user and password of a URL whose authority starts at `from`. As they may not be escaped, that is
@@ -285,7 +301,7 @@ impl Context {
 fn separator(text: &[u8]) -> Option<usize> {
     let mut len = text.starts_with(b":").then_some(1)?;
     for _ in 0..2 {
-        len += text[len..].iter().take_while(|byte| **byte == b'\\').count();
+        len += text[len..].iter().take(MAX_QUOTES).take_while(|byte| **byte == b'\\').count();
         text[len..].starts_with(b"/").then(|| len += 1)?;
     }
     Some(len)
@@ -438,6 +454,44 @@ mod tests {
         let long = format!("\"https://h?token={}\" {}", "S".repeat(300_000), "x ".repeat(100_000));
         let expected = format!("\"https://h?token=***\" {}", "x ".repeat(100_000));
         assert!(written(&long, 5000) == expected);
+    }
+
+    #[test]
+    fn a_line_that_is_written_in_parts_is_masked_like_a_whole_one() {
+        for (text, expected) in [
+            (r#""git::https://me:hun\"ter2@h/x" is"#, r#""git::https://***@h/x" is"#),
+            (r#""https://h/x?token=hun\"ter2\"&a=1""#, r#""https://h/x?token=***&a=1""#),
+            (
+                r#"{"a":"{\"url\":\"https://h?sig=hunter2\"}"}"#,
+                r#"{"a":"{\"url\":\"https://h?sig=***\"}"}"#,
+            ),
+            ("from https://me:hun ter2@h/x?a", "from https://***@h/x?a"),
+            ("'https://me:it's-hunter2@h/x': no", "'https://***@h/x': no"),
+            (
+                r"https:\/\/u:hunter2@h\/x\u0026sig=h2\u0026b",
+                r"https:\/\/***@h\/x\u0026sig=***\u0026b",
+            ),
+            ("x&amp;sig=hunter2&amp;b=2;sig=x", "x&amp;sig=***&amp;b=2;sig=x"),
+        ] {
+            for end in [MAX_LINE, MAX_LINE - LOOK_AHEAD] {
+                for before in 0..=text.len() {
+                    let padding = "x".repeat(end - before) + " ";
+                    let after = " y".repeat(LOOK_AHEAD);
+                    let line = format!("{padding}{text}{after}");
+                    let (first, rest) = line.as_bytes().split_at(MAX_LINE);
+                    let mut bytes = Vec::new();
+                    let mut writer = Masking::new(&mut bytes);
+                    for piece in [first, &rest[..1], &rest[1..]] {
+                        writer.write_all(piece).unwrap();
+                    }
+                    writer.finish().unwrap();
+                    let masked = String::from_utf8(bytes).unwrap();
+                    let masked = masked.strip_prefix(&padding).unwrap();
+                    let masked = masked.strip_suffix(&after).unwrap_or(masked);
+                    assert!(masked == expected, "{before} before {end}: {masked:.200}");
+                }
+            }
+        }
     }
 
     #[test]
