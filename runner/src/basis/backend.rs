@@ -253,15 +253,14 @@ fn setting(config: &Value, names: &[&str]) -> Option<String> {
     })
 }
 
-/// A URL without userinfo, query and fragment, which may contain credentials. `None` if the text is not a URL.
+/// A URL without what may be a credential in it. `None` if the text is no URL with a host.
 fn address(text: &str) -> Option<String> {
-    let mut url = Url::parse(text).ok()?;
-    url.set_username("").and_then(|()| url.set_password(None)).ok()?;
-    url.set_query(None);
-    url.set_fragment(None);
-    let only_slash = url.path() == "/";
-    let text = url.to_string();
-    Some(if only_slash { text.trim_end_matches('/').to_owned() } else { text })
+    let url = Url::parse(text).ok().filter(Url::has_host)?;
+    let url = url_secrets::without_secrets(&url);
+    Some(
+        if url.path() == "/" { url.as_str().trim_end_matches('/') } else { url.as_str() }
+            .to_owned(),
+    )
 }
 
 /// Parameters, in lower case, that differ from one signed URL to the next.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::cli::RunArgs;
+use crate::process::{quoted, url_secrets};
 use crate::source::checkout::Source;
 
 /// The command that applies a plan.
@@ -48,10 +49,7 @@ impl ApplyCommand {
             ("--namespace", args.namespace.as_ref().map(|name| text(name))),
             ("--name", args.name.as_ref().map(|name| text(name))),
             ("--plan-file", args.plan_file.as_ref().map(path)),
-            (
-                "--datastore",
-                args.datastore.datastore.as_ref().and_then(|url| shown(url.expose_secret())),
-            ),
+            ("--datastore", args.datastore.datastore.as_ref().and_then(without_secrets)),
             ("--token-file", args.datastore.token_file.as_ref().map(path)),
             ("--ca-file", args.tools.ca_file.as_ref().map(path)),
         ] {
@@ -73,39 +71,14 @@ impl ApplyCommand {
 }
 
 /// A URL without what may be a credential.
-fn shown(url: &str) -> Option<String> {
-    let mut url = Url::parse(url).ok()?;
-    url.set_query(None);
-    url.set_fragment(None);
-    Some(url.to_string())
-}
-
-/// A word as a POSIX shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
+fn without_secrets(url: &SecretString) -> Option<String> {
+    let url = Url::parse(url.expose_secret()).ok()?;
+    Some(url_secrets::without_secrets(&url).into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_survive_a_shell() {
-        for (word, expected) in [
-            ("live/dev/vpc", "live/dev/vpc"),
-            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/"),
-            ("", "''"),
-            ("a b", "'a b'"),
-            ("it's", r"'it'\''s'"),
-            ("$(x)", "'$(x)'"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
-    }
 
     #[test]
     fn only_without_an_annotation_the_plan_is_named() {
@@ -116,10 +89,5 @@ mod tests {
         assert_eq!(command.line("p/0"), "runner apply");
         let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };
         assert_eq!(command.line("p/0"), "TF_WORKSPACE=prod runner apply");
-    }
-
-    #[test]
-    fn an_address_is_shown_without_its_query() {
-        assert_eq!(shown("http://h:1/x?token=secret#y").as_deref(), Some("http://h:1/x"));
     }
 }

@@ -20,7 +20,7 @@ use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-use crate::process::url_secrets::{self, Masking};
+use crate::process::url_secrets::{self, Masking, Parameters};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
@@ -64,7 +64,7 @@ impl Log {
 
     /// Adds a line of the runner.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
-        let text = url_secrets::masked(text);
+        let text = url_secrets::masked(text, Parameters::Secret);
         let written =
             self.append().and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| named(&self.path, &error))

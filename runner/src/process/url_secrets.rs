@@ -1,5 +1,5 @@
-//! The secret parts of URLs: users and passwords, and the values of parameters with well-known names. It has a writer
-//! that masks them in any text.
+//! The secret parts of URLs: users and passwords, and the values of parameters. They are masked in any text, as a whole
+//! or as it is written, and removed from URLs.
 //!
 //! A secret in another parameter, in the path or in the text around a URL is not recognized. In doubt it masks too much
 //! of a URL: tools repeat URLs that are not valid, such as those with a password that is not escaped.
@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use percent_encoding::percent_decode;
+use url::Url;
 
 /// Names in lower case, with `_` instead of `-`.
 const NAMES: [&str; 16] = [
@@ -67,11 +68,32 @@ pub(crate) fn is_signature(name: &str) -> bool {
     SIGNATURES.contains(&&*name.to_ascii_lowercase())
 }
 
+/// The URL without user, password, query and fragment.
+pub(crate) fn without_secrets(url: &Url) -> Url {
+    let mut url = url.clone();
+    // A URL that cannot have a user has none.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+/// The parameters whose values are masked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Parameters {
+    /// Those with the well-known names of secrets.
+    #[default]
+    Secret,
+    /// Of a URL that begins with a scheme, all.
+    All,
+}
+
 /// The text with `***` instead of the secret parts of URLs.
-pub(crate) fn masked(text: &str) -> String {
+pub(crate) fn masked(text: &str, parameters: Parameters) -> String {
     let mut bytes = Vec::new();
     for line in text.as_bytes().split_inclusive(|byte| is_line_end(*byte)) {
-        Context::default().mask(line, 0, line.len(), &mut bytes);
+        let mut context = Context { parameters, ..Context::default() };
+        context.mask(line, 0, line.len(), &mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -130,6 +152,7 @@ impl<W: Write> Masking<W> {
 /// Where in a line the next byte is.
 #[derive(Debug, Default)]
 struct Context {
+    parameters: Parameters,
     /// The quotes that are open.
     open: Vec<Quote>,
     /// A single quote is open. Apostrophes within words are none.
@@ -169,7 +192,7 @@ impl Context {
                     masked.extend_from_slice(MASK);
                     at = end;
                 }
-            } else if let Some(len) = self.secret_parameter(text, at) {
+            } else if let Some(len) = self.masked_parameter(text, at) {
                 at += len;
                 masked.extend_from_slice(&text[start..at]);
                 masked.extend_from_slice(MASK);
@@ -214,8 +237,9 @@ impl Context {
         (host == word.len()).then_some(end)
     }
 
-    /// The length of a separator with the name of a secret parameter and `=`, if they start at `at`.
-    fn secret_parameter(&self, text: &[u8], at: usize) -> Option<usize> {
+    /// The length of what comes before the value of a parameter that is masked, if it starts at `at`: a separator, and the
+    /// name with its `=`.
+    fn masked_parameter(&self, text: &[u8], at: usize) -> Option<usize> {
         let rest = &text[at..];
         let separator = match rest[0] {
             b'?' | b'&' => 1,
@@ -226,9 +250,14 @@ impl Context {
             _ => return None,
         };
         let name = &rest[separator..];
-        let len = name.iter().take(MAX_NAME).position(|byte| !is_of_name(*byte))?;
-        let decoded = percent_decode(&name[..len]).decode_utf8_lossy();
-        (name[len] == b'=' && is_secret(&decoded)).then_some(separator + len + 1)
+        let len = name.iter().take(MAX_NAME).position(|byte| !is_of_name(*byte));
+        let len = len.filter(|len| name[*len] == b'=');
+        let is_masked = |name| is_secret(&percent_decode(name).decode_utf8_lossy());
+        if self.parameters == Parameters::All && self.in_url && !b";#".contains(&rest[0]) {
+            // Without a name all of it is the value.
+            return Some(separator + len.map_or(0, |len| len + 1));
+        }
+        len.filter(|len| is_masked(&name[..*len])).map(|len| separator + len + 1)
     }
 
     /// Opens and closes quotes, and enters and leaves URLs.
@@ -414,6 +443,39 @@ mod tests {
             for size in [1, 3, text.len()] {
                 assert_eq!(written(text, size), expected, "in pieces of {size}");
             }
+        }
+    }
+
+    #[test]
+    fn all_parameters_of_urls_are_masked_where_that_is_requested() {
+        for (text, expected) in [
+            (
+                "GET \"https://h/s?state=hunter2&x=1#y\" (is it up?) https://h/t?hunter2: 403",
+                "GET \"https://h/s?state=***&x=***#y\" (is it up?) https://h/t?*** 403",
+            ),
+            ("'https://me:hun/ter2@h/x?a=hunter2': no", "'https://***@h/x?a=***': no"),
+            (r"https:\/\/h\/x?a=hunter2\u0026b=2, see", r"https:\/\/h\/x?a=***\u0026b=*** see"),
+            (
+                "https://h/x;a=1#b=2 and a?b=c, x?token=hunter2",
+                "https://h/x;a=1#b=2 and a?b=c, x?token=***",
+            ),
+            (
+                "https://h/x?token=***&a=1\r\nhttps://h?1",
+                "https://h/x?token=***&a=***\r\nhttps://h?***",
+            ),
+        ] {
+            assert_eq!(masked(text, Parameters::All), expected);
+        }
+    }
+
+    #[test]
+    fn secrets_are_removed_from_urls() {
+        for (url, expected) in [
+            ("http://user:secret@Host:80/?token=secret#secret", "http://host/"),
+            ("https://host:8443/behind/a/proxy/", "https://host:8443/behind/a/proxy/"),
+            ("file:///srv/x?secret", "file:///srv/x"),
+        ] {
+            assert_eq!(without_secrets(&url.parse().unwrap()).as_str(), expected);
         }
     }
 

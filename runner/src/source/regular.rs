@@ -53,6 +53,15 @@ pub(crate) fn sha256(path: &Path) -> io::Result<Sha256> {
     }
 }
 
+/// The result for a file that may be missing. `None`: it is.
+pub(crate) fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +79,7 @@ mod tests {
             read(&path(name)).unwrap_err();
         }
         assert_eq!(read_text(&path("file")).unwrap(), "text");
+        assert_eq!(unless_missing(read_text(&path("missing"))).unwrap(), None);
+        unless_missing(read_text(&path("device"))).unwrap_err();
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fs_err as fs;
 
 use crate::process::Log;
-use crate::source::regular;
+use crate::source::regular::{self, unless_missing};
 use crate::source::states::{self, KeptState, PushRecord};
 
 const PREFIX: &str = "plancha-";
@@ -191,7 +191,7 @@ pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     unless_missing(fs::remove_file(dir.join(LAYER)))?;
-    unless_missing(fs::remove_dir(dir))
+    unless_missing(fs::remove_dir(dir)).map(drop)
 }
 
 /// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others.
@@ -214,11 +214,7 @@ fn sweep_one(dir: &Path) -> io::Result<()> {
     if !is_own(dir) || age < MIN_AGE || is_used(dir) {
         return Ok(());
     }
-    let lock = match regular::open(&dir.join(LOCK)) {
-        Ok(lock) => Some(lock),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
+    let lock = unless_missing(regular::open(&dir.join(LOCK)))?;
     if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
         return Ok(());
     }
@@ -254,22 +250,14 @@ fn clear(dir: &Path) -> io::Result<()> {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let path = entry.path();
         let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        // Another run may remove the same directory.
         failed = failed.or(unless_missing(removed).err());
     }
     if let Some(error) = failed {
         return Err(error);
     }
     unless_missing(fs::remove_file(dir.join(LOCK)))?;
-    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)) }
-}
-
-/// Another run may remove the same directory.
-fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
-    removed.or_else(
-        |error| {
-            if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-        },
-    )
+    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
 }
 
 fn me() -> u32 {
@@ -292,11 +280,7 @@ fn is_used(dir: &Path) -> bool {
 /// Whether a process holds a lock on a file; `None`: there is no such file. Two runs that check one file at the same
 /// time do not take each other for its holder.
 fn is_held(path: &Path) -> io::Result<Option<bool>> {
-    let file = match regular::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = unless_missing(regular::open(path))? else { return Ok(None) };
     match file.try_lock_shared() {
         Ok(()) => Ok(Some(false)),
         Err(TryLockError::WouldBlock) => Ok(Some(true)),

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::process::quoted;
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, Git};
 use crate::source::path;
@@ -153,8 +154,8 @@ impl Origin<'_> {
         let next = match self {
             Self::Directory => format!(
                 "run `git -C {} submodule update --init --recursive -- {}`",
-                quoted(tree),
-                quoted(name)
+                quoted(&tree.to_string_lossy()),
+                quoted(&name.to_string_lossy())
             ),
             Self::Archive => {
                 "fill the submodule before the archive is made (`git archive` leaves submodules out), or use the git URL \
@@ -223,7 +224,7 @@ fn unfetched_file(
     let name = shown(file, tree);
     let next = match origin {
         Origin::Directory => {
-            format!("run `git -C {} lfs pull --include {}`", quoted(tree), quoted(Path::new(&name)))
+            format!("run `git -C {} lfs pull --include {}`", quoted(&tree.to_string_lossy()), quoted(&name))
         }
         Origin::Git(..) => "install git-lfs beside git, and check that the LFS server has the object".to_owned(),
         Origin::Archive => {
@@ -378,14 +379,4 @@ fn shown(path: &Path, tree: &Path) -> String {
 /// `FILE:LINE`, relative to the work tree.
 fn without_tree(place: &str, tree: &Path) -> String {
     place.strip_prefix(&format!("{}/", tree.display())).unwrap_or(place).to_owned()
-}
-
-/// Quoted for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@%,:".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

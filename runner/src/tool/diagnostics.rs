@@ -8,9 +8,9 @@ mod line;
 mod parser;
 mod text;
 
-use std::borrow::Cow;
 use std::io::{self, BufRead};
 
+use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::parser::Parser;
 
@@ -22,12 +22,13 @@ const MAX_LINE: usize = 16 << 10;
 pub(crate) struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Reads the output of a step to its end, in bounded memory.
+    /// Reads the output of a step to its end, in bounded memory. The values in the queries of URLs are masked: any of them
+    /// may be a credential.
     pub(crate) fn read(mut output: impl BufRead) -> io::Result<Self> {
         let mut parser = Parser::default();
         let mut line = Vec::new();
         while next_line(&mut output, &mut line)? {
-            parser.line(&masked(&String::from_utf8_lossy(&line)));
+            parser.line(&masked(&String::from_utf8_lossy(&line), Parameters::All));
         }
         Ok(Self(parser.finish()))
     }
@@ -41,27 +42,6 @@ impl Diagnostics {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
-}
-
-/// A line whose URLs have no values in their queries: such a value may be a credential.
-fn masked(line: &str) -> Cow<'_, str> {
-    if !(line.contains("://") && line.contains('?')) {
-        return Cow::Borrowed(line);
-    }
-    let ends = |c: char| c.is_whitespace() || "\"'`<>".contains(c);
-    let words = line.split_inclusive(ends).map(|word| match word.split_once('?') {
-        Some((address, query)) if address.contains("://") => {
-            let (query, end) = query.split_at(query.find(ends).unwrap_or(query.len()));
-            let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-                Some((name, _)) => format!("{name}=***"),
-                None => "***".to_owned(),
-            });
-            let pairs = pairs.collect::<Vec<_>>().join("&");
-            Cow::Owned(format!("{address}?{pairs}{end}"))
-        }
-        _ => Cow::Borrowed(word),
-    });
-    Cow::Owned(words.collect())
 }
 
 /// Reads one line without its end into `line`, at most [`MAX_LINE`] bytes of it; `false` at the end.

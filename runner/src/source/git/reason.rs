@@ -1,5 +1,6 @@
 //! What git's messages mean; they are stable in the C locale.
 
+use crate::process::url_secrets::{Parameters, masked};
 use crate::source::error::CheckoutError;
 use crate::source::git::source::GitSource;
 
@@ -65,28 +66,14 @@ pub(super) fn reason(stderr: &str) -> String {
     let line = ["fatal: ", "error: ", "ssh: ", "ERROR: "]
         .iter()
         .fold(line, |line, prefix| line.strip_prefix(prefix).unwrap_or(line));
-    without_password(without_url(line))
+    // Git shows the URLs of submodules as they are written.
+    masked(without_url(line), Parameters::All)
 }
 
 /// Removes the URL before the cause: every message of the runner names it already.
 fn without_url(line: &str) -> &str {
     let cause = line.strip_prefix("unable to access '").and_then(|rest| rest.split_once("': "));
     cause.map_or(line, |(_, cause)| cause)
-}
-
-/// Git shows the URLs of submodules as they are written.
-fn without_password(text: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, url)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://");
-        let end =
-            url.find(|c: char| c == '/' || c.is_whitespace() || c == '\'').unwrap_or(url.len());
-        let host = url[..end].rfind('@').map_or(0, |at| at + 1);
-        rest = &url[host..];
-    }
-    shown + rest
 }
 
 #[cfg(test)]
@@ -97,8 +84,8 @@ mod tests {
     fn a_reason_is_the_cause_without_a_password() {
         for (printed, shown) in [
             (
-                "fatal: clone of 'https://u:p@x.example/a@b' into 'm' failed; see git://y/z",
-                "clone of 'https://x.example/a@b' into 'm' failed; see git://y/z",
+                "fatal: clone of 'https://u:p/w@x.example/a?b=p' into 'm' failed; see git://y/z",
+                "clone of 'https://***@x.example/a?b=***' into 'm' failed; see git://y/z",
             ),
             (
                 "ssh: connect to host h port 22: Connection refused\r\n\
