@@ -29,6 +29,7 @@ use crate::process::{Log, Signals};
 use crate::report::Report;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
+use crate::run::push::Unpushed;
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::scratch::{self, Scratch};
@@ -48,6 +49,13 @@ impl RunFiles {
     pub(crate) fn create() -> Result<Self, RunError> {
         crate::process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
+        for state in scratch.abandoned_states() {
+            tracing::warn!(
+                "an earlier run has left {}, the state of an apply that no backend accepted: {}",
+                state.file.display(),
+                Unpushed::kept([state.clone()]).steps()
+            );
+        }
         let log = Log::create(scratch.join(scratch::LOG))?;
         Ok(Self { scratch, log })
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::run::unsent::quoted;
-use crate::source::states::{self, PushRecord};
+use crate::source::states::{self, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +184,21 @@ impl fmt::Display for Unpushed {
 }
 
 impl Unpushed {
+    /// Kept states that are in no commit.
+    pub(crate) fn kept(states: impl IntoIterator<Item = KeptState>) -> Self {
+        let unknown = || Push {
+            program: None,
+            workspace: None,
+            selected: None,
+            path: PathBuf::new(),
+            dir: None,
+        };
+        let states = states.into_iter().map(|KeptState { file, record }| {
+            (file, record.map_or_else(unknown, |record| Push::recorded(record, None)))
+        });
+        Self { states: states.collect(), in_commit: false }
+    }
+
     fn files(&self) -> Vec<&Path> {
         self.states.iter().map(|(file, _)| file.as_path()).collect()
     }
@@ -191,8 +206,14 @@ impl Unpushed {
     /// The commands that write the states to their backends, and what to do then.
     pub(crate) fn hint(&self) -> String {
         if self.in_commit {
-            return self.in_commit_hint();
+            self.in_commit_hint()
+        } else {
+            format!("{}, and run again", self.steps())
         }
+    }
+
+    /// The commands, up to the removal of the states, if they are in no commit.
+    pub(crate) fn steps(&self) -> String {
         let mut groups = Vec::<(&Push, Vec<&PathBuf>)>::new();
         for (file, push) in &self.states {
             match groups.iter_mut().find(|(other, _)| *other == push) {
@@ -215,7 +236,7 @@ impl Unpushed {
             None if self.states.len() == 1 => (String::new(), "the file".to_owned()),
             None => (String::new(), "the files".to_owned()),
         };
-        format!("{copy}{steps}, then remove {files}, and run again")
+        format!("{copy}{steps}, then remove {files}")
     }
 
     fn in_commit_hint(&self) -> String {

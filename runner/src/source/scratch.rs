@@ -60,6 +60,8 @@ pub(crate) fn reason(cause: &io::Error) -> String {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: PathBuf,
+    /// The states that ended runs of this user have left in their directories, long enough ago to be noticed.
+    abandoned_states: Vec<KeptState>,
     /// Set if the whole directory stays.
     whole: OnceLock<()>,
     /// Held while the run lives.
@@ -76,11 +78,20 @@ impl Scratch {
     /// Creates it in another directory.
     pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
         let (dir, lock) = create_locked(parent)?;
-        let scratch = Self { dir, whole: OnceLock::new(), _lock: lock };
-        if let Err(error) = sweep(parent) {
-            tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
+        let mut scratch =
+            Self { dir, abandoned_states: Vec::new(), whole: OnceLock::new(), _lock: lock };
+        match sweep(parent) {
+            Ok(states) => scratch.abandoned_states = states,
+            Err(error) => {
+                tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
+            }
         }
         Ok(scratch)
+    }
+
+    /// The states because of which directories of ended runs, of any layer, were not removed.
+    pub(crate) fn abandoned_states(&self) -> &[KeptState] {
+        &self.abandoned_states
     }
 
     /// Records which layer is applied here, and how its state gets into the backend. Later runs of the layer find what the
@@ -194,50 +205,42 @@ pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
     unless_missing(fs::remove_dir(dir)).map(drop)
 }
 
-/// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others.
-fn sweep(parent: &Path) -> io::Result<()> {
+/// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others. One with
+/// states that no backend accepted stays; these are returned.
+fn sweep(parent: &Path) -> io::Result<Vec<KeptState>> {
+    let mut states = Vec::new();
     for entry in fs::read_dir(parent)?.flatten() {
         let dir = entry.path();
-        match sweep_one(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::debug!("{} stays: {error}", dir.display());
-            }
-            _ => {}
+        match unless_missing(sweep_one(&dir)) {
+            Ok(found) => states.extend(found.into_iter().flatten()),
+            Err(error) => tracing::debug!("{} stays: {error}", dir.display()),
         }
     }
-    Ok(())
+    Ok(states)
 }
 
-fn sweep_one(dir: &Path) -> io::Result<()> {
+fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
     let metadata = fs::symlink_metadata(dir)?;
     let age = metadata.modified()?.elapsed().unwrap_or_default();
     if !is_own(dir) || age < MIN_AGE || is_used(dir) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let lock = unless_missing(regular::open(&dir.join(LOCK)))?;
     if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
-    let states = states.collect::<Vec<_>>();
-    for state in &states {
-        tracing::warn!(
-            "an earlier run has left {state}, the state of an apply that no backend accepted: in a checkout of its \
-             commit run `terraform init` and `terraform state push {state}`, then remove {dir}",
-            state = state.display(),
-            dir = dir.display()
-        );
+    let states = states.map(|state| KeptState::in_directory(state, dir)).collect::<Vec<_>>();
+    if states.is_empty() {
+        // Of several runs one removes it.
+        match lock.as_ref().map_or(Ok(()), File::try_lock) {
+            Ok(()) => clear(dir)?,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
     }
-    if !states.is_empty() {
-        return Ok(());
-    }
-    // Of several runs one removes it.
-    match lock.as_ref().map_or(Ok(()), File::try_lock) {
-        Ok(()) => clear(dir),
-        Err(TryLockError::WouldBlock) => Ok(()),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    Ok(states)
 }
 
 /// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.

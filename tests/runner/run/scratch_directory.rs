@@ -34,6 +34,30 @@ fn leftover_without_a_lock_file_is_removed() {
     assert!(sandbox.is_clean());
 }
 
+#[test]
+fn state_in_a_leftover_is_pushed_with_the_tool_and_the_workspace_of_its_apply() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let dir = leftover(&sandbox, "plancha-Ab12Cd", true);
+    let state = dir.join("work/live/vpc/errored.tfstate");
+    std::fs::write(&state, "{}").unwrap();
+    let said = || {
+        make_old(&dir);
+        sandbox.run(&["plan"]).stderr
+    };
+    let push = format!("state push {}`", state.display());
+    let unknown = said();
+    for text in [&*push, "has left", "with the tool of that apply", "TF_WORKSPACE set to"] {
+        assert!(unknown.contains(text), "{text}: {unknown}");
+    }
+    let record = r#"{"version": 1, "program": "tofu", "workspace": "prod", "path": "live/vpc"}"#;
+    std::fs::write(dir.join("push.json"), record).unwrap();
+    let known = said();
+    for text in [&*format!("`TF_WORKSPACE=prod tofu {push}"), "in the directory live/vpc of"] {
+        assert!(known.contains(text), "{text}: {known}");
+    }
+    assert!(state.exists());
+}
+
 /// The removal needs more open files than the run may have. A kill would end it at the same point.
 #[test]
 fn interrupted_removal_of_a_leftover_is_completed_by_the_next_run() {

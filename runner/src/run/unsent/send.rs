@@ -15,7 +15,7 @@ use crate::cli::{Environment, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
-use crate::run::push::{Push, Unpushed};
+use crate::run::push::Unpushed;
 use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, datastore_of, files, lock, names, recorded_url, remove,
     sums, unless_missing,
@@ -284,8 +284,8 @@ fn without_record(dir: &Path) -> UploadError {
     let mut files = states::kept(dir);
     if !files.is_empty() {
         files.sort();
-        let states = files.into_iter().map(|name| push_of(KeptState::read(name.clone(), &name)));
-        return UploadError::States(Unpushed { states: states.collect(), in_commit: false });
+        let states = files.into_iter().map(|name| KeptState::read(name.clone(), &name));
+        return UploadError::States(Unpushed::kept(states));
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut others = entries.map(|entry| entry.file_name()).filter(|name| name != DATASTORE);
@@ -295,13 +295,6 @@ fn without_record(dir: &Path) -> UploadError {
         let _ = write!(reason, ", and is empty");
     }
     not_an_attempt(dir, reason)
-}
-
-/// A kept state, and how it gets into its backend.
-fn push_of(state: KeptState) -> (PathBuf, Push) {
-    let unknown =
-        Push { program: None, workspace: None, selected: None, path: PathBuf::new(), dir: None };
-    (state.file, state.record.map_or(unknown, |record| Push::recorded(record, None)))
 }
 
 fn not_an_attempt(dir: &Path, reason: String) -> UploadError {
