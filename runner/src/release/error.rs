@@ -408,7 +408,9 @@ impl ReleaseError {
                  version on PATH, which a plan or apply then uses; without --bin-dir, tools are installed below \
                  XDG_CACHE_HOME, else HOME"
             }
-            Self::Nowhere => "name one with --bin-dir",
+            Self::Nowhere => {
+                "name one with --bin-dir, or put the version on PATH, which a plan or apply then uses"
+            }
             Self::DiskFull { .. } => {
                 "free some space (or raise the quota), or name a directory on another disk"
             }
@@ -446,9 +448,9 @@ impl ReleaseError {
         }
     }
 
-    /// Whether the directory for tools cannot be written: a program on `PATH` may be used instead.
+    /// Whether the directory for tools is missing or cannot be written: a program on `PATH` may be used instead.
     pub(super) fn is_unwritable(&self) -> bool {
-        matches!(self, Self::ReadOnly { .. } | Self::DiskFull { .. })
+        matches!(self, Self::ReadOnly { .. } | Self::DiskFull { .. } | Self::Nowhere)
     }
 
     /// Whether an old list may be used instead: the site did not refuse the request.

@@ -23,7 +23,8 @@ use crate::version::{ToolName, Version};
 pub(crate) struct Releases {
     pub(in crate::release) args: ToolArgs,
     pub(in crate::release) tenv: Tenv,
-    pub(in crate::release) bin_dir: PathBuf,
+    /// Where tools are installed. `None` without `--bin-dir` and a cache: then only programs on `PATH` can be used.
+    pub(in crate::release) bin_dir: Option<PathBuf>,
     /// Plancha's directory in the user's cache.
     pub(in crate::release) cache: Option<PathBuf>,
     /// `PATH`.
@@ -37,14 +38,15 @@ impl Releases {
     pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
         let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
-        let bin_dir = args.bin_dir.clone().or_else(in_cache).ok_or(ReleaseError::Nowhere)?;
+        let bin_dir =
+            args.bin_dir.clone().or_else(in_cache).map(std::path::absolute).transpose()?;
         let mut tenv = environment.tenv.clone();
         tenv_remote_yaml::add(&mut tenv, environment.search_context.tenv_root.as_deref())?;
         keyring::check(&args.keyring)?;
         let app = tenv.github_app.clone().map(|app| GitHubAppAuth { app, apis: apis(&tenv) });
         Ok(Self {
             args: args.clone(),
-            bin_dir: std::path::absolute(bin_dir)?,
+            bin_dir,
             path: environment.path.clone(),
             digest_cache: DigestCache::new(cache.clone()),
             http: Http::new(args.ca_file.clone(), credentials(args, &tenv), app)
@@ -63,8 +65,9 @@ impl Releases {
         Ok(self.args.offline && !self.site(tool)?.is_local())
     }
 
-    pub(in crate::release) fn store(&self, tool: ToolName) -> Store {
-        Store::new(&self.bin_dir, tool)
+    /// The installed versions of a tool, if there is a directory for tools.
+    pub(in crate::release) fn store(&self, tool: ToolName) -> Option<Store> {
+        Some(Store::new(self.bin_dir.as_deref()?, tool))
     }
 
     /// Every published version.

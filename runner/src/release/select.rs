@@ -5,6 +5,7 @@
 //! no connection is possible. A refusal, a wrong digest or a bad signature never leads to another version.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
@@ -12,6 +13,15 @@ use crate::release::releases::Releases;
 use crate::release::resolved::{Resolved, Source};
 use crate::release::versions::fetch::{self, List};
 use crate::version::{Finding, Request, Version, Wanted};
+
+/// The installed version that satisfies a request.
+struct InstalledVersion {
+    /// The directory of the tool's versions.
+    dir: PathBuf,
+    version: Version,
+    /// All installed versions.
+    candidates: Vec<Version>,
+}
 
 impl Releases {
     /// Whether the list of versions is fetched before installed versions are considered.
@@ -32,18 +42,18 @@ impl Releases {
         if let Some([one, two]) = wanted.request.contradiction() {
             return Err(ReleaseError::Conflict { tool: wanted.tool, one, two });
         }
-        let store = self.store(wanted.tool);
         let installed = || {
-            let versions = store.versions();
-            let best = wanted.request.best(&versions).cloned();
-            best.map(|version| (version, versions))
+            let store = self.store(wanted.tool)?;
+            let candidates = store.versions();
+            let version = wanted.request.best(&candidates).cloned()?;
+            Some(InstalledVersion { dir: store.dir().to_owned(), version, candidates })
         };
         match &wanted.request {
             Request::Exact(version) => {
                 return self.resolved(wanted, version.clone(), Vec::new(), None);
             }
             Request::Highest(_) | Request::Lowest(_) if !self.refresh_first()? => {
-                if let Some((version, candidates)) = installed() {
+                if let Some(InstalledVersion { version, candidates, .. }) = installed() {
                     return self.resolved(wanted, version, candidates, None);
                 }
             }
@@ -73,7 +83,7 @@ impl Releases {
             },
             Err(error) if error.is_unreachable() => match installed() {
                 Some(found) => {
-                    let place = self.store(wanted.tool).dir().display().to_string();
+                    let place = found.dir.display().to_string();
                     let why = match &error {
                         ReleaseError::Offline { .. } => {
                             "--offline forbids network access".to_owned()
@@ -92,12 +102,13 @@ impl Releases {
     fn fall_back_to_installed(
         &self,
         wanted: &Wanted,
-        (version, candidates): (Version, Vec<Version>),
+        found: InstalledVersion,
         reason: Finding,
     ) -> Result<Resolved, ReleaseError> {
+        let InstalledVersion { dir, version, candidates } = found;
         let why = Some(reason.text.clone());
         let resolved = self.resolved(wanted, version, candidates, Some(reason))?;
-        let source = Source::Installed(self.store(wanted.tool).dir().to_owned(), why);
+        let source = Source::Installed(dir, why);
         Ok(Resolved { source, ..resolved })
     }
 
@@ -109,8 +120,8 @@ impl Releases {
         candidates: Vec<Version>,
         reason: Option<Finding>,
     ) -> Result<Resolved, ReleaseError> {
-        let store = self.store(wanted.tool);
-        let source = if store.has(&version) {
+        let store = self.store(wanted.tool).filter(|store| store.has(&version));
+        let source = if let Some(store) = store {
             Source::Installed(store.dir().to_owned(), None)
         } else {
             let files = self.site(wanted.tool)?.files(&version);

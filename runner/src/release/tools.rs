@@ -77,7 +77,7 @@ impl Releases {
     fn listed(&self, args: &ListArgs) -> Result<String, ReleaseError> {
         let mut all = Vec::new();
         for tool in tools_of(args.tool) {
-            let store = self.store(tool);
+            let store = self.store(tool).ok_or(ReleaseError::Nowhere)?;
             for version in sorted(store.versions()) {
                 let path = store.binary(&version);
                 let size = fs_err::metadata(&path)?.len();
@@ -98,7 +98,7 @@ impl Releases {
             let store = self.store(tool);
             let published = self.published(tool).await?;
             all.extend(sorted(published).into_iter().map(|version| {
-                let installed = store.has(&version);
+                let installed = store.as_ref().is_some_and(|store| store.has(&version));
                 Available { tool, version, installed }
             }));
         }
@@ -118,7 +118,7 @@ fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
 fn prune(args: &PruneArgs, environment: &Environment) -> Result<(), ReleaseError> {
     let releases = Releases::new(&args.tools, environment)?;
     for tool in tools_of(args.tool) {
-        let store = releases.store(tool);
+        let store = releases.store(tool).ok_or(ReleaseError::Nowhere)?;
         let failed = |error: io::Error| {
             let what = format!("removing versions of {tool}");
             ReleaseError::from(error).with_target(&what, store.dir())

@@ -141,6 +141,39 @@ fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
     assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
 }
 
+#[test]
+fn program_on_path_needs_no_directory_for_tools() {
+    let case = Case::new();
+    case.sandbox.write("main.tf", "terraform {\n  required_version = \"~> 1.9\"\n}\n");
+    let run = |words: &[&str]| {
+        let mut command = case.command(words);
+        command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
+        Ended::from(command.output().unwrap())
+    };
+    let says = "there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set";
+    let plan = ["plan", "--tool", "terraform", "--tool-version", V];
+    let ended = run(&plan);
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("ERROR {says}\n  next: name one with --bin-dir")));
+    case.on_path(Terraform, V);
+    let uses =
+        format!("{} is used, which is terraform {V}", case.sandbox.path("bin/terraform").display());
+    let ended = run(&plan);
+    assert!(ended.stderr.contains(&format!("WARN {says}; {uses}")), "{ended:?}");
+    for words in [&["plan", "--offline"][..], &[&plan[..], &["--offline"]].concat()] {
+        let ended = run(words);
+        assert!(!ended.stderr.contains(says), "{ended:?}");
+        assert!(ended.stderr.contains("terraform 1.9.8 (on PATH: --offline"), "{ended:?}");
+    }
+    assert_eq!(run(&["resolve", "--offline"]).stdout, "1.9.8\n");
+    // These need the directory.
+    for words in [&["install", "terraform@1.9.8"][..], &["tools", "list"]] {
+        let ended = run(words);
+        assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
+        assert!(ended.stderr.contains(says), "{ended:?}");
+    }
+}
+
 fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }

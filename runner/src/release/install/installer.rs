@@ -30,12 +30,13 @@ impl Releases {
             return self.program(resolved, path.clone()).await;
         }
         let store = self.store(resolved.wanted.tool);
-        if store.has(&resolved.version) {
-            return self.installed_before(resolved, &store).await;
+        if let Some(store) = store.as_ref().filter(|store| store.has(&resolved.version)) {
+            return self.installed_before(resolved, store).await;
         }
         let outcome = if self.is_offline(resolved.wanted.tool)? {
             Err(offline(&resolved.wanted))
         } else {
+            let store = store.ok_or(ReleaseError::Nowhere)?;
             let has_alternative = !self.args.refresh && self.has_on_path(&resolved.wanted).await?;
             self.http.set_fail_fast(has_alternative);
             let outcome = Box::pin(self.install_now(resolved, &store)).await;
@@ -49,8 +50,8 @@ impl Releases {
         }
     }
 
-    /// Like [`Self::install`], but a run needs no installation: where the directory for tools cannot be written, a
-    /// program on `PATH` that satisfies the request is used.
+    /// Like [`Self::install`], but a run needs no installation: where there is no directory for tools, or it cannot be
+    /// written, a program on `PATH` that satisfies the request is used.
     pub(crate) async fn install_for_run(
         &self,
         resolved: &Resolved,
@@ -85,7 +86,7 @@ impl Releases {
     /// finds it there. Errors are left to `install`.
     pub(crate) async fn hash_ahead(&self, tool: ToolName, version: &str) {
         let Ok(Request::Exact(version)) = version.trim().parse::<Request>() else { return };
-        let store = self.store(tool);
+        let Some(store) = self.store(tool) else { return };
         let path = store.binary(&version);
         if let Ok(CacheEntry::Missing) = self.digest_cache.get(&path)
             && let Ok(recorded) = store.recorded(&version)
@@ -139,7 +140,7 @@ impl Releases {
         store: &Store,
     ) -> Result<Installed, ReleaseError> {
         let Resolved { wanted, version, .. } = resolved;
-        if let Some(cache) = self.cache.as_ref().filter(|cache| self.bin_dir.starts_with(cache)) {
+        if let Some(cache) = self.cache.as_ref().filter(|cache| store.dir().starts_with(cache)) {
             private_dir(cache)?;
         }
         let lock = store.lock(version).await?;
