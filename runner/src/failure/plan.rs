@@ -55,6 +55,9 @@ impl From<&StoredPlanError> for Failure {
             | StoredPlanError::Unfinished(_) => {
                 Self::new(Kind::Config, error).with_hint("plan first, or name another plan")
             }
+            StoredPlanError::NotAPlan { .. } => Self::new(Kind::Config, error).with_hint(
+                "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
+            ),
             StoredPlanError::Basis(cause) => cause.into(),
             StoredPlanError::DigestMismatch { .. } => Self::new(Kind::Integrity, error)
                 .with_hint("nothing was applied; plan again, and find out who wrote the other one"),

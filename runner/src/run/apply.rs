@@ -9,17 +9,18 @@ mod lost_state;
 use datastore_api::Sha256;
 use fs_err as fs;
 
-use crate::order::job::{Apply, Job};
+use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::errored_states;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
-use crate::run::stored_plan::{self, Choice};
+use crate::run::stored_plan::{self, Choice, StoredPlanError};
 use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::scratch::Scratch;
 use crate::tool::argv::Tool;
+use crate::version::ToolName;
 
 /// What an apply applies.
 #[derive(Debug)]
@@ -144,6 +145,7 @@ impl Run<'_> {
         self.scratch.record_apply(&unsent::layer_id(&self.job.run), &record)?;
         let earlier_states = errored_states(&prepared.workspace);
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
+        let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         Box::pin(self.keep_errored_states(result, &prepared.workspace, name, &earlier_states))
             .await?;
         self.signals.dismiss_guard();
@@ -151,6 +153,18 @@ impl Run<'_> {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");
         }
         self.record_apply(sum).await
+    }
+
+    /// The tool's error names only the private copy of a plan file that it cannot read.
+    fn explain_plan_file(&self, error: RunError, tool: ToolName) -> RunError {
+        match (&self.job.action, &error) {
+            (Action::Apply(Apply::File(path)), RunError::Tool { errors, .. })
+                if errors.is_unreadable_plan() =>
+            {
+                StoredPlanError::NotAPlan { path: path.clone(), tool }.into()
+            }
+            _ => error,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::order::layer::LayerHandle;
 use crate::process::private_file;
 use crate::report::PlanReport;
 use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
+use crate::version::ToolName;
 
 /// There is no plan that may be applied.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,8 @@ pub(crate) enum StoredPlanError {
         #[source]
         cause: std::io::Error,
     },
+    #[error("{} is not a plan of {tool}", .path.display())]
+    NotAPlan { path: PathBuf, tool: ToolName },
     #[error("the plan cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error(

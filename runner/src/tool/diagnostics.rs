@@ -38,6 +38,13 @@ impl Diagnostics {
         self.0.first()
     }
 
+    /// Whether the tool could not read the plan file that it was to apply.
+    pub(crate) fn is_unreadable_plan(&self) -> bool {
+        let is_unreadable =
+            |text: &str| text.starts_with("Failed to load \"") && text.ends_with("as a plan file");
+        self.0.iter().any(|error| is_unreadable(&error.summary))
+    }
+
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()

@@ -304,6 +304,28 @@ fn plan_file_is_applied_by_one_runner_at_a_time() {
     assert_eq!(made(&sandbox), 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_cannot_be_locked_is_applied_with_a_warning_that_names_the_path() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let locks = sandbox.path("home/.local/state/plancha/applying/default/x");
+    std::fs::create_dir_all(locks.parent().unwrap()).unwrap();
+    for is_dir in [false, true] {
+        if is_dir {
+            // The name of the lock is taken by a directory.
+            std::fs::remove_file(&locks).unwrap();
+            std::fs::create_dir_all(locks.join("a")).unwrap();
+        } else {
+            std::fs::write(&locks, "").unwrap();
+        }
+        let datastore = TestDatastore::memory().await;
+        let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let warning = "WARN cannot lock the run default/x/a, so another runner may apply it at the same time: ";
+        let (_, reason) = ended.stderr.split_once(warning).expect(&ended.stderr);
+        assert!(reason.lines().next().unwrap().contains(&*locks.to_string_lossy()), "{reason}");
+    }
+}
+
 /// The same names in another directory are another order, which is not done.
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_another_place_has_applied_is_refused() {

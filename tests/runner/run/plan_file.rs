@@ -144,6 +144,20 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
 }
 
 #[test]
+fn file_that_is_no_plan_is_named_with_the_next_step() {
+    let sandbox = modules(&["dev"]);
+    sandbox.write("dev/notes", "of mine");
+    sandbox.write("dev/plan.json", r#"{"format_version": "1.2"}"#);
+    for file in ["notes", "plan.json"] {
+        let ended = run_in(&sandbox, "dev", &[], &["apply", "--plan-file", file]);
+        assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
+        let says =
+            format!("ERROR {file} is not a plan of terraform\n  next: nothing was applied; ");
+        assert!(ended.stderr.contains(&says), "{file}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn plan_file_never_replaces_another_file() {
     let sandbox = modules(&["dev"]);
     sandbox.write("dev/notes", "of mine");

@@ -7,6 +7,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::{RunKey, Sha256};
@@ -37,7 +38,7 @@ impl Run<'_> {
             None => format!("the run {}", job.run),
         };
         let locked = async {
-            let file = self.lock_file(plan)?;
+            let (file, path) = self.lock_file(plan)?;
             let mut waits = false;
             loop {
                 match file.try_lock() {
@@ -47,7 +48,7 @@ impl Run<'_> {
                         tracing::info!("another runner is applying {what}: waiting for it");
                     }
                     Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(error)) => return Err(error),
+                    Err(TryLockError::Error(error)) => return Err(named(&path, &error)),
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -62,8 +63,8 @@ impl Run<'_> {
             .ok())
     }
 
-    /// The lock file of a plan, else that of the run.
-    fn lock_file(&self, plan: Option<Sha256>) -> io::Result<File> {
+    /// The lock file of a plan, else that of the run, with its path.
+    fn lock_file(&self, plan: Option<Sha256>) -> io::Result<(File, PathBuf)> {
         let home = self.environment.state_home.as_deref();
         let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
         // A name is one segment of a path, and neither `.` nor `..`.
@@ -74,8 +75,11 @@ impl Run<'_> {
             let dir = home.join("plancha/applying").join(namespace.as_ref());
             (dir.join(layer.as_ref()), run.to_string())
         };
-        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir)?;
-        private_file(&dir.join(name))
+        let mut builder = std::fs::DirBuilder::new();
+        let created = builder.mode(0o700).recursive(true).create(&dir);
+        created.map_err(|error| named(&dir, &error))?;
+        let path = dir.join(name);
+        Ok((private_file(&path)?, path))
     }
 
     /// The record of an apply that was made since the records were first read.
@@ -101,4 +105,9 @@ impl Run<'_> {
         }
         Ok(self.unsent_record(plan))
     }
+}
+
+/// The error with the path of its file.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
