@@ -14,7 +14,7 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use applied_record::AppliedRecord;
+pub(crate) use applied_record::{AppliedRecord, later_version};
 
 use crate::basis::backend::Backend;
 use crate::basis::place::PlanPlace;

@@ -23,8 +23,11 @@ impl From<&UploadError> for Failure {
                 ))
             }
             UploadError::Damaged { .. } => Self::new(Kind::Integrity, error).with_hint(
-                "nothing was sent; remove that file if you can do without it (not applied.json), and run \
-                 the same command again",
+                "nothing was sent; remove that file if you can do without it (not applied.json; without \
+                 SHA256SUMS no file is verified), and run the same command again",
+            ),
+            UploadError::Later { .. } => Self::new(Kind::Config, error).with_hint(
+                "nothing was sent; run the same command with the version of Plancha that wrote the file, or a later one",
             ),
             UploadError::Usage(_) => Self::new(Kind::Usage, error),
             UploadError::Datastore(cause) => Self {

@@ -10,6 +10,18 @@ use crate::report::{PlanRecord, PlanReport, Report};
 
 /// The value of `applied` where the tool made its own plan.
 const UNPLANNED: &str = "unplanned";
+/// The version of this document, and of `attempt.json`.
+const VERSION: u32 = 1;
+
+/// The version of such a document, if this program does not know it.
+pub(crate) fn later_version(json: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let Versioned { version } = serde_json::from_slice(json).ok()?;
+    (version > VERSION).then_some(version)
+}
 
 /// Version 1 of the document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,7 +62,7 @@ impl AppliedRecord {
         let plan = report.plan.clone();
         let applied = plan.as_ref().map(|plan| plan.sha256.to_string());
         Self {
-            version: 1,
+            version: VERSION,
             namespace: run.namespace.to_string(),
             layer: run.layer.to_string(),
             run: run.run.to_string(),
@@ -69,7 +81,7 @@ impl AppliedRecord {
     pub(crate) fn of_report(run: &RunKey, attempt: Attempt, report: PlanRecord) -> Option<Self> {
         let PlanRecord { applied, plan, revision, place, directory, .. } = report;
         Some(Self {
-            version: 1,
+            version: VERSION,
             namespace: run.namespace.to_string(),
             layer: run.layer.to_string(),
             run: run.run.to_string(),

@@ -11,10 +11,7 @@ use datastore_api::{ClientError, File, PlanFormat, chain};
 
 use crate::run::Run;
 use crate::run::artifacts::{APPLIED, Artifacts, AttemptRef};
-use crate::run::unsent::Unsent;
-
-/// The name of a file, and why it is not stored.
-type Lost = (&'static str, String);
+use crate::run::unsent::{Contents, Lost};
 
 impl Run<'_> {
     /// Stores the failure. `message` is one line for the log, `reason` also has the tool's other errors.
@@ -39,12 +36,7 @@ impl Run<'_> {
         let reasons = lost.iter().map(|(name, why)| format!("{name}: {why}"));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
         match self.keep_failure(artifacts, &lost, reason) {
-            Ok(unsent) => {
-                let command = unsent.command(artifacts.client(), self.job.burrito);
-                tracing::warn!(
-                    "not all is stored: {reasons}; send what is missing with `{command}`"
-                );
-            }
+            Ok(advice) => tracing::warn!("not all is stored: {reasons}; {advice}"),
             Err(error) => {
                 tracing::warn!("not all is stored: {reasons}; it could not be kept: {error}");
             }
@@ -63,24 +55,28 @@ impl Run<'_> {
         }
     }
 
+    /// Keeps the files that are not stored. Returns how they get into the datastore.
     fn keep_failure(
         &self,
         artifacts: &Artifacts,
         lost: &[Lost],
         reason: &str,
-    ) -> io::Result<Unsent> {
+    ) -> io::Result<String> {
         let mut unsent = self.keeper().keep_failure(artifacts.client())?;
+        let report = self.report.to_json();
         for (name, _) in lost {
-            let kept = match *name {
-                "run.log" => unsent.keep_file(name, self.log.path()),
-                "short.diff" => unsent.keep(name, reason.as_bytes()),
-                _ => unsent.keep(name, self.report.to_json().as_bytes()),
+            let contents = match *name {
+                "run.log" => Contents::CopyOf(self.log.path()),
+                "short.diff" => Contents::Bytes(reason.as_bytes()),
+                _ => Contents::Bytes(report.as_bytes()),
             };
-            if let Err(error) = kept {
-                tracing::warn!("{name} is neither stored nor kept: {error}");
-            }
+            unsent.keep_lost(name, contents);
         }
-        Ok(unsent)
+        let advice = unsent.advice(lost, artifacts.client(), self.job.burrito);
+        if !unsent.has_any(lost) {
+            unsent.remove()?;
+        }
+        Ok(advice)
     }
 }
 

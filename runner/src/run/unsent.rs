@@ -6,7 +6,7 @@
 //! directory when every file is stored: a runner that is killed in between leaves the record. A failed run creates the
 //! directory only if a file could not be stored; it then holds the name of the attempt (`attempt.json`).
 //!
-//! Who writes, sends or removes the files holds the directory's lock.
+//! A process that writes, sends or removes the files holds the directory's lock.
 
 mod directory;
 mod find;
@@ -25,13 +25,25 @@ pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
-use crate::run::unsent::directory::{DATASTORE, FAILED, Locking, builder};
+use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
 use crate::source::scratch::{Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
 /// So many directories of one attempt, for as many datastores.
 const MAX_DIRECTORIES: usize = 100;
+/// How often a directory is created, if other processes remove it at once.
+const TRIES: usize = 3;
+
+/// The name of a file, and why it is not stored.
+pub(crate) type Lost = (&'static str, String);
+
+/// The contents of a file to keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contents<'a> {
+    Bytes(&'a [u8]),
+    CopyOf(&'a Path),
+}
 
 /// Where the files of one attempt are kept, and for which datastore.
 #[derive(Debug)]
@@ -48,7 +60,9 @@ pub(crate) struct Unsent {
     dir: PathBuf,
     /// The directory to move to if this one cannot be written.
     in_scratch: PathBuf,
-    lock: Locking,
+    lock: Lock,
+    /// Files that could not be kept.
+    unkept: Vec<&'static str>,
 }
 
 /// `attempt.json`, version 1: the attempt that failed.
@@ -160,55 +174,112 @@ impl Keeper<'_> {
             .state_home
             .ok_or_else(|| io::Error::other("there is no home directory"))
             .and_then(|home| self.new_directory(home));
-        let dir = match named {
-            Ok(dir) => dir,
+        let (dir, lock) = match named {
+            Ok(new) => new,
             Err(error) => {
                 tracing::debug!(
                     "files that are not stored are kept in the scratch directory: {error}"
                 );
-                builder().recursive(true).create(&in_scratch)?;
-                in_scratch.clone()
+                (in_scratch.clone(), own_directory(&in_scratch)?)
             }
         };
-        Ok(Unsent { lock: directory::lock(&dir)?, dir, in_scratch })
+        Ok(Unsent { dir, in_scratch, lock, unkept: Vec::new() })
     }
 
-    /// Creates the directory of the attempt. An existing one may only hold state files; one with other files is that of
-    /// an attempt of the same name in another datastore.
-    fn new_directory(&self, state_home: &Path) -> io::Result<PathBuf> {
+    /// Creates and locks the directory of the attempt. An existing one may only hold state files; one with other files,
+    /// or that another process uses, is that of an attempt of the same name in another datastore.
+    fn new_directory(&self, state_home: &Path) -> io::Result<(PathBuf, Lock)> {
         let of_run = of_layer(state_home, self.run).join(self.run.run.as_ref());
-        builder().recursive(true).create(&of_run)?;
-        let mut index = 1;
-        loop {
-            let attempt = self.attempt;
+        let attempt = self.attempt;
+        for index in 1..=MAX_DIRECTORIES {
             let name = if index == 1 { attempt.to_string() } else { format!("{attempt}-{index}") };
             let dir = of_run.join(name);
-            match builder().create(&dir) {
-                Ok(()) => return Ok(dir),
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                Err(_) if holds_only_states(&dir)? => return Ok(dir),
-                Err(error) if index == MAX_DIRECTORIES => return Err(error),
-                Err(_) => index += 1,
+            if let Some(lock) = take(&dir)? {
+                return Ok((dir, lock));
             }
+        }
+        let full = format!("{} has no free directory for attempt {attempt}", of_run.display());
+        Err(io::Error::other(full))
+    }
+}
+
+/// Creates and locks a directory, or locks an existing one that holds only states. `None`: it is used otherwise.
+fn take(dir: &Path) -> io::Result<Option<Lock>> {
+    for _ in 0..TRIES {
+        let is_new = match builder().create(dir) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                builder().recursive(true).create(dir.parent().unwrap_or(dir))?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        match directory::lock(dir)? {
+            // Without locks, an existing directory may be one that another runner has just created.
+            Locking::Locked(lock) if is_new || lock.is_exclusive() => {
+                return Ok(if holds_only_states(dir)? { Some(lock) } else { None });
+            }
+            Locking::Locked(_) | Locking::Busy => return Ok(None),
+            // Another process has removed it since.
+            Locking::Gone => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Creates and locks a directory that only this run uses.
+fn own_directory(dir: &Path) -> io::Result<Lock> {
+    builder().recursive(true).create(dir)?;
+    match directory::lock(dir)? {
+        Locking::Locked(lock) => Ok(lock),
+        Locking::Busy | Locking::Gone => {
+            let used = format!("another process uses {}", dir.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, used))
         }
     }
 }
 
 impl Unsent {
-    /// Keeps a file.
-    pub(crate) fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.write(name, || Ok(bytes))
+    /// Keeps a file that is not stored. If it cannot be kept either, that is logged, and [`Self::advice`] says so.
+    pub(crate) fn keep_lost(&mut self, name: &'static str, contents: Contents<'_>) {
+        let kept = match contents {
+            Contents::Bytes(bytes) => self.keep(name, bytes),
+            Contents::CopyOf(file) => self.write(name, || fs::File::open(file)),
+        };
+        if let Err(error) = kept {
+            tracing::warn!("{name} is neither stored nor kept: {error}");
+            self.unkept.push(name);
+        }
     }
 
-    /// Keeps a copy of a file.
-    pub(crate) fn keep_file(&mut self, name: &str, from: &Path) -> io::Result<()> {
-        self.write(name, || fs::File::open(from))
+    /// Whether one of the files that are not stored is kept.
+    pub(crate) fn has_any(&self, lost: &[Lost]) -> bool {
+        lost.iter().any(|(name, _)| !self.unkept.contains(name))
+    }
+
+    /// How the files that are not stored get into the datastore.
+    pub(crate) fn advice(&self, lost: &[Lost], client: &Client, burrito: bool) -> String {
+        let unkept = self.unkept.join(", ");
+        if !self.has_any(lost) {
+            return format!("{unkept} could not be kept either");
+        }
+        let command = self.command(client, burrito);
+        let but = if unkept.is_empty() {
+            String::new()
+        } else {
+            format!(" (without {unkept}, which could not be kept)")
+        };
+        format!("send what is missing with `{command}`{but}")
+    }
+
+    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write(name, || Ok(bytes))
     }
 
     /// Writes a file. If that fails, for example because the disk is full, everything moves to the scratch directory.
     fn write<R: Read>(&mut self, name: &str, open: impl Fn() -> io::Result<R>) -> io::Result<()> {
-        let written = open().and_then(|from| directory::write(&self.dir, name, from));
-        match written {
+        match directory::write(&self.dir, name, open()?) {
             Err(error) if self.dir != self.in_scratch => {
                 tracing::warn!(
                     "{name} cannot be kept in {}, so the scratch directory is kept: {error}",
@@ -223,8 +294,7 @@ impl Unsent {
 
     fn move_to_scratch(&mut self) -> io::Result<()> {
         let to = self.in_scratch.clone();
-        builder().recursive(true).create(&to)?;
-        let lock = directory::lock(&to)?;
+        let lock = own_directory(&to)?;
         let copied =
             directory::names().try_for_each(|name| match fs::File::open(self.dir.join(name)) {
                 Ok(from) => directory::write(&to, name, from),
@@ -249,7 +319,7 @@ impl Unsent {
     }
 
     /// The command that sends the files, quoted for a shell.
-    pub(crate) fn command(&self, client: &Client, burrito: bool) -> String {
+    fn command(&self, client: &Client, burrito: bool) -> String {
         let settings = client.settings();
         let mut options = Vec::new();
         if let Token::File(file) = &settings.token {
@@ -329,12 +399,83 @@ mod tests {
 
     use super::*;
 
+    fn run() -> RunKey {
+        let name = |name: &str| name.parse().unwrap();
+        RunKey { namespace: name("default"), layer: name("x"), run: name("a") }
+    }
+
+    fn client() -> Client {
+        Client::new(Settings::new("http://host:9/".parse().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn runners_with_the_same_attempt_take_different_directories() {
+        let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let [first, second] = [(); 2].map(|()| Scratch::create_in(tmp.path()).unwrap());
+        let (run, client) = (run(), client());
+        let keeper = |scratch| {
+            let state_home = Some(home.path());
+            Keeper { state_home, scratch, run: &run, attempt: Attempt(0) }
+        };
+        let of_run = of_layer(home.path(), &run).join("a");
+        // Another runner has created and locked the directory, and not written to it yet.
+        fs::create_dir_all(of_run.join("0")).unwrap();
+        let lock = directory::lock(&of_run.join("0")).unwrap();
+        let one = keeper(&first).keep_failure(&client).unwrap();
+        assert_eq!(one.dir, of_run.join("0-2"));
+        drop(lock);
+        // It holds nothing, so the next one takes it.
+        let two = keeper(&second).keep_failure(&client).unwrap();
+        assert_eq!(two.dir, of_run.join("0"));
+        // The directory of the first one is locked until its files are stored.
+        one.remove().unwrap();
+        drop(two);
+        let three = keeper(&second).keep_failure(&client).unwrap();
+        assert_eq!(three.dir, of_run.join("0-2"));
+    }
+
+    #[test]
+    fn files_do_not_move_to_a_directory_that_another_process_uses() {
+        let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let scratch = Scratch::create_in(tmp.path()).unwrap();
+        let (run, client) = (run(), client());
+        let state_home = Some(home.path());
+        let keeper = Keeper { state_home, scratch: &scratch, run: &run, attempt: Attempt(0) };
+        let mut unsent = keeper.keep_failure(&client).unwrap();
+        let dir = unsent.dir.clone();
+        fs::create_dir(dir.join("run.json")).unwrap();
+        fs::create_dir(scratch.join(UNSENT)).unwrap();
+        let _lock = directory::lock(&scratch.join(UNSENT)).unwrap();
+        unsent.keep("run.json", b"{}").unwrap_err();
+        assert_eq!(unsent.dir, dir);
+        assert!(dir.join(FAILED).exists());
+    }
+
+    #[test]
+    fn files_that_cannot_be_kept_are_named() {
+        let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let scratch = Scratch::create_in(tmp.path()).unwrap();
+        let (run, client) = (run(), client());
+        let state_home = Some(home.path());
+        let keeper = Keeper { state_home, scratch: &scratch, run: &run, attempt: Attempt(0) };
+        let mut unsent = keeper.keep_failure(&client).unwrap();
+        let lost = |name| (name, "503".to_owned());
+        unsent.keep_lost("run.log", Contents::CopyOf(Path::new("/nonexistent")));
+        let advice = unsent.advice(&[lost("run.log")], &client, false);
+        assert_eq!(advice, "run.log could not be kept either");
+        unsent.keep_lost("run.json", Contents::Bytes(b"{}"));
+        let advice = unsent.advice(&[lost("run.log"), lost("run.json")], &client, false);
+        let end = "/default/x/a/0` (without run.log, which could not be kept)";
+        assert!(advice.starts_with("send what is missing with `runner upload "), "{advice}");
+        assert!(advice.ends_with(end), "{advice}");
+        assert_eq!(unsent.dir, of_layer(home.path(), &run).join("a/0"), "the disk is not at fault");
+    }
+
     #[test]
     fn files_move_to_the_scratch_directory_if_one_cannot_be_written() {
         let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = Scratch::create_in(tmp.path()).unwrap();
-        let name = |name: &str| name.parse().unwrap();
-        let run = RunKey { namespace: name("default"), layer: name("x"), run: name("a") };
+        let run = run();
         let push = PushRecord::new("terraform".to_owned(), None, PathBuf::new());
         scratch.record_apply(&layer_id(&run), &push).unwrap();
         let keeper = Keeper {
@@ -343,8 +484,7 @@ mod tests {
             run: &run,
             attempt: Attempt(0),
         };
-        let client = Client::new(Settings::new("http://host:9/".parse().unwrap())).unwrap();
-        let mut unsent = keeper.keep_failure(&client).unwrap();
+        let mut unsent = keeper.keep_failure(&client()).unwrap();
         let dir = of_layer(home.path(), &run).join("a/0");
         assert_eq!(unsent.dir, dir);
         unsent.keep("run.log", b"a log").unwrap();
@@ -359,7 +499,7 @@ mod tests {
             [("run.log", &b"a log"[..]), ("run.json", b"{}"), (DATASTORE, b"http://host:9\n")]
         {
             assert_eq!(fs::read(unsent.dir.join(name)).unwrap(), bytes);
-            let sum = directory::sums(&unsent.dir)[name];
+            let sum = directory::sums(&unsent.dir).unwrap().unwrap()[name];
             assert_eq!(sum, datastore_api::Sha256::of(bytes), "{name}");
         }
         assert!(unsent.dir.join(FAILED).exists() && !dir.join("run.log").exists());

@@ -13,13 +13,27 @@ use nix::fcntl::OFlag;
 /// No file that the runner reads as a whole is larger, except logs.
 const MAX_LEN: u64 = 64 << 20;
 
+/// Whether there is a regular file of this name. Anything else with the name is an error.
+pub(crate) fn exists(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.is_file() => Ok(true),
+        Ok(_) => Err(not_regular(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_regular(path: &Path) -> io::Error {
+    io::Error::other(format!("{} is not a regular file", path.display()))
+}
+
 /// Opens a regular file to read it. A link is not followed.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     use fs_err::os::unix::fs::OpenOptionsExt as _;
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+        return Err(not_regular(path));
     }
     Ok(file.into())
 }

@@ -164,13 +164,91 @@ async fn several_uploads_of_one_directory_at_once_succeed() {
     for runner in runners {
         let ended = runner.wait();
         assert_eq!(ended.code, 0, "{}", ended.stderr);
-        let says = ["is stored; ", "another runner has sent the files", "and nothing to send"];
+        let says = ["is stored; ", "another runner has sent", "and nothing to send"];
         let said = says.map(|text| ended.stderr.contains(text));
         assert_eq!(said.iter().filter(|said| **said).count(), 1, "{}", ended.stderr);
         senders += usize::from(said[0]);
     }
     assert_eq!(senders, 1);
     assert!(!unsent(&sandbox).join("default").exists());
+}
+
+/// A runner whose state home is full moves them, and may be killed before it has sent them.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_were_moved_while_upload_waits_are_not_called_sent() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    let lock = std::fs::File::open(&dir).unwrap();
+    lock.try_lock().unwrap();
+    let args = upload(&datastore.url, &dir);
+    let runner = sandbox.start(None, &args.each_ref().map(String::as_str));
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    std::fs::rename(&dir, sandbox.path("moved")).unwrap();
+    drop(lock);
+    let ended = runner.wait();
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("there is no directory"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_refuses_records_of_later_versions_and_leaves_them() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != plan ] || exit 3");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let plan = ["plan", "--name", "x", "--run", "p"];
+    assert_eq!(sandbox.run_with(&lossy.url, &plan).code, 1);
+    for (attempt, name) in [("default/x/a/0", "applied.json"), ("default/x/p/0", "attempt.json")] {
+        let dir = unsent(&sandbox).join(attempt);
+        std::fs::remove_file(dir.join("SHA256SUMS")).unwrap();
+        let whole = std::fs::read_to_string(dir.join(name)).unwrap();
+        let later = whole.replace("\"version\": 1", "\"version\": 2");
+        assert_ne!(whole, later);
+        // A later version may also have other fields.
+        for text in [later, "{\"version\": 2}".to_owned()] {
+            std::fs::write(dir.join(name), text).unwrap();
+            let args = upload(&datastore.url, &dir);
+            let ended = sandbox.run(&args.each_ref().map(String::as_str));
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            let says = format!("{} has version 2", dir.join(name).display());
+            assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+            assert!(dir.join(name).exists() && dir.join("run.log").exists());
+        }
+    }
+    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_refuses_files_whose_digests_are_damaged() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    let args = upload(&datastore.url, &dir);
+    let file = dir.join("SHA256SUMS");
+    let whole = std::fs::read(&file).unwrap();
+    let end = whole.iter().rposition(|byte| *byte == b' ').unwrap();
+    for (damaged, says) in [
+        (whole[..end - 10].to_vec(), "SHA256SUMS is damaged: line "),
+        ([&whole[..], b"\xff\n"].concat(), "SHA256SUMS is damaged: "),
+        (Vec::new(), "is damaged: SHA256SUMS does not have its digest"),
+    ] {
+        std::fs::write(&file, damaged).unwrap();
+        let ended = sandbox.run(&args.each_ref().map(String::as_str));
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    }
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let ended = sandbox.run(&args.each_ref().map(String::as_str));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("SHA256SUMS is not a regular file"), "{}", ended.stderr);
+    assert!(dir.join("applied.json").exists());
+    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await.len(), 0);
 }
 
 /// The runner that applies still sends its files by itself.

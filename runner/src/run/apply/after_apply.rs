@@ -6,7 +6,6 @@
 //! stored are kept in a directory, from which `runner upload` sends them.
 
 use std::cell::OnceCell;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use datastore_api::client::Upload;
@@ -22,7 +21,7 @@ use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, Recorded};
 use crate::run::error::{AppliedError, RunError};
 use crate::run::stored_plan;
-use crate::run::unsent::{self, KeptRecord, Sending, Unsent};
+use crate::run::unsent::{self, Contents, KeptRecord, Lost, Sending, Unsent};
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::Source;
 
@@ -36,9 +35,7 @@ const ANNOTATION_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 struct Failed {
     /// Files that are not stored, and why.
-    lost: Vec<(&'static str, String)>,
-    /// Those that could not be kept either.
-    unkept: Vec<&'static str>,
+    lost: Vec<Lost>,
     /// Why the layer is not annotated.
     unannotated: Option<String>,
 }
@@ -71,7 +68,7 @@ impl Budget<'_> {
         &self,
         name: &'static str,
         upload: impl Future<Output = Result<(), ClientError>>,
-    ) -> Option<(&'static str, String)> {
+    ) -> Option<Lost> {
         match self.within(upload).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some((name, chain(&error))),
@@ -229,14 +226,16 @@ impl Run<'_> {
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
         self.store_applied(&mut failed, &budget).await;
-        self.keep_lost(&mut failed, unsent.as_mut());
+        self.keep_lost(&failed, unsent.as_mut());
 
         // `run.json` contains the result so far. Its own upload may still fail.
         self.conclude(&failed, &annotations, recorded, unsent.as_ref());
         if let Some(artifacts) = &self.artifacts {
             let put = artifacts.put_report(&self.report);
             if let Some(lost) = budget.lost("run.json", put).await {
-                self.keep_report(&mut failed, unsent.as_mut());
+                if let Some(unsent) = &mut unsent {
+                    unsent.keep_lost("run.json", Contents::Bytes(self.report.to_json().as_bytes()));
+                }
                 failed.lost.push(lost);
             }
         }
@@ -343,17 +342,7 @@ impl Run<'_> {
             let client = self.job.datastore.as_ref();
             hints.push(match (unsent, client) {
                 (Some(unsent), Some(client)) => {
-                    let command = unsent.command(client, self.job.burrito);
-                    let mut hint = format!("send what is missing with `{command}`");
-                    if !failed.unkept.is_empty() {
-                        // A `String` is always writable.
-                        let _ = write!(
-                            hint,
-                            " (without {}, which could not be kept)",
-                            failed.unkept.join(", ")
-                        );
-                    }
-                    hint
+                    unsent.advice(&failed.lost, client, self.job.burrito)
                 }
                 _ => "the missing files are lost; the apply itself is done".to_owned(),
             });
@@ -393,27 +382,14 @@ impl Run<'_> {
     }
 
     /// Keeps the log and the short text, if they are not stored.
-    fn keep_lost(&self, failed: &mut Failed, unsent: Option<&mut Unsent>) {
+    fn keep_lost(&self, failed: &Failed, unsent: Option<&mut Unsent>) {
         let Some(unsent) = unsent else { return };
         for (name, _) in &failed.lost {
-            let kept = match *name {
-                "run.log" => unsent.keep_file(name, self.log.path()),
-                "short.diff" => unsent.keep(name, SUCCESSFUL.as_bytes()),
-                _ => Ok(()),
-            };
-            if let Err(error) = kept {
-                tracing::warn!("{name} is neither stored nor kept: {error}");
-                failed.unkept.push(name);
+            match *name {
+                "run.log" => unsent.keep_lost(name, Contents::CopyOf(self.log.path())),
+                "short.diff" => unsent.keep_lost(name, Contents::Bytes(SUCCESSFUL.as_bytes())),
+                _ => {}
             }
-        }
-    }
-
-    /// Keeps the report, which is not stored.
-    fn keep_report(&self, failed: &mut Failed, unsent: Option<&mut Unsent>) {
-        let Some(unsent) = unsent else { return };
-        if let Err(error) = unsent.keep("run.json", self.report.to_json().as_bytes()) {
-            tracing::warn!("run.json is neither stored nor kept: {error}");
-            failed.unkept.push("run.json");
         }
     }
 }

@@ -18,14 +18,14 @@ use crate::source::regular;
 use crate::source::scratch::{self, UNSENT};
 
 /// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
-const SUMS: &str = "SHA256SUMS";
+pub(super) const SUMS: &str = "SHA256SUMS";
 /// The URL of the datastore that the files are for. Older versions did not write it.
 pub(super) const DATASTORE: &str = "datastore.url";
 /// The attempt that failed.
 pub(super) const FAILED: &str = "attempt.json";
 pub(super) const REPORT: &str = "run.json";
 /// The name of a file that is not complete yet begins with this.
-const PARTIAL: &str = ".partial-";
+pub(super) const PARTIAL: &str = ".partial-";
 
 /// The files that a directory may hold besides the records, in the order in which they are sent.
 pub(super) fn files() -> [(&'static str, StoredFile); 3] {
@@ -87,14 +87,25 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The recorded digests of the files, by name.
-pub(super) fn sums(dir: &Path) -> BTreeMap<String, Sha256> {
-    let text = regular::read_text(&dir.join(SUMS)).unwrap_or_default();
-    let pairs = text.lines().filter_map(|line| {
-        let (sha256, name) = line.split_once("  ")?;
-        Some((name.to_owned(), sha256.parse().ok()?))
-    });
-    pairs.collect()
+/// The recorded digests of the files, by name; `None` without a record. An error of the kind `InvalidData` is damage.
+pub(super) fn sums(dir: &Path) -> io::Result<Option<BTreeMap<String, Sha256>>> {
+    let bytes = match regular::read(&dir.join(SUMS)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut sums = BTreeMap::new();
+    for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix('\n'));
+        let pair = line.and_then(|line| line.split_once("  "));
+        let pair = pair.and_then(|(sha256, name)| Some((name.to_owned(), sha256.parse().ok()?)));
+        let (name, sha256) = pair.ok_or_else(|| {
+            let reason = format!("line {} is not a digest and the name of a file", index + 1);
+            io::Error::new(io::ErrorKind::InvalidData, reason)
+        })?;
+        sums.insert(name, sha256);
+    }
+    Ok(Some(sums))
 }
 
 /// The URL of a datastore as it is recorded and compared: without user, password and query.
@@ -113,11 +124,21 @@ pub(super) fn datastore_of(dir: &Path) -> Option<String> {
     Url::parse(text.trim()).ok().as_ref().map(recorded_url)
 }
 
-/// The result of an attempt to lock a directory. Who has the lock writes, sends and removes its files.
+/// The lock of a directory, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Lock(Option<File>);
+
+impl Lock {
+    /// Whether it keeps other processes out. A file system may have no locks.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// The result of an attempt to lock a directory. The process that has the lock writes, sends and removes its files.
 #[derive(Debug)]
 pub(super) enum Locking {
-    /// Until the file is dropped. None: the file system has no locks.
-    Locked(Option<File>),
+    Locked(Lock),
     /// Another process has it.
     Busy,
     /// There is no such directory any more.
@@ -137,12 +158,12 @@ pub(super) fn lock(dir: &Path) -> io::Result<Locking> {
         Err(TryLockError::WouldBlock) => return Ok(Locking::Busy),
         Err(TryLockError::Error(error)) => {
             tracing::debug!("{} cannot be locked: {error}", dir.display());
-            return Ok(Locking::Locked(None));
+            return Ok(Locking::Locked(Lock(None)));
         }
     }
     // The one who had the lock may have removed the directory.
     match fs::metadata(dir) {
-        Ok(now) if now.ino() == file.metadata()?.ino() => Ok(Locking::Locked(Some(file))),
+        Ok(now) if now.ino() == file.metadata()?.ino() => Ok(Locking::Locked(Lock(Some(file)))),
         Ok(_) => Ok(Locking::Busy),
         Err(error) if missing(&error) => Ok(Locking::Gone),
         Err(error) => Err(error),
@@ -218,7 +239,7 @@ mod tests {
         let mut left = left.collect::<Vec<_>>();
         left.sort();
         assert_eq!(left, [SUMS, APPLIED, "run.log"]);
-        assert_eq!(sums(dir.path())["run.log"], Sha256::of(b"a log"));
+        assert_eq!(sums(dir.path()).unwrap().unwrap()["run.log"], Sha256::of(b"a log"));
     }
 
     #[test]
@@ -228,9 +249,9 @@ mod tests {
         assert!(matches!(lock(&dir).unwrap(), Locking::Gone));
         fs::create_dir(&dir).unwrap();
         let held = lock(&dir).unwrap();
-        assert!(matches!(held, Locking::Locked(Some(_))));
+        assert!(matches!(&held, Locking::Locked(lock) if lock.is_exclusive()));
         assert!(matches!(lock(&dir).unwrap(), Locking::Busy));
         drop(held);
-        assert!(matches!(lock(&dir).unwrap(), Locking::Locked(Some(_))));
+        assert!(matches!(lock(&dir).unwrap(), Locking::Locked(_)));
     }
 }

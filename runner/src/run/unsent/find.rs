@@ -1,5 +1,6 @@
 //! Finds what earlier runs of a layer could not store: records of applies, and states. It sends nothing.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use datastore_api::{Attempt, RunKey};
@@ -41,11 +42,16 @@ pub(crate) fn records(
     let attempts = attempts.flat_map(|run| below(&run));
     let dirs = attempts.chain(scratch.left_unsent(&layer_id(run)));
     let read = |dir: PathBuf| {
-        let json = regular::read(&dir.join(APPLIED)).ok()?;
-        match AppliedRecord::parse(&json) {
+        let file = dir.join(APPLIED);
+        let parsed = match regular::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(error.to_string()),
+            Ok(json) => AppliedRecord::parse(&json),
+        };
+        match parsed {
             Ok(record) => Some(KeptRecord { datastore: datastore_of(&dir), dir, record }),
             Err(reason) => {
-                tracing::warn!("{} cannot be read: {reason}", dir.join(APPLIED).display());
+                tracing::warn!("{} cannot be read: {reason}", file.display());
                 None
             }
         }

@@ -1,24 +1,23 @@
 //! `runner upload`: sends kept files. It replaces no stored file, and removes a kept file only when it is stored.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::{Attempt, Client, ClientError, RunKey};
+use datastore_api::{Attempt, Client, ClientError, RunKey, Sha256};
 use fs_err as fs;
 use reqwest::StatusCode;
 
 use crate::cli::{Environment, UploadArgs};
 use crate::order::datastore::datastore;
-use crate::report::AppliedRecord;
+use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
 use crate::run::push::Unpushed;
 use crate::run::unsent::directory::{
-    DATASTORE, FAILED, Locking, REPORT, datastore_of, files, lock, names, recorded_url, remove,
-    sums, unless_missing,
+    DATASTORE, FAILED, Locking, REPORT, SUMS, datastore_of, files, lock, names, recorded_url,
+    remove, sums, unless_missing,
 };
 use crate::run::unsent::find::{first_attempt, named_attempt};
 use crate::run::unsent::{FailedAttempt, quoted, upload_command};
@@ -40,6 +39,8 @@ pub(crate) enum UploadError {
     States(Unpushed),
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged { file: PathBuf, reason: String },
+    #[error("{} has version {version}, which this runner does not know", .file.display())]
+    Later { file: PathBuf, version: u32 },
     #[error("{0}")]
     Usage(String),
     #[error("the files in {} are for the datastore {theirs}, not for {ours}", .dir.display())]
@@ -65,7 +66,7 @@ pub(crate) enum Sending {
     Sent,
     /// Another process uses the directory, and nothing was sent.
     Busy,
-    /// Another process has sent the files and removed the directory.
+    /// There is no such directory any more: another process has sent the files, or moved them.
     Gone,
 }
 
@@ -83,10 +84,38 @@ enum Sent {
 
 /// A directory whose files have been verified.
 struct Checked {
+    owner: Owner,
+    /// The files, by their names.
+    uploads: Vec<(&'static str, Upload)>,
+}
+
+/// The attempt whose files a directory holds.
+struct Owner {
     run: RunKey,
     attempt: Attempt,
     /// The record of the apply, and its bytes; none for a run that failed.
     record: Option<(AppliedRecord, Vec<u8>)>,
+}
+
+/// What a directory holds.
+struct Held {
+    run: RunKey,
+    attempt: Attempt,
+    /// The files that are to be sent, as far as they are known.
+    names: Vec<&'static str>,
+}
+
+impl Held {
+    /// By its record, else by its name.
+    fn read(dir: &Path) -> Option<Self> {
+        if let Ok(Owner { run, attempt, .. }) = owner(dir) {
+            let names = files().map(|(name, _)| name).into_iter().chain([APPLIED]);
+            let names = names.filter(|name| dir.join(name).exists()).collect();
+            return Some(Self { run, attempt, names });
+        }
+        let (run, attempt) = named_attempt(dir)?;
+        Some(Self { run, attempt, names: Vec::new() })
+    }
 }
 
 /// Sends the files in the directory that `runner upload` names. If another process uses it, it waits.
@@ -107,8 +136,9 @@ pub(crate) async fn upload(
         ))
     })?;
     check_datastore(args, dir, &client, theirs)?;
+    let held = Held::read(dir);
     let mut waits = false;
-    let sending = loop {
+    loop {
         match send_unless_used(&client, dir).await? {
             Sending::Busy => {
                 if !waits {
@@ -117,19 +147,9 @@ pub(crate) async fn upload(
                 waits = true;
                 tokio::time::sleep(PAUSE).await;
             }
-            sending => break sending,
+            Sending::Gone => return find_stored(&client, dir, held).await,
+            Sending::Sent => return Ok(()),
         }
-    };
-    match sending {
-        Sending::Gone if waits => {
-            tracing::info!(
-                "another runner has sent the files in {}, and removed it",
-                dir.display()
-            );
-            Ok(())
-        }
-        Sending::Gone => find_stored(&client, dir).await,
-        _ => Ok(()),
     }
 }
 
@@ -154,11 +174,17 @@ fn check_datastore(
 }
 
 /// A directory that does not exist is no error if the datastore has what it held.
-async fn find_stored(client: &Client, dir: &Path) -> Result<(), UploadError> {
+async fn find_stored(client: &Client, dir: &Path, held: Option<Held>) -> Result<(), UploadError> {
     let missing = || UploadError::Missing(dir.to_owned());
-    let (run, attempt) = named_attempt(dir).ok_or_else(missing)?;
-    let stored = stored_names(client, &run, attempt).await?.unwrap_or_default();
-    if !stored.iter().any(|name| name == REPORT) {
+    let Held { run, attempt, mut names } = held.ok_or_else(missing)?;
+    let stored = if let Some(stored) = stored_names(client, &run, attempt).await? {
+        names.push(REPORT);
+        stored
+    } else {
+        names.retain(|name| ![REPORT, APPLIED].contains(name));
+        burritos_names(client, &run, attempt).await?
+    };
+    if stored.is_empty() || !names.iter().all(|name| stored.iter().any(|stored| stored == name)) {
         return Err(missing());
     }
     tracing::info!(
@@ -174,7 +200,7 @@ pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Send
     if dir.exists() && !dir.is_dir() {
         return Err(not_an_attempt(dir, "it is a file".to_owned()));
     }
-    let _lock: Option<File> = match lock(dir) {
+    let _lock = match lock(dir) {
         Ok(Locking::Locked(lock)) => lock,
         Ok(Locking::Busy) => return Ok(Sending::Busy),
         Ok(Locking::Gone) => return Ok(Sending::Gone),
@@ -189,7 +215,7 @@ pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Send
 
 /// Sends the files in a directory, the record of an apply first.
 async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
-    let Checked { run, attempt, record } = check(dir).await?;
+    let Checked { owner: Owner { run, attempt, record }, uploads } = check(dir).await?;
     let stored = stored_names(client, &run, attempt).await?;
     // Burrito's datastore keeps neither records nor reports.
     let is_burritos = stored.is_none();
@@ -201,16 +227,12 @@ async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
         others.extend(log_result(APPLIED, sent, dir));
     }
     for (name, file) in files().into_iter().filter(|(name, _)| !is_burritos || *name != REPORT) {
-        let path = dir.join(name);
-        if !path.exists() {
-            continue;
-        }
-        let upload = Upload::file(&path).await?;
-        let put = client.put_file(&run, attempt, &file, &upload, Condition::Create);
+        let Some((_, upload)) = uploads.iter().find(|(kept, _)| *kept == name) else { continue };
+        let put = client.put_file(&run, attempt, &file, upload, Condition::Create);
         let sent = send_result(put.await, was_there(name))?;
         others.extend(log_result(name, sent, dir));
         if !matches!(sent, Sent::Other) {
-            unless_missing(fs::remove_file(path))?;
+            unless_missing(fs::remove_file(dir.join(name)))?;
         }
     }
     if !others.is_empty() {
@@ -218,11 +240,11 @@ async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
     }
     let foreign = remove(dir)?;
     if foreign.is_empty() {
-        tracing::info!("everything of {run} is stored; {} is removed", dir.display());
+        tracing::info!("what was kept of {run} is stored; {} is removed", dir.display());
     } else {
         let (dir, foreign) = (dir.display(), foreign.join(", "));
         tracing::info!(
-            "everything of {run} is stored; {dir} is not removed, because it also holds {foreign}"
+            "what was kept of {run} is stored; {dir} is not removed, because it also holds {foreign}"
         );
     }
     Ok(())
@@ -239,43 +261,78 @@ async fn stored_names(
     Ok(Some(files.flat_map(|files| files.artifacts).map(|file| file.name).collect()))
 }
 
-/// Compares every file with the digest beside it, before anything is sent.
-async fn check(dir: &Path) -> Result<Checked, UploadError> {
-    let sums = sums(dir);
-    for name in names().filter(|name| dir.join(name).exists()) {
-        let file = dir.join(name);
-        regular::open(&file)?;
-        let actual = Upload::file(&file).await?.sha256();
-        if let Some(expected) = sums.get(name).filter(|expected| **expected != actual) {
-            let reason = format!("its SHA-256 is {actual}, it was kept with {expected}");
-            return Err(UploadError::Damaged { file, reason });
+/// The names of the attempt's files in Burrito's datastore, which lists none.
+async fn burritos_names(
+    client: &Client,
+    run: &RunKey,
+    attempt: Attempt,
+) -> Result<Vec<String>, ClientError> {
+    let mut names = Vec::new();
+    for (name, file) in files().into_iter().filter(|(name, _)| *name != REPORT) {
+        if client.get_file(run, Some(attempt), &file).await?.is_some() {
+            names.push(name.to_owned());
         }
     }
-    owner(dir)
+    Ok(names)
+}
+
+/// Compares every file with the digest beside it, before anything is sent.
+async fn check(dir: &Path) -> Result<Checked, UploadError> {
+    let damaged = |name: &str, reason| UploadError::Damaged { file: dir.join(name), reason };
+    let sums = sums(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => damaged(SUMS, error.to_string()),
+        _ => UploadError::Io(error),
+    })?;
+    let mut uploads = Vec::new();
+    for name in names() {
+        let file = dir.join(name);
+        if !regular::exists(&file)? {
+            continue;
+        }
+        let upload = Upload::file(&file).await?;
+        if let Some(sums) = &sums {
+            let expected = sums.get(name).copied();
+            verify(upload.sha256(), expected).map_err(|reason| damaged(name, reason))?;
+        }
+        uploads.push((name, upload));
+    }
+    Ok(Checked { owner: owner(dir)?, uploads })
+}
+
+fn verify(actual: Sha256, expected: Option<Sha256>) -> Result<(), String> {
+    match expected {
+        Some(expected) if expected == actual => Ok(()),
+        Some(expected) => Err(format!("its SHA-256 is {actual}, it was kept with {expected}")),
+        None => Err(format!("{SUMS} does not have its digest")),
+    }
 }
 
 /// The attempt whose files a directory holds.
-fn owner(dir: &Path) -> Result<Checked, UploadError> {
-    let unusable = |error: io::Error| not_an_attempt(dir, reason(&error));
+fn owner(dir: &Path) -> Result<Owner, UploadError> {
     let damaged =
         |name: &str, reason: String| UploadError::Damaged { file: dir.join(name), reason };
-    if let Some(json) = read(dir, APPLIED).map_err(unusable)? {
+    if let Some(json) = read(dir, APPLIED)? {
         let record = AppliedRecord::parse(&json).map_err(|reason| damaged(APPLIED, reason))?;
         let run = record.run_key().map_err(|error| damaged(APPLIED, error.to_string()))?;
-        return Ok(Checked { run, attempt: record.attempt, record: Some((record, json)) });
+        return Ok(Owner { run, attempt: record.attempt, record: Some((record, json)) });
     }
-    let json = read(dir, FAILED).map_err(unusable)?.ok_or_else(|| without_record(dir))?;
+    let json = read(dir, FAILED)?.ok_or_else(|| without_record(dir))?;
     let failed = serde_json::from_slice::<FailedAttempt>(&json);
     let failed = failed.map_err(|error| damaged(FAILED, error.to_string()))?;
     let run = failed.run_key().map_err(|error| damaged(FAILED, error.to_string()))?;
-    Ok(Checked { run, attempt: failed.attempt, record: None })
+    Ok(Owner { run, attempt: failed.attempt, record: None })
 }
 
-fn read(dir: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
-    match regular::read(&dir.join(name)) {
-        Ok(bytes) => Ok(Some(bytes)),
+/// Reads one of the records that identify an attempt.
+fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, UploadError> {
+    let file = dir.join(name);
+    match regular::read(&file) {
+        Ok(json) => match later_version(&json) {
+            Some(version) => Err(UploadError::Later { file, version }),
+            None => Ok(Some(json)),
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(not_an_attempt(dir, reason(&error))),
     }
 }
 
