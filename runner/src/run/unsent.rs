@@ -443,7 +443,8 @@ mod tests {
         let keeper = Keeper { state_home, scratch: &scratch, run: &run, attempt: Attempt(0) };
         let mut unsent = keeper.keep_failure(&client).unwrap();
         let dir = unsent.dir.clone();
-        fs::create_dir(dir.join("run.json")).unwrap();
+        fs::remove_file(dir.join("SHA256SUMS")).unwrap();
+        fs::create_dir(dir.join("SHA256SUMS")).unwrap();
         fs::create_dir(scratch.join(UNSENT)).unwrap();
         let _lock = directory::lock(&scratch.join(UNSENT)).unwrap();
         unsent.keep("run.json", b"{}").unwrap_err();
