@@ -224,7 +224,7 @@ pub(crate) enum ReleaseError {
     /// The site did not respond within a second, and there is an alternative.
     #[error("{url} did not answer within {} s", .limit.as_secs())]
     NoAnswer { url: String, limit: Duration },
-    /// A directory or file for tools may not be written.
+    /// A directory or file for tools cannot be written, or is a file in the place of a directory.
     #[error("{what}: cannot write to {}", .dir.display())]
     ReadOnly {
         dir: PathBuf,
@@ -421,12 +421,15 @@ impl ReleaseError {
         })
     }
 
-    /// Adds what was to be written and where, if the disk is full or read-only.
+    /// Adds what was to be written and where, if the disk is full or the directory cannot be written.
     pub(super) fn with_target(self, what: &str, dir: &Path) -> Self {
         const FULL: [io::ErrorKind; 3] =
             [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
-        const READ_ONLY: [io::ErrorKind; 2] =
-            [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+        const READ_ONLY: [io::ErrorKind; 3] = [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+            io::ErrorKind::NotADirectory,
+        ];
         match self {
             Self::Io(source) if FULL.contains(&source.kind()) => {
                 Self::DiskFull { dir: dir.to_owned(), what: what.to_owned(), source }

@@ -14,7 +14,7 @@ use support::{Ended, MirrorFault, MirroredTool, ReleaseMirror};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use crate::release::resolve::{Case, program};
+use crate::release::resolve::Case;
 use MirroredTool::{Terraform, Tofu};
 
 const V: &str = "1.9.8";
@@ -383,7 +383,7 @@ fn version_of_a_directory_dependent_program_on_path_is_not_cached() {
     let case = Case::new();
     // As the shims of tenv and tfenv do.
     let shim = "#!/bin/sh\nread v < chosen\nprintf '{\"terraform_version\": \"%s\"}' \"$v\"\n";
-    program(&case.sandbox.path("bin/terraform"), shim);
+    case.sandbox.script("terraform", shim);
     let asked = |dir: &str, version: &str| {
         let words = ["terraform", dir, "--offline"];
         case.sandbox.write(&format!("{dir}/.terraform-version"), version);
@@ -479,5 +479,5 @@ fn file_named_by_a_flag_must_match_its_declared_type() {
         "nonsense contains no PEM certificates",
     );
     case.sandbox.write("file", "");
-    case.refused(&["terraform@1.9.8", "--bin-dir", "file/bin"], 1, "Not a directory");
+    case.refused(&["terraform@1.9.8", "--bin-dir", "file/bin"], 8, "Not a directory");
 }
