@@ -243,13 +243,10 @@ fn local_state_in_a_temporary_checkout_is_refused_with_terragrunt() {
 #[test]
 #[ignore = "needs real tools"]
 fn hooks_and_local_exec_find_the_resolved_tools() {
-    use std::os::unix::fs::PermissionsExt as _;
     for terragrunt in Terragrunt::all() {
         let sandbox = &terragrunt.sandbox;
         for name in ["tofu", "terragrunt"] {
-            let decoy = sandbox.path("bin").join(name);
-            std::fs::write(&decoy, "#!/bin/sh\necho another program\n").unwrap();
-            std::fs::set_permissions(decoy, std::fs::Permissions::from_mode(0o755)).unwrap();
+            sandbox.script(name, "#!/bin/sh\necho another program\n");
         }
         let [local_exec, hook] = ["local-exec", "hook"].map(|name| sandbox.path(name));
         let versions = "tofu version; terragrunt --version";
@@ -315,7 +312,8 @@ const STACK: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whatever the bare command can plan. It works in a tree of its own, so that neither finds the other's files.
+/// Every module that terragrunt can plan without the runner. Both work in trees of the same content, so that neither finds
+/// the other's files.
 #[test]
 #[ignore = "needs real tools"]
 fn modules_that_bare_terragrunt_plans_are_planned() {

@@ -346,7 +346,7 @@ async fn bundle_with_a_required_submodule_is_refused() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
 
-/// Nor has it LFS files.
+/// A bundle contains no LFS files.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_with_an_lfs_pointer_that_the_tool_reads_is_refused() {
     let tenant = tenant!("pointer");

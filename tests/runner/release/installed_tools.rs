@@ -399,28 +399,28 @@ fn unreachable_site_is_not_requested_if_an_installed_tool_matches() {
     assert!(ended.code == 6 && ended.stderr.contains("cannot connect to"), "{ended:?}");
 }
 
-/// Another terraform is first on PATH.
+/// Another program of that name is first on PATH.
 #[test]
-fn local_exec_of_real_terraform_finds_the_resolved_tool() {
+fn local_exec_of_a_real_tool_finds_the_resolved_tool() {
     let sandbox = Sandbox::new(RUNNER);
-    let mut which = sandbox.program(Path::new("/bin/sh"), &["-c", "command -v terraform"]);
-    let real = Ended::from(which.output().unwrap()).stdout;
-    let real = std::fs::canonicalize(real.trim()).unwrap();
+    let tools = [("terraform", "Terraform"), ("tofu", "OpenTofu")];
+    let found = |(name, dir)| Some((name, dir, support::on_path(name)?));
+    let (name, dir, real) = tools.into_iter().find_map(found).expect("no terraform, no tofu");
     let version = sandbox.program(&real, &["version", "-json"]).output().unwrap();
     let version = crate::json(&version.stdout)["terraform_version"].as_str().unwrap().to_owned();
-    let dir = sandbox.path(&format!("tools/Terraform/{version}"));
+    let dir = sandbox.path("tools").join(dir).join(&version);
     std::fs::create_dir_all(&dir).unwrap();
-    std::fs::copy(&real, dir.join("terraform")).unwrap();
-    let decoy = "#!/bin/sh\necho '{\"terraform_version\": \"1.0.0\"}'\n";
-    std::fs::write(sandbox.path("bin/terraform"), decoy).unwrap();
-    chmod(&sandbox.path("bin/terraform"), 0o755);
+    std::fs::copy(&real, dir.join(name)).unwrap();
+    sandbox.script(name, "#!/bin/sh\necho '{\"terraform_version\": \"1.0.0\"}'\n");
     sandbox.write(
         "main.tf",
-        "resource \"terraform_data\" \"x\" {\n  provisioner \"local-exec\" {\n    \
-         command = \"terraform version -json > seen\"\n  }\n}\n",
+        &format!(
+            "resource \"terraform_data\" \"x\" {{\n  provisioner \"local-exec\" {{\n    \
+             command = \"{name} version -json > seen\"\n  }}\n}}\n"
+        ),
     );
     let tools = sandbox.path("tools");
-    let tools = ["--tool", "terraform", "--bin-dir", tools.to_str().unwrap()];
+    let tools = ["--tool", name, "--bin-dir", tools.to_str().unwrap()];
     let args = [&["apply", "--no-plan", "--tool-version", &version], &tools[..]].concat();
     let ended = sandbox.run(&args);
     assert_eq!(ended.code, 0, "{}", ended.stderr);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use support::{Ended, MirroredTool, ReleaseMirror};
 
-use crate::release::resolve::{Case, program};
+use crate::release::resolve::Case;
 use MirroredTool::{Terraform, Terragrunt};
 
 const OPENTOFU: &str = "e3e6e43d84cb852eadb0051d0c0af313e5fd9f80";
@@ -101,7 +101,7 @@ fn key_of_another_mirror_is_not_accepted() {
 fn program_that_is_still_being_written_is_retried() {
     let case = Case::new();
     let path = case.sandbox.path("bin/terraform");
-    program(&path, &support::release_mirror::script("1.9.9"));
+    support::executable(&path, &support::release_mirror::script("1.9.9"));
     let writing = std::fs::File::options().append(true).open(&path).unwrap();
     let child = case.start(&["resolve", "terraform@latest", "--offline"]);
     std::thread::sleep(Duration::from_millis(60));

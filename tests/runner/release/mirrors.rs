@@ -321,7 +321,7 @@ fn platform_follows_tenvs_variable_and_a_missing_build_is_reported() {
 fn tenvs_force_remote_variable_is_respected() {
     let case = Case::new();
     let installed = case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform");
-    crate::release::resolve::program(&installed, "#!/bin/sh\n");
+    support::executable(&installed, "#!/bin/sh\n");
     let remote = case.mirror.url(Terraform);
     let resolve = |value: &str| {
         let variables = [("TFENV_REMOTE", remote.as_str()), ("TENV_FORCE_REMOTE", value)];

@@ -59,16 +59,8 @@ impl Case {
 
     /// Puts a tool of this version on PATH.
     pub(crate) fn on_path(&self, tool: MirroredTool, version: &str) {
-        let path = self.sandbox.path("bin").join(tool.program());
-        program(&path, &support::release_mirror::script(version));
+        self.sandbox.script(tool.program(), &support::release_mirror::script(version));
     }
-}
-
-pub(crate) fn program(path: &std::path::Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn terraform(constraint: &str) -> String {
@@ -226,7 +218,10 @@ fn version_list_is_cached_for_an_hour_and_then_revalidated_by_etag() {
 #[test]
 fn constraint_prefers_installed_versions_and_latest_does_not() {
     let case = Case::new();
-    program(&case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"), "#!/bin/sh\n");
+    support::executable(
+        &case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"),
+        "#!/bin/sh\n",
+    );
     assert_eq!(case.resolve(&["terraform@~> 1.5"]), "1.5.6");
     assert_eq!(case.resolve(&[]), "1.5.6");
     assert_eq!(case.mirror.all_requests(), 0);
@@ -240,14 +235,14 @@ fn partial_install_does_not_count() {
     let case = Case::new();
     let bin = case.sandbox.path("cache/plancha/bin/Terraform");
     std::fs::create_dir_all(bin.join("1.5.5")).unwrap();
-    program(&bin.join("1.5.4/terraform"), "");
+    support::executable(&bin.join("1.5.4/terraform"), "");
     std::fs::create_dir_all(bin.join("1.5.3/terraform")).unwrap();
     std::fs::create_dir_all(bin.join("1.5.2")).unwrap();
     std::fs::write(bin.join("1.5.2/terraform"), "not executable").unwrap();
-    program(&bin.join("v1.5.1/terraform"), "not the name of a version");
+    support::executable(&bin.join("v1.5.1/terraform"), "not the name of a version");
     let ended = case.run(&["resolve", "terraform@< 1.5.6", "--offline"]);
     assert_eq!(ended.code, 8, "{ended:?}");
-    program(&bin.join("1.5.0/terraform"), "#!/bin/sh\n");
+    support::executable(&bin.join("1.5.0/terraform"), "#!/bin/sh\n");
     assert_eq!(case.resolve(&["terraform@< 1.5.6", "--offline"]), "1.5.0");
 }
 
@@ -276,7 +271,10 @@ fn without_a_connection_installed_versions_then_the_cached_list_then_path_are_us
     assert_eq!(other.code, 6, "{other:?}");
     assert!(other.stderr.contains("is 1.9.9, which does not match `~> 1.10`"), "{other:?}");
 
-    program(&case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"), "#!/bin/sh\n");
+    support::executable(
+        &case.sandbox.path("cache/plancha/bin/Terraform/1.5.6/terraform"),
+        "#!/bin/sh\n",
+    );
     assert_eq!(gone(&["terraform@latest"]).stdout, "1.5.6\n");
 }
 

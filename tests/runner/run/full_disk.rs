@@ -101,8 +101,8 @@ async fn checkout_on_a_full_disk_has_a_hint() {
     }
 }
 
-/// Applies with 40 KiB for the state home, of which `fill` takes some, to a datastore that stores nothing. What is left of
-/// it is an error on stdout.
+/// Applies with a state home of 40 KiB, a part of which the script `fill` uses. The paths of the kept files in it are printed
+/// to stdout.
 fn apply_with_a_small_state_home(sandbox: &Sandbox, datastore: &Url, fill: &str) -> Ended {
     let script = format!(
         "mkdir -p \"$XDG_STATE_HOME\" && mount -t tmpfs -o size=40k tmpfs \"$XDG_STATE_HOME\" || exit 99; {fill}; \

@@ -1,6 +1,5 @@
 //! A plan lists and claims its attempt while its code is checked out, and before init.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
@@ -12,13 +11,13 @@ use crate::source::checkout::repository;
 fn watched_git(sandbox: &Sandbox) -> [PathBuf; 2] {
     let files = ["called", "wait"].map(|name| sandbox.path(name));
     let [called, wait] = files.each_ref().map(|file| file.display());
+    let real = support::on_path("git").unwrap();
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in *' fetch '*) touch {called}; while [ -e {wait} ]; do sleep 0.05; done;; \
-         esac\nexec /usr/bin/git \"$@\"\n"
+         esac\nexec {real} \"$@\"\n",
+        real = real.display()
     );
-    let git = sandbox.path("bin/git");
-    std::fs::write(&git, script).unwrap();
-    std::fs::set_permissions(git, std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.script("git", &script);
     files
 }
 

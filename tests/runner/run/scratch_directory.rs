@@ -95,27 +95,48 @@ fn several_runs_at_once_remove_all_leftovers() {
     assert!(sandbox.is_clean());
 }
 
-/// Another user of the same TMPDIR could create these, and block every run.
-#[test]
-fn foreign_directories_do_not_block_a_run() {
-    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+/// Directories with a state of the layer `default/x`, and with a pipe that blocks who opens it.
+fn directories_with_pipes(sandbox: &Sandbox) -> Vec<PathBuf> {
     let mode = nix::sys::stat::Mode::S_IRWXU;
-    let layer = "default/x\n";
+    let mut dirs = Vec::new();
     for (name, pipe) in [("plancha-aaaaaa", "layer"), ("plancha-bbbbbb", ".lock")] {
         let dir = sandbox.path("tmp").join(name);
         std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("layer"), layer).unwrap();
+        std::fs::write(dir.join("layer"), "default/x\n").unwrap();
         std::fs::write(dir.join("errored.tfstate"), "{}").unwrap();
         if pipe == "layer" {
             std::fs::remove_file(dir.join(pipe)).unwrap();
         }
         nix::unistd::mkfifo(&dir.join(pipe), mode).unwrap();
-        // Only root can give them to another user.
-        let _ = nix::unistd::chown(&dir, Some(65534.into()), None);
+        dirs.push(dir);
     }
-    let runner = sandbox.start(None, &["plan", "--name", "x"]);
-    let ended = runner.wait();
+    dirs
+}
+
+/// A plan of the layer `default/x`, killed after a minute.
+fn plan_within_a_minute(sandbox: &Sandbox) -> Ended {
+    let words = ["--signal=KILL", "60", RUNNER, "plan", "--name", "x"];
+    let ended = Ended::from(sandbox.program(Path::new("timeout"), &words).output().unwrap());
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let is_root = nix::unistd::geteuid().is_root();
-    assert_eq!(ended.stderr.contains("an apply is refused"), !is_root, "{}", ended.stderr);
+    ended
+}
+
+#[test]
+fn pipes_in_leftovers_do_not_block_a_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    directories_with_pipes(&sandbox);
+    let ended = plan_within_a_minute(&sandbox);
+    assert!(ended.stderr.contains("an apply is refused"), "{}", ended.stderr);
+}
+
+/// Another user of the same TMPDIR could create these, and block every run.
+#[test]
+#[ignore = "needs root"]
+fn directories_of_another_user_are_no_leftovers() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for dir in directories_with_pipes(&sandbox) {
+        nix::unistd::chown(&dir, Some(65534.into()), None).unwrap();
+    }
+    let ended = plan_within_a_minute(&sandbox);
+    assert!(!ended.stderr.contains("an apply is refused"), "{}", ended.stderr);
 }

@@ -1,7 +1,5 @@
 //! A `git status` that takes too long.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use support::Sandbox;
 
 use crate::RUNNER;
@@ -14,10 +12,10 @@ fn slow_git_status_keeps_the_recorded_commit() {
     git(&sandbox.work(), &["init", "--quiet"]);
     git(&sandbox.work(), &["add", "."]);
     git(&sandbox.work(), &["commit", "--quiet", "-m", "all"]);
-    let slow = "#!/bin/sh\ncase $1 in status) exec sleep 300;; esac\nexec /usr/bin/git \"$@\"\n";
-    std::fs::write(sandbox.path("bin/git"), slow).unwrap();
-    let executable = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(sandbox.path("bin/git"), executable).unwrap();
+    let real = support::on_path("git").unwrap();
+    let real = real.display();
+    let slow = format!("#!/bin/sh\ncase $1 in status) exec sleep 300;; esac\nexec {real} \"$@\"\n");
+    sandbox.script("git", &slow);
     let ended = sandbox.run(&["plan", "--layer", "layer.yaml", "--result", "/dev/stderr"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let head = git(&sandbox.work(), &["rev-parse", "HEAD"]);

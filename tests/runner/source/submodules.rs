@@ -339,7 +339,6 @@ fn lfs_pointer_that_the_tool_reads_is_refused() {
 /// A stand-in for git-lfs, which writes the file that it is to pull.
 #[test]
 fn lfs_files_of_a_git_url_are_pulled() {
-    use std::os::unix::fs::PermissionsExt as _;
     let repositories = Repositories::new();
     repositories.live("output \"x\" {\n  value = file(\"a.txt\")\n}\n");
     std::fs::write(repositories.infra.join("live/a.txt"), POINTER).unwrap();
@@ -351,10 +350,8 @@ fn lfs_files_of_a_git_url_are_pulled() {
     let text = "live/main.tf:2 reads `live/a.txt`, but that is a git LFS pointer";
     assert!(ended.stderr.contains(text), "{}", ended.stderr);
 
-    let lfs = repositories.sandbox.path("bin/git-lfs");
     let script = "#!/bin/sh\ncase $1 in pull) git config remote.origin.url > \"$3\";; esac\n";
-    std::fs::write(&lfs, script).unwrap();
-    std::fs::set_permissions(&lfs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    repositories.sandbox.script("git-lfs", script);
     let ended = repositories.run(&plan);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains(&url), "{}", ended.stdout);
@@ -362,15 +359,13 @@ fn lfs_files_of_a_git_url_are_pulled() {
 
 #[test]
 fn lfs_files_are_neither_pulled_nor_required_with_no_submodules() {
-    use std::os::unix::fs::PermissionsExt as _;
     let repositories = Repositories::new();
     repositories.live("output \"x\" {\n  value = file(\"a.txt\")\n}\n");
     std::fs::write(repositories.infra.join("live/a.txt"), POINTER).unwrap();
     repositories.commit(&repositories.infra);
-    let [lfs, pulled] = ["bin/git-lfs", "pulled"].map(|name| repositories.sandbox.path(name));
+    let pulled = repositories.sandbox.path("pulled");
     let script = format!("#!/bin/sh\ncase $1 in pull) touch {};; esac\n", pulled.display());
-    std::fs::write(&lfs, script).unwrap();
-    std::fs::set_permissions(&lfs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    repositories.sandbox.script("git-lfs", &script);
     repositories.clone_without_submodules();
     let url = repositories.url();
     for source in [&["clone/live"][..], &[&url, "--path", "live"]] {

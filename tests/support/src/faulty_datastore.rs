@@ -1,6 +1,7 @@
 //! A proxy in front of a datastore, or another server, that answers some requests by itself, as a sick one would.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -20,7 +21,8 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead; 0 is never an answer, and 429 asks for a pause of 30 s.
+    /// What they are answered instead; 0 is never an answer, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
     pub times: usize,
@@ -39,6 +41,7 @@ struct Proxy {
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<String>>,
     headers: Mutex<Vec<HeaderMap>>,
+    retry_after: AtomicU32,
     /// How the bytes of an answer are changed.
     change: Change,
     http: reqwest::Client,
@@ -83,6 +86,7 @@ impl FaultyDatastore {
             faults: Mutex::new(faults),
             seen: Mutex::default(),
             headers: Mutex::default(),
+            retry_after: AtomicU32::new(30),
             change,
             // What is behind may be a Kubernetes API of the tests' own.
             http: reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap(),
@@ -97,6 +101,11 @@ impl FaultyDatastore {
     /// Replaces the faults: with none it lets every request through.
     pub fn set_faults(&self, faults: Vec<Fault>) {
         *self.proxy.faults.lock().unwrap() = faults;
+    }
+
+    /// Sets the pause in seconds that a 429 asks for.
+    pub fn set_retry_after(&self, seconds: u32) {
+        self.proxy.retry_after.store(seconds, Ordering::Relaxed);
     }
 
     /// The `Authorization` of every request so far that had one.
@@ -137,9 +146,12 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     }
     if let Some(status) = fault {
         let status = StatusCode::from_u16(status).unwrap();
-        let pause = (status == StatusCode::TOO_MANY_REQUESTS).then_some([("retry-after", "30")]);
-        return (status, pause.unwrap_or([("x-fault", "1")]), "a fault of the test's")
-            .into_response();
+        let mut response = (status, "a fault of the test's").into_response();
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            let pause = proxy.retry_after.load(Ordering::Relaxed);
+            response.headers_mut().insert("retry-after", pause.into());
+        }
+        return response;
     }
     let is_burritos = matches!(proxy.change, Change::Burritos);
     let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];

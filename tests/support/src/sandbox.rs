@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
 
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -79,9 +80,7 @@ impl Sandbox {
     /// terraform is; `$STEP` is its first word and `$OUT` the value of `-out=`. Every call is a line of
     /// the file `calls` in the sandbox. Without further words a plan is made, and shown as one creation.
     pub fn fake_terraform(self, script: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt;
         let calls = self.path("calls");
-        let path = self.path("bin/terraform");
         let script = format!(
             r#"#!/bin/sh
 STEP=$1
@@ -101,9 +100,13 @@ esac
 "#,
             calls = calls.display()
         );
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.script("terraform", &script);
         self
+    }
+
+    /// Puts an executable script before everything else on PATH.
+    pub fn script(&self, name: &str, text: &str) {
+        executable(&self.path("bin").join(name), text);
     }
 
     /// What the fake terraform was called with so far.
@@ -219,6 +222,19 @@ impl From<Output> for Ended {
             stderr: text(output.stderr),
         }
     }
+}
+
+/// Writes an executable file.
+pub fn executable(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The program of this name on the PATH of the tests.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 /// Waits until something is so; panics after a minute.
