@@ -267,13 +267,17 @@ async fn process_connections_and_probe_age_are_metrics() {
 #[tokio::test]
 async fn probe_age_grows_while_the_storage_fails_and_starts_again_once_it_answers() {
     let datastore = TestDatastore::over(FakeCloud::start(Dialect::S3)).await;
-    let probed = async |is_awaited: &dyn Fn(f64) -> bool| loop {
-        let figures = figures(&datastore).await;
-        let failures = figures["datastore_storage_failures"];
-        if is_awaited(failures) {
-            break (failures, figures["datastore_storage_probe_age_seconds"], Instant::now());
+    let probed = async |is_awaited: &dyn Fn(f64) -> bool| {
+        let since = Instant::now();
+        loop {
+            let figures = figures(&datastore).await;
+            let failures = figures["datastore_storage_failures"];
+            if is_awaited(failures) {
+                break (failures, figures["datastore_storage_probe_age_seconds"], Instant::now());
+            }
+            assert!(since.elapsed() < Duration::from_mins(1), "{failures} failures");
+            sleep(Duration::from_millis(50)).await;
         }
-        sleep(Duration::from_millis(50)).await;
     };
     let (status, times) = (403, usize::MAX);
     datastore.cloud().fault(CloudFault { status, times, ..CloudFault::default() });

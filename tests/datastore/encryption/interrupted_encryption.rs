@@ -7,13 +7,14 @@ use nix::sys::signal::Signal;
 use super::*;
 use crate::program::process::Running;
 
-const SMALL: usize = 150;
+/// So many that the kill, after the first 100, always comes before the end.
+const SMALL: usize = 1500;
 const LARGE: usize = 48 * MIB;
 
 /// Every object: plans of many runs, and bundles that do not fit into the memory that a test allows.
 fn objects() -> Vec<(String, Vec<u8>)> {
     let plans = (0..SMALL).map(|run| {
-        (format!("layers/team-a/network/r{run:03}/0/pretty.plan"), format!("plain {run}\n").into())
+        (format!("layers/team-a/network/r{run:04}/0/pretty.plan"), format!("plain {run}\n").into())
     });
     let bundles = (0..2).map(|revision| {
         let bundle = [b"# v2 git bundle\n".to_vec(), noise(LARGE, revision)].concat();

@@ -320,6 +320,24 @@ async fn invalid_keys_and_internal_files_are_usage_errors() {
     }
 }
 
+const NOT_A_DIRECTORY: &str = "it is not a directory";
+const DANGLING_LINK: &str = "it is a symbolic link to nowhere, which does not exist";
+
+#[test]
+fn ls_cat_and_verify_name_the_reason_why_a_directory_cannot_be_used() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    for (root, reason) in [(file, NOT_A_DIRECTORY), (link, DANGLING_LINK)] {
+        for words in [&["ls"][..], &["cat", FILE], &["verify"]] {
+            let (code, _, reported) = run(&root, words);
+            assert!(code == 10 && reported.contains(reason), "{words:?}: {code} {reported}");
+        }
+    }
+}
+
 #[test]
 fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     let directory = tempfile::TempDir::new().unwrap();
@@ -330,21 +348,12 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
     assert!(!missing.exists(), "check creates nothing");
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    // No user can create files there, not even root.
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("nowhere", &link).unwrap();
     for (root, reason) in [
-        (file.as_path(), "it is not a directory"),
-        (&link, "it is a symbolic link to nowhere, which does not exist"),
-    ] {
-        for words in [&["ls"][..], &["cat", FILE], &["verify"]] {
-            let (code, _, reported) = run(root, words);
-            assert!(code == 10 && reported.contains(reason), "{code} {reported}");
-        }
-    }
-    for (root, reason) in [
-        (file.as_path(), "it is not a directory"),
-        (&link, "it is a symbolic link to nowhere, which does not exist"),
+        (file.as_path(), NOT_A_DIRECTORY),
+        (&link, DANGLING_LINK),
+        // No user can create files there, not even root.
         (Path::new("/sys/kernel"), "it cannot be written"),
     ] {
         let (code, _, reported) = run(root, &["check"]);
@@ -438,6 +447,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     --max-size       log=5MiB  (--max-size)
     --max-size       bundle=4GiB  (default)
     --max-size       artifact=4GiB  (default)
+    --max-size       workspace=4GiB  (default)
     --max-memory     256MiB  (default)
     --drain-delay    5s  (--drain-delay)
     --drain-timeout  30s  (default)
@@ -451,15 +461,19 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     storage can read                   yes
     storage can delete                 yes
     ");
+}
 
-    let mut check = program(&["check", "--storage", "az://container"]);
-    let output = check.output().unwrap();
+#[test]
+fn check_names_the_variable_of_a_missing_azure_account() {
+    let output = program(&["check", "--storage", "az://container"]).output().unwrap();
     let reported = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(10), "{reported}");
     let reason = "no storage account is set\nhint: set AZURE_STORAGE_ACCOUNT_NAME";
     assert!(reported.contains(reason), "{reported}");
+}
 
-    // A cloud that refuses connections.
+#[test]
+fn check_of_a_cloud_that_refuses_connections_prints_no_secret() {
     let mut check = program(&["check", "--storage", "s3://bucket"]);
     let output = check
         .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

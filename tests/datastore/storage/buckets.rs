@@ -8,11 +8,14 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
+use tokio::time::sleep;
 
 use crate::http::{etag, get, noise, request, send, stored};
 
 const MIB: usize = 1 << 20;
 const URL: &str = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
+/// Uploaded in parts. Without whole blocks of 16 bytes it cannot be taken for encrypted.
+const LARGE: usize = 9 * MIB + 1;
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.bin";
 pub(crate) const FOR_EVER: usize = usize::MAX;
 
@@ -142,13 +145,20 @@ async fn multipart_uploads_of_a_killed_process_are_aborted_after_a_day() {
         assert_eq!(below.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
         assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 2);
         assert_eq!(double.open_uploads(), 3, "those of others");
+    }
+}
+
+#[tokio::test]
+async fn denied_listing_of_uploads_names_the_right() {
+    for dialect in Dialect::ALL {
+        let double = FakeCloud::start(dialect);
         double.fault(CloudFault {
             query: "uploads",
             status: 403,
             times: FOR_EVER,
             ..CloudFault::default()
         });
-        let error = store.sweep(now).await.unwrap_err().to_string();
+        let error = open(&double).sweep(Timestamp::now()).await.unwrap_err().to_string();
         let right = match dialect {
             Dialect::S3 => "s3:ListBucketMultipartUploads",
             Dialect::Gcs => "storage.multipartUploads.list",
@@ -269,11 +279,11 @@ async fn verify_takes_a_record_of_another_version_for_no_record() {
     for datastore in TestDatastore::doubles().await {
         let (store, cloud) = (open(datastore.cloud()), datastore.cloud());
         // It has a record, and no digest in its metadata.
-        let body = noise(9 * MIB + 1, 1);
+        let body = noise(LARGE, 1);
         stored(&datastore, URL, body.clone()).await;
         assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
         // Another program, or an upload whose record was never written.
-        cloud.put(FILE, noise(9 * MIB + 1, 2));
+        cloud.put(FILE, noise(LARGE, 2));
         assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Unverified);
         assert_eq!(get(&datastore, URL).await.status, 200);
         // A restored copy.
@@ -289,8 +299,7 @@ async fn verify_takes_a_record_of_another_version_for_no_record() {
 async fn digests_survive_a_copy_from_a_directory_to_a_bucket() {
     let directory = TestDatastore::temporary().await;
     let small = FILE.replace("/0/", "/1/");
-    // Without whole blocks of 16 bytes it cannot be taken for encrypted.
-    stored(&directory, URL, noise(9 * MIB + 1, 1)).await;
+    stored(&directory, URL, noise(LARGE, 1)).await;
     stored(&directory, &URL.replace("attempt=0", "attempt=1"), "small").await;
     for double in doubles() {
         for file in crate::http::files(&directory.root()) {
@@ -306,16 +315,55 @@ async fn digests_survive_a_copy_from_a_directory_to_a_bucket() {
     }
 }
 
+/// How many requests so far start with `start`.
+fn requests(double: &FakeCloud, start: &str) -> usize {
+    double.requests().iter().filter(|request| request.starts_with(start)).count()
+}
+
+/// Delays the next request with this method and key, and waits until it arrives.
+async fn delayed(double: &FakeCloud, method: &'static str, key: &'static str, seconds: u64) {
+    let start = format!("{method} {key}");
+    let before = requests(double, &start);
+    let delay = Duration::from_secs(seconds);
+    double.fault(CloudFault { method, key, times: 1, delay, ..CloudFault::default() });
+    while requests(double, &start) == before {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
-async fn verify_beside_uploads_never_reports_a_change() {
-    for datastore in TestDatastore::doubles().await {
-        let store = open(datastore.cloud());
-        stored(&datastore, URL, noise(9 * MIB, 0)).await;
-        for round in 1..4 {
-            let upload = stored(&datastore, URL, noise(9 * MIB, round));
-            let ((), verdict) = tokio::join!(upload, store.verify(FILE));
-            assert!(!matches!(verdict, Ok(Verdict::Changed)), "{verdict:?}");
-        }
+async fn verify_between_an_object_and_its_record_reports_it_as_unverified() {
+    for double in doubles() {
+        let datastore = TestDatastore::with(double.storage()).await;
+        let store = Store::open(&double.storage()).unwrap();
+        stored(&datastore, URL, noise(LARGE, 0)).await;
+        let verify = async {
+            delayed(&double, "PUT", ".plancha/sha256/", 2).await;
+            store.verify(FILE).await.unwrap()
+        };
+        let ((), verdict) = tokio::join!(stored(&datastore, URL, noise(LARGE, 1)), verify);
+        assert_eq!(verdict, Verdict::Unverified);
         assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
+    }
+}
+
+#[tokio::test]
+async fn verify_reads_an_object_again_that_an_upload_has_replaced_meanwhile() {
+    for double in doubles() {
+        let datastore = TestDatastore::with(double.storage()).await;
+        let store = Store::open(&double.storage()).unwrap();
+        stored(&datastore, URL, noise(LARGE, 0)).await;
+        let verify = async {
+            delayed(&double, "PUT", ".plancha/sha256/", 2).await;
+            store.verify(FILE).await.unwrap()
+        };
+        let replace = async {
+            // The last request of the comparison. Meanwhile another version is stored, with its record.
+            delayed(&double, "HEAD", "layers/", 4).await;
+            stored(&datastore, URL, noise(LARGE, 2)).await;
+        };
+        let upload = stored(&datastore, URL, noise(LARGE, 1));
+        let ((), verdict, ()) = tokio::join!(upload, verify, replace);
+        assert_eq!(verdict, Verdict::Intact);
     }
 }

@@ -159,8 +159,8 @@ async fn reindex_reads_several_layers_and_writes_many_entries_at_once() {
         assert_eq!(store.reindex().await.unwrap(), 160);
         let most = double.most_in_flight();
         assert!(most >= 16, "{most} in flight");
-        // All are written, so of the second time only the listings are left.
         assert_eq!(double.requests().len() - before, 160 + 9);
+        // All are written, so only the listings remain for the second time.
         assert_eq!(store.reindex().await.unwrap(), 0);
         let most = double.most_in_flight();
         assert!((4..=8).contains(&most), "{most} listings of layers in flight");

@@ -23,10 +23,12 @@ pub(crate) fn connect(datastore: &TestDatastore) -> TcpStream {
     socket
 }
 
-/// What comes until the other side has no more to say, or has gone.
+/// The bytes that arrive until the other side closes the connection.
 pub(crate) fn rest(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    let _reset = socket.read_to_end(&mut answer);
+    if let Err(error) = socket.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
     String::from_utf8_lossy(&answer).into_owned()
 }
 
