@@ -1,7 +1,7 @@
 //! A plan is applied at its own commit, and only to its own repository.
 
 use serde_json::json;
-use support::FaultyDatastore;
+use support::{Ended, FaultyDatastore};
 
 use super::{Tenant, tenant};
 use crate::json as parsed;
@@ -29,17 +29,16 @@ fn commit(tenant: &Tenant, text: &str, anew: bool) -> String {
     git(dir, &["rev-parse", "HEAD"])
 }
 
-/// The bundle of the apply is of a later commit than the plan.
-#[tokio::test(flavor = "multi_thread")]
-async fn apply_checks_out_the_plans_commit_if_the_bundle_has_it() {
-    let tenant = tenant!("commit").fake(SHOWS);
-    planned(&tenant).await;
-    let later = commit(&tenant, "later", false);
-    tenant.bundle_of("main", "main", &later).await;
-    tenant.run_of("apply-1", json!({"run": "plan-1", "attempt": "0"}), &later).await;
+/// Commits a change, bundles it, and makes the run that is to apply the plan. Returns the commit.
+async fn commit_and_order_apply(tenant: &Tenant, text: &str, anew: bool) -> String {
+    let commit = commit(tenant, text, anew);
+    tenant.bundle_of("main", "main", &commit).await;
+    tenant.run_of("apply-1", json!({"run": "plan-1", "attempt": "0"}), &commit).await;
+    commit
+}
 
-    let ended = tenant.start("apply", "apply-1");
-
+/// The apply used the code of the plan, and not that of the commit `later`.
+async fn is_applied_at_the_plans_commit(tenant: &Tenant, ended: &Ended) {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let planned = &tenant.repository.commits[0];
     let log = tenant.stored("apply-1").log(0).await;
@@ -49,12 +48,21 @@ async fn apply_checks_out_the_plans_commit_if_the_bundle_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn apply_checks_out_the_plans_commit_if_the_bundle_has_it() {
+    let tenant = tenant!("commit").fake(SHOWS);
+    planned(&tenant).await;
+    commit_and_order_apply(&tenant, "later", false).await;
+
+    let ended = tenant.start("apply", "apply-1");
+
+    is_applied_at_the_plans_commit(&tenant, &ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn apply_uses_the_bundles_commit_and_logs_both_if_the_plans_is_missing() {
     let tenant = tenant!("lacks").fake(SHOWS);
     planned(&tenant).await;
-    let anew = commit(&tenant, "anew", true);
-    tenant.bundle_of("main", "main", &anew).await;
-    tenant.run_of("apply-1", json!({"run": "plan-1", "attempt": "0"}), &anew).await;
+    let anew = commit_and_order_apply(&tenant, "anew", true).await;
 
     let ended = tenant.start("apply", "apply-1");
 
@@ -160,20 +168,13 @@ async fn apply_with_burritos_datastore_uses_the_plans_commit_and_warns_of_missin
     let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;
     let ended = tenant.start_through(&upstream.url, "plan", "plan-1");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let later = commit(&tenant, "later", false);
-    tenant.bundle_of("main", "main", &later).await;
-    tenant.run_of("apply-1", json!({"run": "plan-1", "attempt": "0"}), &later).await;
+    commit_and_order_apply(&tenant, "later", false).await;
 
     let ended = tenant.start_through(&upstream.url, "apply", "apply-1");
 
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    is_applied_at_the_plans_commit(&tenant, &ended).await;
     let warning = "WARN the place and the backend of the plan plan-1/0 are not recorded";
     assert!(ended.stderr.contains(warning), "{}", ended.stderr);
-    let planned = &tenant.repository.commits[0];
-    let log = tenant.stored("apply-1").log(0).await;
-    assert!(log.contains(&format!("working on the plan's commit {planned}")), "{log}");
-    assert!(log.contains("first") && !log.contains("later"), "{log}");
-    assert_eq!(tenant.annotation("apply-commit").await, **planned);
 }
 
 /// A plan of a version that did not record them yet.

@@ -14,16 +14,22 @@ use crate::{RUNNER, json};
 /// Eight megabytes of lines, whatever becomes of them.
 const LINES: &str = "yes 'a line of the tool' | head -c 8000000; exit 0";
 
-/// Runs the runner with 3 MiB for temporary files, which takes a mount.
-fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
-    let mount = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
-    let words = [&["-rm", "sh", "-c", mount, RUNNER], args].concat();
+/// A script that may mount, with the runner as `$0` and its arguments as `$@`. It exits with 99 if a mount fails.
+fn with_mounts(sandbox: &Sandbox, script: &str, datastore: &Url, args: &[&str]) -> Ended {
+    let words = [&["-rm", "sh", "-c", script, RUNNER], args].concat();
     let mut command = sandbox.program(Path::new("unshare"), &words);
-    let output = command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).output();
-    let ended = Ended::from(output.unwrap());
+    command.env("PLANCHA_DATASTORE_URL", datastore.as_str());
+    command.env("XDG_STATE_HOME", sandbox.path("state"));
+    let ended = Ended::from(command.output().unwrap());
     let is_mounted = ended.code != 99 && !ended.stderr.starts_with("unshare:");
     assert!(is_mounted, "no file system can be mounted: {}", ended.stderr);
     ended
+}
+
+/// Runs the runner with 3 MiB for temporary files.
+fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
+    let script = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
+    with_mounts(sandbox, script, &datastore.url, args)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,15 +114,7 @@ fn apply_with_a_small_state_home(sandbox: &Sandbox, datastore: &Url, fill: &str)
         "mkdir -p \"$XDG_STATE_HOME\" && mount -t tmpfs -o size=40k tmpfs \"$XDG_STATE_HOME\" || exit 99; {fill}; \
          \"$0\" \"$@\"; code=$?; find \"$XDG_STATE_HOME\" -type f -path '*/unsent/*'; exit $code"
     );
-    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
-    let words = [&["-rm", "sh", "-c", &*script, RUNNER], &args[..]].concat();
-    let mut command = sandbox.program(Path::new("unshare"), &words);
-    command.env("PLANCHA_DATASTORE_URL", datastore.as_str());
-    let output = command.env("XDG_STATE_HOME", sandbox.path("state")).output();
-    let ended = Ended::from(output.unwrap());
-    let is_mounted = ended.code != 99 && !ended.stderr.starts_with("unshare:");
-    assert!(is_mounted, "no file system can be mounted: {}", ended.stderr);
-    ended
+    with_mounts(sandbox, &script, datastore, &["apply", "--no-plan", "--name", "x", "--run", "r"])
 }
 
 #[tokio::test(flavor = "multi_thread")]
