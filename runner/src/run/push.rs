@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::basis::place::DEFAULT_WORKSPACE;
-use crate::run::unsent::quoted;
+use crate::process::quoted;
 use crate::source::states::{self, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.

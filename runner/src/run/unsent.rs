@@ -23,10 +23,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) use find::{KeptRecord, layer_id, records, states};
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 
+use crate::process::quoted;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
 use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
+use crate::source::regular::unless_missing;
 use crate::source::scratch::{Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
@@ -295,11 +297,12 @@ impl Unsent {
     fn move_to_scratch(&mut self) -> io::Result<()> {
         let to = self.in_scratch.clone();
         let lock = own_directory(&to)?;
-        let copied =
-            directory::names().try_for_each(|name| match fs::File::open(self.dir.join(name)) {
-                Ok(from) => directory::write(&to, name, from),
-                Err(error) => directory::unless_missing(Err(error)),
-            });
+        let copied = directory::names().try_for_each(|name| {
+            match unless_missing(fs::File::open(self.dir.join(name)))? {
+                Some(from) => directory::write(&to, name, from),
+                None => Ok(()),
+            }
+        });
         if let Err(error) = copied {
             drop(directory::remove(&to));
             return Err(error);
@@ -382,15 +385,6 @@ fn holds_only_states(dir: &Path) -> io::Result<bool> {
 fn absolute(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     quoted(&path.to_string_lossy())
-}
-
-/// A word, quoted for a shell if necessary.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
@@ -515,18 +509,5 @@ mod tests {
     fn path_in_a_command_is_absolute() {
         let expected = std::env::current_dir().unwrap().join("tok");
         assert_eq!(absolute(Path::new("tok")), quoted(&expected.to_string_lossy()));
-    }
-
-    #[test]
-    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
-        for (word, expected) in [
-            ("/a/b-c", "/a/b-c"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("$x", "'$x'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
     }
 }

@@ -13,8 +13,9 @@ use fs_err as fs;
 use tempfile::NamedTempFile;
 use url::Url;
 
+use crate::process::url_secrets;
 use crate::run::artifacts::{APPLIED, other};
-use crate::source::regular;
+use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::{self, UNSENT};
 
 /// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
@@ -61,10 +62,8 @@ pub(super) fn write(dir: &Path, name: &str, mut from: impl Read) -> io::Result<(
         }
     }
     let mut sums = partial(dir)?;
-    match regular::read(&dir.join(SUMS)) {
-        Ok(lines) => sums.write_all(&lines)?,
-        Err(error) => unless_missing(Err(error))?,
-    }
+    let lines = unless_missing(regular::read(&dir.join(SUMS)))?;
+    sums.write_all(&lines.unwrap_or_default())?;
     writeln!(sums, "{}  {name}", hasher.finish())?;
     file.as_file().sync_all()?;
     sums.as_file().sync_all()?;
@@ -89,11 +88,7 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
 
 /// The recorded digests of the files, by name; `None` without a record. An error of the kind `InvalidData` is damage.
 pub(super) fn sums(dir: &Path) -> io::Result<Option<BTreeMap<String, Sha256>>> {
-    let bytes = match regular::read(&dir.join(SUMS)) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(bytes) = unless_missing(regular::read(&dir.join(SUMS)))? else { return Ok(None) };
     let mut sums = BTreeMap::new();
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix('\n'));
@@ -110,12 +105,7 @@ pub(super) fn sums(dir: &Path) -> io::Result<Option<BTreeMap<String, Sha256>>> {
 
 /// The URL of a datastore as it is recorded and compared: without user, password and query.
 pub(super) fn recorded_url(url: &Url) -> String {
-    let mut url = url.clone();
-    // A URL that cannot have a user has none.
-    let _ = (url.set_username(""), url.set_password(None));
-    url.set_query(None);
-    url.set_fragment(None);
-    url.as_str().trim_end_matches('/').to_owned()
+    url_secrets::without_secrets(url).as_str().trim_end_matches('/').to_owned()
 }
 
 /// The recorded URL of the datastore that the files in a directory are for.
@@ -173,7 +163,7 @@ pub(super) fn lock(dir: &Path) -> io::Result<Locking> {
 /// Removes the runner's files in a directory, then the directory and its empty parents. Returns the names of other
 /// files, which are not removed.
 pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
-    // The records go last: until then the directory can be sent again.
+    // Another process may remove the same files. The records go last: until then the directory can be sent again.
     let own = names().collect::<Vec<_>>();
     for name in own.into_iter().rev().chain([SUMS]) {
         unless_missing(fs::remove_file(dir.join(name)))?;
@@ -203,15 +193,6 @@ pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
         }
     }
     Ok(foreign)
-}
-
-/// Another process may remove the same file.
-pub(super) fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
-    removed.or_else(
-        |error| {
-            if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-        },
-    )
 }
 
 #[cfg(test)]

@@ -12,16 +12,17 @@ use reqwest::StatusCode;
 
 use crate::cli::{Environment, UploadArgs};
 use crate::order::datastore::datastore;
+use crate::process::quoted;
 use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
 use crate::run::push::Unpushed;
 use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, SUMS, datastore_of, files, lock, names, recorded_url,
-    remove, sums, unless_missing,
+    remove, sums,
 };
 use crate::run::unsent::find::{first_attempt, named_attempt};
-use crate::run::unsent::{FailedAttempt, quoted, upload_command};
-use crate::source::regular;
+use crate::run::unsent::{FailedAttempt, upload_command};
+use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::reason;
 use crate::source::states::{self, KeptState};
 
@@ -326,13 +327,11 @@ fn owner(dir: &Path) -> Result<Owner, UploadError> {
 /// Reads one of the records that identify an attempt.
 fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, UploadError> {
     let file = dir.join(name);
-    match regular::read(&file) {
-        Ok(json) => match later_version(&json) {
-            Some(version) => Err(UploadError::Later { file, version }),
-            None => Ok(Some(json)),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(not_an_attempt(dir, reason(&error))),
+    let json = unless_missing(regular::read(&file));
+    let json = json.map_err(|error| not_an_attempt(dir, reason(&error)))?;
+    match json.as_deref().and_then(later_version) {
+        Some(version) => Err(UploadError::Later { file, version }),
+        None => Ok(json),
     }
 }
 

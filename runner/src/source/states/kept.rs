@@ -98,10 +98,7 @@ pub(crate) fn is_record(name: &OsStr) -> bool {
 
 /// Removes the record beside the name of a state, if there is one.
 pub(crate) fn remove_record(name: &Path) -> io::Result<()> {
-    match fs::remove_file(beside(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    regular::unless_missing(fs::remove_file(beside(name))).map(drop)
 }
 
 fn beside(name: &Path) -> PathBuf {
