@@ -4,9 +4,12 @@
 
 mod environment;
 mod hints;
+mod show;
+pub(crate) mod telemetry;
 mod tools;
 
-pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv};
+pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
+pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
     InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
     ToolsCommand,
@@ -128,6 +131,13 @@ fn program(of_runner: bool) -> clap::Command {
                 )
             })
         });
+    let program = ["runs", "show", "logs"].into_iter().fold(program, |program, name| {
+        program.mut_subcommand(name, |command| {
+            command.mut_arg("datastore", |arg| {
+                arg.help("URL of the datastore. The token comes from --token-file or the variable `PLANCHA_TOKEN`")
+            })
+        })
+    });
     // Usage lines show the program's name as the user types it.
     if of_runner { program.bin_name("burrito runner") } else { program }
 }
@@ -192,6 +202,12 @@ another one.
 Example:
   runner upload --datastore URL ~/.local/state/plancha/unsent/default/vpc/vpc-apply-x4k2q/0")]
     Upload(UploadArgs),
+    /// List the runs of a layer, newest first
+    Runs(Box<RunsArgs>),
+    /// Show a run: its outcome, tool, revision, digests, durations and plan
+    Show(Box<ShowArgs>),
+    /// Print the log of a run
+    Logs(Box<LogsArgs>),
     /// Print the tool version that a directory requires
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
@@ -479,7 +495,11 @@ mod tests {
             command.get_arguments().find(|arg| arg.get_id() == "datastore_timeout").cloned()
         };
         let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
-        assert_eq!(arguments.len(), 4, "plan, apply, start and upload: {arguments:?}");
+        assert_eq!(
+            arguments.len(),
+            7,
+            "plan, apply, start, upload, runs, show and logs: {arguments:?}"
+        );
         for argument in arguments {
             assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");
         }

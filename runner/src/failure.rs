@@ -5,6 +5,7 @@ mod checkout;
 mod datastore;
 mod order;
 mod plan;
+mod show;
 mod tool;
 
 use std::error::Error;

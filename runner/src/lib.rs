@@ -10,8 +10,8 @@ mod process;
 mod release;
 mod report;
 mod run;
+mod show;
 mod source;
-mod telemetry;
 mod tool;
 pub mod version;
 
@@ -42,7 +42,7 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
-    telemetry::start(cli.log_format);
+    cli::telemetry::start(cli.log_format);
     let burrito = cli.burrito;
     let code = match cli.command {
         Command::Plan(args) => {
@@ -63,6 +63,9 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
             execute(&action, job, &environment, None).await
         }
         Command::Upload(args) => exit_code(run::unsent::upload(&args, &environment).await),
+        Command::Runs(args) => exit_code(Box::pin(show::runs(&args, &environment)).await),
+        Command::Show(args) => exit_code(Box::pin(show::show(&args, &environment)).await),
+        Command::Logs(args) => exit_code(Box::pin(show::logs(&args, &environment)).await),
         Command::Resolve(args) => exit_code(release::resolve(&args, &environment).await),
         Command::Install(args) => exit_code(release::install(&args, &environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, &environment).await),

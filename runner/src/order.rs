@@ -7,6 +7,7 @@ pub(crate) mod datastore;
 mod identity;
 pub(crate) mod job;
 pub(crate) mod layer;
+pub(crate) mod lookup;
 mod outputs;
 mod pod;
 mod requested_tool;

@@ -10,6 +10,7 @@
 mod capture;
 pub mod guard;
 mod log;
+mod pager;
 mod shell;
 mod signals;
 pub(crate) mod url_secrets;
@@ -31,6 +32,7 @@ use crate::process::capture::Capture;
 use crate::process::guard::Guard;
 pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
+pub(crate) use crate::process::pager::Pager;
 pub(crate) use crate::process::shell::quoted;
 pub(crate) use crate::process::signals::{Signals, Stop};
 

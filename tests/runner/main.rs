@@ -23,6 +23,14 @@ mod run {
     mod upload;
 }
 
+/// Runs, shown to people.
+mod show {
+    mod attempt;
+    mod logs;
+    mod runs;
+    mod terminal;
+}
+
 /// Signals, kills and a datastore that does not respond.
 mod interruption {
     mod datastore_responses;

@@ -38,7 +38,16 @@ impl StoredRun {
     }
 
     pub(crate) async fn put_plan_bin(&self, attempt: u32, bytes: &'static [u8]) {
-        self.put("plans", &format!("attempt={attempt}&format=bin"), bytes.to_vec()).await;
+        self.put_plan("bin", attempt, bytes.to_vec()).await;
+    }
+
+    /// Stores a format of the plan.
+    pub(crate) async fn put_plan(&self, format: &str, attempt: u32, bytes: Vec<u8>) {
+        self.put("plans", &format!("attempt={attempt}&format={format}"), bytes).await;
+    }
+
+    pub(crate) async fn put_log(&self, attempt: u32, bytes: Vec<u8>) {
+        self.put("logs", &format!("attempt={attempt}"), bytes).await;
     }
 
     /// Replaces a file, or stores it.

@@ -43,6 +43,8 @@ pub struct Environment {
     pub checkpoint_disable: bool,
     /// Variables for terragrunt that make it print its warnings, by which mock outputs are found.
     pub terragrunt_log: Vec<(String, OsString)>,
+    /// How output is shown on a terminal.
+    pub terminal: Terminal,
     /// The number of git settings in the environment (`GIT_CONFIG_COUNT`).
     git_config_count: usize,
 }
@@ -80,6 +82,7 @@ impl Environment {
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
             terragrunt_log: terragrunt_log(),
+            terminal: Terminal::read(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
     }
@@ -92,6 +95,27 @@ impl Environment {
             (format!("GIT_CONFIG_KEY_{n}"), key.into()),
             (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
         ]
+    }
+}
+
+/// Variables that decide how output is shown on a terminal.
+#[derive(Clone, Debug, Default)]
+pub struct Terminal {
+    /// `PLANCHA_PAGER`, else `PAGER`. As for git, an empty one turns the pager off.
+    pub pager: Option<OsString>,
+    /// Whether `NO_COLOR` is set.
+    pub no_color: bool,
+    /// Whether `TERM` is `dumb`: the terminal has neither colours nor a screen for a pager.
+    pub is_dumb: bool,
+}
+
+impl Terminal {
+    fn read() -> Self {
+        Self {
+            pager: env::var_os("PLANCHA_PAGER").or_else(|| env::var_os("PAGER")),
+            no_color: env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+            is_dumb: env::var_os("TERM").is_some_and(|term| term == "dumb"),
+        }
     }
 }
 

@@ -144,22 +144,34 @@ fn run_key(
     identity: &Identity,
     action: &Action,
 ) -> Result<RunKey, JobError> {
-    let metadata = layer.map(|layer| &layer.metadata);
-    let name = match (&args.name, metadata.and_then(|metadata| metadata.name.as_deref())) {
-        (Some(name), _) => name.clone(),
-        (None, Some(name)) => in_manifest("metadata.name", name)?,
-        (None, None) => identity.default_name()?,
-    };
-    let namespace = metadata.and_then(|metadata| metadata.namespace.as_deref());
-    let namespace = match &args.namespace {
-        Some(namespace) => namespace.clone(),
-        None => in_manifest("metadata.namespace", namespace.unwrap_or("default"))?,
-    };
+    let (namespace, name) =
+        layer_name(args.namespace.as_ref(), args.name.as_ref(), layer, || identity.default_name())?;
     let run = match &args.run {
         Some(run) => run.clone(),
         None => generated_run(&name, action.as_str())?,
     };
     Ok(RunKey { namespace, layer: name, run })
+}
+
+/// Namespace and name of the layer. `default` is the name where neither a flag nor the manifest has one.
+pub(super) fn layer_name(
+    namespace: Option<&Name>,
+    name: Option<&Name>,
+    layer: Option<&Layer>,
+    default: impl FnOnce() -> Result<Name, JobError>,
+) -> Result<(Name, Name), JobError> {
+    let metadata = layer.map(|layer| &layer.metadata);
+    let name = match (name, metadata.and_then(|metadata| metadata.name.as_deref())) {
+        (Some(name), _) => name.clone(),
+        (None, Some(name)) => in_manifest("metadata.name", name)?,
+        (None, None) => default()?,
+    };
+    let in_metadata = metadata.and_then(|metadata| metadata.namespace.as_deref());
+    let namespace = match namespace {
+        Some(namespace) => namespace.clone(),
+        None => in_manifest("metadata.namespace", in_metadata.unwrap_or("default"))?,
+    };
+    Ok((namespace, name))
 }
 
 /// The version of terragrunt that is requested, if terragrunt is to run the tool.
@@ -214,7 +226,10 @@ fn annotated_plan(layer: &Layer) -> Result<PlanName, JobError> {
 }
 
 /// The working directory inside the source.
-fn working_path(flag: Option<&Path>, layer: Option<&Layer>) -> Result<PathBuf, JobError> {
+pub(super) fn working_path(
+    flag: Option<&Path>,
+    layer: Option<&Layer>,
+) -> Result<PathBuf, JobError> {
     let (path, place) = match (flag, layer.and_then(|layer| layer.spec.path.as_deref())) {
         (Some(path), _) => (path, "--path"),
         (None, Some(path)) => (Path::new(path), "the layer's spec.path"),

@@ -188,7 +188,7 @@ impl Artifacts {
     }
 }
 
-const REPORT: &str = "run.json";
+pub(crate) const REPORT: &str = "run.json";
 /// The record of an apply, created once.
 pub(crate) const APPLIED: &str = "applied.json";
 

@@ -1,0 +1,34 @@
+//! Errors of the commands that show runs.
+
+use crate::failure::{Failure, Kind, disk_hint};
+use crate::show::ShowError;
+
+impl From<&ShowError> for Failure {
+    fn from(error: &ShowError) -> Self {
+        match error {
+            ShowError::Job(cause) => cause.into(),
+            ShowError::NoRuns { .. } => Self::new(Kind::Config, error).with_hint(
+                "plan it first, or name another layer with DIR, --name or --namespace, or another datastore",
+            ),
+            ShowError::NoRun { .. } => Self::new(Kind::Config, error).with_hint(
+                "`runner runs` lists them; a run of another layer is named NAMESPACE/LAYER/RUN, or with DIR or --name",
+            ),
+            ShowError::NoAttempt { .. } => {
+                Self::new(Kind::Config, error).with_hint("name one of these, or none for the latest")
+            }
+            ShowError::NothingStored { .. } => Self::new(Kind::Config, error)
+                .with_hint("wait until it has ended, or name another attempt"),
+            ShowError::NoLog { .. } => Self::new(Kind::Config, error).with_hint(
+                "a run stores its log at its end; `runner show` has what is known of this attempt",
+            ),
+            ShowError::Datastore(cause) => Self::of_datastore(cause, error),
+            ShowError::Pager { .. } => Self::new(Kind::Config, error)
+                .with_hint("correct PLANCHA_PAGER or PAGER, or use --no-pager"),
+            ShowError::Closed => Self::new(Kind::Unclassified, error),
+            ShowError::Io(cause) => Self {
+                hint: disk_hint(cause).map(str::to_owned),
+                ..Self::new(Kind::Unclassified, error)
+            },
+        }
+    }
+}

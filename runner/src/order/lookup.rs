@@ -1,0 +1,57 @@
+//! The layer whose runs a command shows. It is found as `plan` finds it, but nothing of the code has to be there.
+
+use datastore_api::{Client, Name};
+
+use crate::cli::{Environment, ShowCommon};
+use crate::order::command_line::{layer_name, working_path};
+use crate::order::datastore::{FLAG, datastore};
+use crate::order::identity::identify;
+use crate::order::job::JobError;
+use crate::order::layer::LayerFile;
+use crate::source::checkout::Source;
+
+/// Namespace and name of the layer that flags, a manifest or the code name. `dir` is the positional argument.
+pub(crate) async fn find_layer(
+    args: &ShowCommon,
+    dir: Option<&str>,
+    environment: &Environment,
+) -> Result<(Name, Name), JobError> {
+    let file = match &args.layer {
+        Some(path) => Some(LayerFile::load(path, args.name.as_ref().map(Name::as_ref))?),
+        None => None,
+    };
+    let layer = file.as_ref().map(LayerFile::layer);
+    let (namespace, name) = (args.namespace.as_ref(), args.name.as_ref());
+    let is_named = name.is_some() || layer.is_some_and(|layer| layer.metadata.name.is_some());
+    if is_named {
+        // A name is known, so the code is not needed.
+        let unnamed = || Err(JobError::Usage("name the layer with --name".to_owned()));
+        return layer_name(namespace, name, layer, unnamed);
+    }
+    let source = dir.or(args.source.as_deref()).unwrap_or(".");
+    let source = Source::parse(source, None).map_err(JobError::Usage)?;
+    let path = working_path(args.path.as_deref(), layer)?;
+    if let Source::Directory(dir) = &source
+        && !dir.join(&path).is_dir()
+    {
+        return Err(JobError::Config(format!(
+            "there is no directory {}: name the code's directory as DIR, or the layer with --name",
+            dir.join(&path).display()
+        )));
+    }
+    let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
+    layer_name(namespace, name, layer, || identity.default_name())
+}
+
+/// The datastore that the flags name. It is required.
+pub(crate) fn find_datastore(
+    args: &ShowCommon,
+    environment: &Environment,
+) -> Result<Client, JobError> {
+    let client = datastore(&args.datastore, args.ca_file.as_deref(), environment)?;
+    client.ok_or_else(|| {
+        JobError::Usage(format!(
+            "no datastore is named: name the one that has the runs with {FLAG}"
+        ))
+    })
+}

@@ -1,0 +1,20 @@
+//! Runs, shown to people: `runner runs`, `runner show` and `runner logs`.
+//!
+//! What the datastore holds was written by others. Before it is shown, control characters are escaped, so that no plan or
+//! log can change the terminal. This room only reads.
+
+mod attempt;
+mod error;
+mod header;
+mod log_lines;
+mod logs;
+mod record;
+mod runs;
+mod target;
+mod terminal;
+mod time;
+
+pub(crate) use attempt::show;
+pub(crate) use error::ShowError;
+pub(crate) use logs::logs;
+pub(crate) use runs::runs;

@@ -1,0 +1,195 @@
+//! The facts of an attempt, one on each line.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::report::Counts;
+use crate::show::record::{Known, Program, Record};
+use crate::show::target::Target;
+use crate::show::terminal::colours::{Colours, Style};
+use crate::show::terminal::text::one_line;
+use crate::show::time::{age, duration, in_utc};
+
+/// A header shows no more errors of the tool.
+const SHOWN_ERRORS: usize = 20;
+
+/// Who applied a plan, and when.
+#[derive(Debug)]
+pub(super) struct Applied {
+    run: String,
+    at: Option<Timestamp>,
+}
+
+impl Applied {
+    /// The facts of a record of an apply.
+    pub(super) fn of(record: &Value) -> Self {
+        let run = record["run"].as_str().unwrap_or("an unknown run");
+        let attempt = record["attempt"].as_u64().map(|attempt| format!("/{attempt}"));
+        let at = record["at"].as_str().and_then(|at| at.parse().ok());
+        Self { run: format!("{}{}", one_line(run), attempt.unwrap_or_default()), at }
+    }
+}
+
+/// Lines of a label and a value. Values are cleaned.
+struct Lines {
+    text: String,
+    colours: Colours,
+}
+
+impl Lines {
+    fn add(&mut self, label: &str, value: impl AsRef<str>) {
+        let value = one_line(value.as_ref());
+        if !value.is_empty() {
+            self.add_clean(label, &value);
+        }
+    }
+
+    /// Adds a value that is clean, and may have colours.
+    fn add_clean(&mut self, label: &str, value: &str) {
+        let label = self.colours.paint(Style::Faint, &format!("{label:<15}"));
+        // A `String` is always writable.
+        let _ = writeln!(self.text, "{label}{value}");
+    }
+}
+
+/// The facts of an attempt.
+pub(super) fn header(
+    target: &Target,
+    known: &Known,
+    applied: Option<Applied>,
+    colours: Colours,
+    now: Timestamp,
+) -> String {
+    let Target { run, files, attempts, .. } = target;
+    let action = known.record().and_then(|record| record.action.as_deref());
+    let action = action.map(|action| format!(" ({})", one_line(action))).unwrap_or_default();
+    let title = format!("run {}/{}{action}", one_line(run.run.as_ref()), files.attempt);
+    let mut lines = Lines { text: colours.paint(Style::Yellow, &title) + "\n", colours };
+    lines.add("Layer:", format!("{}/{}", run.namespace, run.layer));
+    let outcome = known.outcome();
+    let mut text = outcome
+        .style
+        .map_or_else(|| outcome.text.clone(), |style| colours.paint(style, &outcome.text));
+    if let Some(counts) = known.record().and_then(Record::counts) {
+        let Counts { create, update, delete } = counts;
+        let _ = if known.record().is_some_and(|record| record.outcome.as_deref() == Some("applied"))
+        {
+            write!(text, ": {create} created, {update} updated, {delete} deleted")
+        } else {
+            write!(text, ": {create} to create, {update} to update, {delete} to delete")
+        };
+    }
+    lines.add_clean("Outcome:", &text);
+    if let Some(record) = known.record() {
+        describe(record, applied, &mut lines, now);
+    }
+    if attempts.len() > 1 {
+        let all = attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        lines.add("Attempts:", format!("{all} (this is {})", files.attempt));
+    }
+    let files = files.artifacts.iter().map(|file| format!("{} ({})", file.name, size(file.size)));
+    lines.add("Files:", files.collect::<Vec<_>>().join(", "));
+    lines.text
+}
+
+fn describe(record: &Record, applied: Option<Applied>, lines: &mut Lines, now: Timestamp) {
+    let when = |time: Timestamp| format!("{} ({})", in_utc(time), age(time, now));
+    if let Some(message) = &record.message {
+        let errors = record.errors.iter().skip(1).take(SHOWN_ERRORS);
+        lines.add("Error:", message);
+        for error in errors {
+            let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let place = error.file.as_ref().map(|file| format!(" ({file}{line})"));
+            lines.add("  also:", format!("{}{}", error.summary, place.unwrap_or_default()));
+        }
+    }
+    lines.add("Next:", record.next.as_deref().unwrap_or_default());
+    if let Some(started) = record.started {
+        lines.add("Started:", when(started));
+    }
+    lines.add("Took:", steps(record));
+    lines.add("Tool:", record.tool.as_ref().map(program).unwrap_or_default());
+    lines.add("Terragrunt:", record.terragrunt.as_ref().map(program).unwrap_or_default());
+    lines.add("Revision:", record.revision.as_deref().unwrap_or_default());
+    if let Some(place) = &record.place {
+        lines.add("Repository:", place.repository.as_deref().unwrap_or_default());
+        let path = place.path.as_deref().map(|path| if path.is_empty() { "." } else { path });
+        lines.add("Path:", path.unwrap_or_default());
+        lines.add("Workspace:", place.workspace.as_deref().unwrap_or_default());
+    }
+    lines.add("Directory:", record.directory.as_deref().unwrap_or_default());
+    lines.add("Backend:", record.backend.as_ref().map(backend).unwrap_or_default());
+    lines.add("Mock outputs:", record.mocks.join(", "));
+    if let Some(plan) = &record.plan {
+        lines.add(
+            "Plan:",
+            plan.sha256.as_ref().map(|sum| format!("sha256:{sum}")).unwrap_or_default(),
+        );
+        if record.action.as_deref() == Some("apply") {
+            let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
+            let made_by = plan.run.as_ref().map(|run| format!("{run}{attempt}"));
+            lines.add("Planned by:", made_by.unwrap_or_default());
+        } else {
+            lines.add(
+                "Applied:",
+                match applied {
+                    Some(Applied { run, at: Some(at) }) => format!("by {run}, {}", when(at)),
+                    Some(Applied { run, at: None }) => format!("by {run}"),
+                    None => "no".to_owned(),
+                },
+            );
+        }
+    }
+    let sum = |sum: &Option<String>| sum.as_ref().map(|sum| format!("sha256:{sum}"));
+    lines.add("Lock file:", sum(&record.lock_file_sha256).unwrap_or_default());
+    lines.add("Configuration:", sum(&record.configuration_sha256).unwrap_or_default());
+}
+
+/// All steps together, and each of them.
+fn steps(record: &Record) -> String {
+    if record.steps.is_empty() {
+        return String::new();
+    }
+    let total = record.steps.iter().map(|step| step.seconds).sum::<f64>();
+    let each = record.steps.iter().map(|step| {
+        let exit =
+            if step.exit == 0 { String::new() } else { format!(", exit code {}", step.exit) };
+        format!("{} {}{exit}", step.name, duration(step.seconds))
+    });
+    format!("{} ({})", duration(total), each.collect::<Vec<_>>().join(", "))
+}
+
+fn program(program: &Program) -> String {
+    let Program { name, version, sha256 } = program;
+    let sum = sha256.as_ref().map(|sum| format!(" (sha256:{sum})")).unwrap_or_default();
+    format!("{name} {version}{sum}")
+}
+
+/// The type of a backend, and what identifies the state.
+fn backend(backend: &Value) -> String {
+    let Some(fields) = backend.as_object() else { return String::new() };
+    let mut kind = String::new();
+    let mut facts = Vec::new();
+    for (name, value) in fields {
+        match value {
+            Value::String(text) if name == "type" => kind.clone_from(text),
+            Value::String(text) if !text.is_empty() => facts.push(format!("{name} {text}")),
+            _ => {}
+        }
+    }
+    if facts.is_empty() { kind } else { format!("{kind}: {}", facts.join(", ")) }
+}
+
+/// A size: `812 B`, `4.2 KiB`, `3.0 MiB`.
+fn size(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth anyway")]
+    let number = bytes as f64;
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", number / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", number / 1_048_576.0),
+        _ => format!("{:.1} GiB", number / 1_073_741_824.0),
+    }
+}

@@ -1,0 +1,39 @@
+//! `runner logs`: the log of an attempt, while it arrives.
+
+use datastore_api::{ClientError, File};
+
+use crate::cli::{Environment, LogsArgs};
+use crate::show::error::ShowError;
+use crate::show::log_lines::{LogLines, NotLines};
+use crate::show::target::{self, Target};
+use crate::show::terminal::painter::Painter;
+use crate::show::terminal::screen::{Screen, with_screen};
+use crate::show::terminal::spool::show_download;
+use crate::show::terminal::text::one_line;
+
+/// Prints the log of a run.
+pub(crate) async fn logs(args: &LogsArgs, environment: &Environment) -> Result<(), ShowError> {
+    let Target { client, run, files, .. } =
+        target::find(&args.target, &args.common, environment).await?;
+    let attempt = files.attempt;
+    let Some(log) = client.get_file(&run, Some(attempt), &File::Log).await? else {
+        let files = files.artifacts.iter().map(|file| one_line(&file.name)).collect();
+        return Err(ShowError::NoLog { run: run.run, attempt, files });
+    };
+    with_screen(environment, args.common.no_pager, async |screen: &mut Screen| {
+        let (mut lines, mut painter) = (LogLines::default(), Painter::new(screen.colours()));
+        let refused = |NotLines| {
+            let reason = "it is not a list of lines".to_owned();
+            ClientError::Answer { call: format!("the log of {run}/{attempt}"), reason }
+        };
+        show_download(log, async |piece| {
+            let text = painter.push(&lines.push(piece).map_err(refused)?);
+            screen.write(&text).await
+        })
+        .await?;
+        lines.finish().map_err(refused)?;
+        let rest = painter.finish();
+        screen.write(&rest).await
+    })
+    .await
+}

@@ -1,0 +1,275 @@
+//! `run.json` as people see it. Every field may be missing: the document may be of another version of the runner.
+
+use datastore_api::key::AttemptFiles;
+use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::basis::place::PlanPlace;
+use crate::report::Counts;
+use crate::run::artifacts::{APPLIED, MAX_REPORT, REPORT, other};
+use crate::show::terminal::colours::Style;
+use crate::show::terminal::table::Cell;
+use crate::show::terminal::text::one_line;
+
+/// A longer short text is not read.
+const MAX_SHORT: usize = 64 << 10;
+
+/// The fields of `run.json` that are shown.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Record {
+    pub(super) action: Option<String>,
+    pub(super) outcome: Option<String>,
+    pub(super) exit: Option<i64>,
+    pub(super) class: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) errors: Vec<Reported>,
+    pub(super) next: Option<String>,
+    pub(super) tool: Option<Program>,
+    pub(super) terragrunt: Option<Program>,
+    pub(super) revision: Option<String>,
+    pub(super) plan: Option<Plan>,
+    pub(super) lock_file_sha256: Option<String>,
+    pub(super) configuration_sha256: Option<String>,
+    pub(super) place: Option<PlanPlace>,
+    pub(super) directory: Option<String>,
+    pub(super) backend: Option<serde_json::Value>,
+    pub(super) mocks: Vec<String>,
+    pub(super) applied: Option<String>,
+    pub(super) started: Option<Timestamp>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// An error of the tool.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Reported {
+    pub(super) summary: String,
+    pub(super) file: Option<String>,
+    pub(super) line: Option<u64>,
+}
+
+/// A program that ran.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Program {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) sha256: Option<String>,
+}
+
+/// The plan that was made or applied.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Plan {
+    pub(super) sha256: Option<String>,
+    pub(super) run: Option<String>,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) counts: Option<Counts>,
+}
+
+/// A step and its duration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) seconds: f64,
+    pub(super) exit: i64,
+}
+
+/// What is known of an attempt.
+#[derive(Clone, Debug)]
+pub(super) enum Known {
+    /// Its `run.json`, and the same as it was stored.
+    Record(Box<Record>, serde_json::Value),
+    /// It has a `run.json` that cannot be read.
+    Unreadable,
+    /// It has files, but no `run.json`. Burrito's own runner stores none.
+    NoRecord(Box<Record>),
+    /// It has no files: its runner works now or was killed.
+    Claimed,
+}
+
+impl Known {
+    /// What is known of the attempt, whichever file it is from.
+    pub(super) fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Record(record, _) | Self::NoRecord(record) => Some(record),
+            Self::Unreadable | Self::Claimed => None,
+        }
+    }
+
+    /// The outcome in a few words.
+    pub(super) fn outcome(&self) -> Cell {
+        let record = match self {
+            Self::Claimed => return Cell::styled("not finished", Style::Faint),
+            Self::Unreadable => return Cell::styled("unreadable report", Style::Red),
+            Self::Record(record, _) | Self::NoRecord(record) => record,
+        };
+        match record.outcome.as_deref() {
+            Some("changes") => Cell::styled("changes", Style::Yellow),
+            Some("no_changes") => Cell::styled("no changes", Style::Green),
+            Some("applied") => Cell::styled("applied", Style::Green),
+            Some(outcome @ ("failed" | "interrupted")) => {
+                // `unknown` and `interrupted` tell no more than the outcome.
+                let class = record.class.as_deref();
+                let class = class.filter(|class| !["unknown", outcome].contains(class));
+                let class = class.map(|class| format!(" ({})", one_line(class)));
+                Cell::styled(format!("{outcome}{}", class.unwrap_or_default()), Style::Red)
+            }
+            Some(other) => Cell::new(one_line(other)),
+            None => Cell::styled("unknown", Style::Faint),
+        }
+    }
+
+    /// `run.json` as it was stored.
+    pub(super) fn json(&self) -> Option<&serde_json::Value> {
+        match self {
+            Self::Record(_, json) => Some(json),
+            _ => None,
+        }
+    }
+}
+
+impl Record {
+    /// The counts of the plan, if they are recorded.
+    pub(super) fn counts(&self) -> Option<Counts> {
+        self.plan.as_ref()?.counts
+    }
+}
+
+/// Whether an attempt has this file.
+pub(super) fn has(files: &AttemptFiles, name: &str) -> bool {
+    files.artifacts.iter().any(|file| file.name == name)
+}
+
+/// The attempt to show where none was named: the latest with files.
+pub(super) fn latest(attempts: &[AttemptFiles]) -> Option<&AttemptFiles> {
+    let with_files = attempts.iter().rev().find(|files| !files.artifacts.is_empty());
+    with_files.or(attempts.last())
+}
+
+/// Reads what is known of an attempt. A file that cannot be read is no error, unless the datastore fails.
+pub(super) async fn read(
+    client: &Client,
+    run: &RunKey,
+    files: &AttemptFiles,
+) -> Result<Known, ClientError> {
+    if files.artifacts.is_empty() {
+        return Ok(Known::Claimed);
+    }
+    let attempt = files.attempt;
+    if has(files, REPORT) {
+        let json = read_file(client, run, attempt, &other(REPORT), MAX_REPORT).await?;
+        let json = json.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok());
+        let known = json.and_then(|json| {
+            let record = Record::deserialize(&json).ok()?;
+            Some(Known::Record(Box::new(record), json))
+        });
+        return Ok(known.unwrap_or(Known::Unreadable));
+    }
+    let short = File::Plan(PlanFormat::Short);
+    let text = if has(files, short.name()) {
+        read_file(client, run, attempt, &short, MAX_SHORT).await?
+    } else {
+        None
+    };
+    let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+    Ok(Known::NoRecord(Box::new(of_short(text.as_deref(), has(files, APPLIED)))))
+}
+
+/// A file of an attempt. `None`: it does not exist, or cannot be read.
+async fn read_file(
+    client: &Client,
+    run: &RunKey,
+    attempt: Attempt,
+    file: &File,
+    limit: usize,
+) -> Result<Option<Vec<u8>>, ClientError> {
+    let read = async {
+        match client.get_file(run, Some(attempt), file).await? {
+            Some(download) => Ok(Some(download.bytes(limit).await?.to_vec())),
+            None => Ok(None),
+        }
+    };
+    match read.await {
+        Err(error) if !is_of_file(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!("{} of {run}/{attempt} cannot be read: {error}", file.name());
+            Ok(None)
+        }
+        read => read,
+    }
+}
+
+/// Whether the error is one of this file, and another file may be readable.
+pub(super) fn is_of_file(error: &ClientError) -> bool {
+    match error {
+        ClientError::Damaged { .. } | ClientError::Answer { .. } | ClientError::Digest { .. } => {
+            true
+        }
+        // The token may have no rights for this kind of file.
+        ClientError::Refused { status, .. } => status.as_u16() == 403,
+        _ => false,
+    }
+}
+
+/// What the short text tells: Burrito's runner stores no other record.
+fn of_short(text: Option<&str>, is_applied: bool) -> Record {
+    let text = text.unwrap_or_default().trim();
+    let record = Record::default();
+    if is_applied || text == "Apply Successful" {
+        let outcome = Some("applied".to_owned());
+        return Record { action: Some("apply".to_owned()), outcome, ..record };
+    }
+    match counts(text) {
+        Some(counts) => {
+            let is_empty = counts == Counts::default();
+            let outcome = if is_empty { "no_changes" } else { "changes" };
+            let plan = Some(Plan { counts: Some(counts), ..Plan::default() });
+            let (action, outcome) = (Some("plan".to_owned()), Some(outcome.to_owned()));
+            Record { action, outcome, plan, ..record }
+        }
+        None => Record { message: Some(text.to_owned()).filter(|text| !text.is_empty()), ..record },
+    }
+}
+
+/// `Plan: 1 to create, 2 to update, 3 to delete`
+fn counts(text: &str) -> Option<Counts> {
+    let mut parts = text.strip_prefix("Plan: ")?.split(", ");
+    let mut count = |what: &str| parts.next()?.strip_suffix(what)?.parse().ok();
+    let (create, update) = (count(" to create")?, count(" to update")?);
+    Some(Counts { create, update, delete: count(" to delete")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_text_of_burrito_is_understood() {
+        let record = of_short(Some("Plan: 1 to create, 2 to update, 3 to delete"), false);
+        assert_eq!(record.outcome.as_deref(), Some("changes"));
+        let counts = Counts { create: 1, update: 2, delete: 3 };
+        assert_eq!(record.plan.unwrap().counts, Some(counts));
+        assert_eq!(Some(counts), super::counts(&counts.to_string()));
+        let record = of_short(Some("Plan: 0 to create, 0 to update, 0 to delete"), false);
+        assert_eq!(record.outcome.as_deref(), Some("no_changes"));
+        assert_eq!(of_short(Some("Apply Successful"), false).action.as_deref(), Some("apply"));
+        assert_eq!(of_short(None, true).outcome.as_deref(), Some("applied"));
+        let record = of_short(Some("Error: no such version\n"), false);
+        assert_eq!(
+            (record.outcome, record.message.as_deref()),
+            (None, Some("Error: no such version"))
+        );
+    }
+
+    #[test]
+    fn report_of_another_version_is_read() {
+        let json = r#"{"version": 9, "outcome": "pondered", "plan": {"counts": null, "new": 1}, "steps": [{}]}"#;
+        let record = serde_json::from_str::<Record>(json).unwrap();
+        assert_eq!((record.outcome.as_deref(), record.steps.len()), (Some("pondered"), 1));
+        assert!(record.started.is_none() && record.plan.unwrap().sha256.is_none());
+    }
+}

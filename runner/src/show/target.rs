@@ -1,0 +1,74 @@
+//! The run and the attempt that a command shows.
+
+use datastore_api::key::AttemptFiles;
+use datastore_api::{Attempt, Client, Name, RunKey};
+
+use crate::cli::{Environment, RunName, RunTarget, ShowCommon};
+use crate::order::lookup::{find_datastore, find_layer};
+use crate::show::error::ShowError;
+use crate::show::record::latest;
+use crate::show::terminal::text::one_line;
+
+/// An error names this many other runs.
+const OTHERS: usize = 5;
+
+/// An attempt in a datastore.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) client: Client,
+    pub(super) run: RunKey,
+    /// The attempt and its files.
+    pub(super) files: AttemptFiles,
+    /// The numbers of all attempts, oldest first.
+    pub(super) attempts: Vec<Attempt>,
+}
+
+/// Finds the run that was named, or the layer's newest.
+pub(super) async fn find(
+    target: &RunTarget,
+    common: &ShowCommon,
+    environment: &Environment,
+) -> Result<Target, ShowError> {
+    let client = find_datastore(common, environment)?;
+    let name = target.run.as_ref();
+    let (namespace, layer) = match name.and_then(|name| name.layer.clone()) {
+        Some(named) => named,
+        None => find_layer(common, target.dir.as_deref(), environment).await?,
+    };
+    let run = match name {
+        Some(RunName { run, .. }) => run.clone(),
+        None => newest(&client, &namespace, &layer).await?,
+    };
+    let run = RunKey { namespace, layer, run };
+    let attempts = client.attempts(&run).await?.attempts;
+    let numbers = attempts.iter().map(|files| files.attempt).collect::<Vec<_>>();
+    let Some(latest) = latest(&attempts) else {
+        let others = names(&client, &run.namespace, &run.layer).await?;
+        return Err(ShowError::NoRun { run, others });
+    };
+    let files = match name.and_then(|name| name.attempt) {
+        Some(attempt) => {
+            attempts.iter().find(|files| files.attempt == attempt).ok_or_else(|| {
+                ShowError::NoAttempt { run: run.run.clone(), attempt, others: numbers.clone() }
+            })?
+        }
+        None => latest,
+    };
+    let files = files.clone();
+    if files.artifacts.is_empty() {
+        return Err(ShowError::NothingStored { run: run.run, attempt: files.attempt });
+    }
+    Ok(Target { client, run, files, attempts: numbers })
+}
+
+async fn newest(client: &Client, namespace: &Name, layer: &Name) -> Result<Name, ShowError> {
+    let page = client.runs(namespace, layer, None).await?;
+    let newest = page.runs.into_iter().find_map(|run| run.run.parse().ok());
+    newest.ok_or_else(|| ShowError::NoRuns { namespace: namespace.clone(), layer: layer.clone() })
+}
+
+/// The names of the layer's newest runs.
+async fn names(client: &Client, namespace: &Name, layer: &Name) -> Result<Vec<String>, ShowError> {
+    let page = client.runs(namespace, layer, None).await?;
+    Ok(page.runs.iter().take(OTHERS).map(|run| one_line(&run.run)).collect())
+}

@@ -1,0 +1,8 @@
+//! Text on a terminal: cleaned, coloured, aligned, and shown by a pager. What the text says is not known here.
+
+pub(super) mod colours;
+pub(super) mod painter;
+pub(super) mod screen;
+pub(super) mod spool;
+pub(super) mod table;
+pub(super) mod text;

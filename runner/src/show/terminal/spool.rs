@@ -1,0 +1,57 @@
+//! Downloads that people read. A reader may pause for hours, but a datastore closes a connection that does not move. So
+//! the download goes to a temporary file without a name, and is shown from there while it arrives.
+
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use datastore_api::client::Download;
+use tokio::sync::watch;
+
+use crate::show::error::ShowError;
+
+/// The size of the pieces that are shown.
+const PIECE: usize = 64 << 10;
+
+/// Downloads, and passes the bytes to `show` at the reader's pace. Memory does not grow with the download.
+pub(in crate::show) async fn show_download(
+    mut download: Download,
+    mut show: impl AsyncFnMut(&[u8]) -> Result<(), ShowError>,
+) -> Result<(), ShowError> {
+    let file = &tempfile::tempfile()?;
+    let (sender, mut length) = watch::channel(0_u64);
+    // Each side drops its end of the channel when it is done.
+    let fetch = async move {
+        while !sender.is_closed()
+            && let Some(piece) = download.piece().await?
+        {
+            file.write_all_at(&piece, *sender.borrow())?;
+            sender.send_modify(|length| *length += piece.len() as u64);
+        }
+        Ok::<_, ShowError>(())
+    };
+    let show = async move {
+        let (mut position, mut buffer) = (0, vec![0; PIECE]);
+        loop {
+            let is_last = length.changed().await.is_err();
+            let end = *length.borrow_and_update();
+            while position < end {
+                let count = read_at(file, &mut buffer, position)?;
+                position += count as u64;
+                show(&buffer[..count]).await?;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    };
+    // What has arrived is shown, also if the rest does not come.
+    let (fetched, shown) = tokio::join!(fetch, show);
+    shown.and(fetched)
+}
+
+fn read_at(file: &std::fs::File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+    match file.read_at(buffer, position)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        count => Ok(count),
+    }
+}

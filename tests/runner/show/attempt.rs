@@ -1,0 +1,203 @@
+//! `runner show`.
+
+use datastore_api::Sha256;
+use support::{Sandbox, TestDatastore};
+
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+const PLAN: &[&str] = &["plan", "--layer", "layer.yaml", "--run", "p"];
+
+/// The value after a label.
+fn fact<'a>(text: &'a str, label: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(label));
+    line.unwrap_or_else(|| panic!("{label} is missing:\n{text}")).trim()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_and_its_apply_are_shown_with_their_facts() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let run = |args: &[&str]| {
+        let ended = sandbox.run_with(&datastore.url, args);
+        assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+        ended.stdout
+    };
+    run(PLAN);
+
+    let text = run(&["show", "p", "--layer", "layer.yaml"]);
+
+    let sum = Sha256::of(&StoredRun::new(&datastore, "default", "hello", "p").plan("bin", 0).await);
+    assert!(text.starts_with("run p/0 (plan)\nLayer:         default/hello\n"), "{text}");
+    assert_eq!(fact(&text, "Outcome:"), "changes: 1 to create, 0 to update, 0 to delete");
+    assert!(fact(&text, "Started:").contains(" UTC ("), "{text}");
+    assert!(fact(&text, "Took:").contains("(init ") && fact(&text, "Took:").contains(", plan "));
+    assert!(fact(&text, "Tool:").starts_with("terraform 1."), "{text}");
+    assert_eq!(fact(&text, "Workspace:"), "default");
+    assert!(fact(&text, "Backend:").starts_with("local"), "{text}");
+    assert!(text.contains(&format!("sha256:{sum}\n")), "{text}");
+    assert_eq!(fact(&text, "Applied:"), "no");
+    assert!(fact(&text, "Configuration:").starts_with("sha256:"), "{text}");
+    assert!(fact(&text, "Files:").contains("plan.bin ("), "{text}");
+    let (_, plan) = text.split_once("\n\n").unwrap();
+    assert!(plan.starts_with("Terraform used"), "{plan}");
+    assert!(plan.contains("  # terraform_data.greeting will be created\n"), "{plan}");
+    assert!(plan.contains("Plan: 1 to add") && !text.contains('\x1b'), "{plan}");
+
+    run(&["apply", "--layer", "layer.yaml", "--run", "a"]);
+    let text = run(&["show", "p/0", "--layer", "layer.yaml"]);
+    assert!(fact(&text, "Applied:").starts_with("by a/0, "), "{text}");
+    let text = run(&["show", "default/hello/a"]);
+    assert!(text.starts_with("run a/0 (apply)\n"), "{text}");
+    assert_eq!(fact(&text, "Outcome:"), "applied: 1 created, 0 updated, 0 deleted");
+    assert_eq!(fact(&text, "Planned by:"), "p/0");
+    assert!(text.contains("\nThe plan of p/0:\n"), "{text}");
+    assert!(text.contains("# terraform_data.greeting will be created"), "{text}");
+    assert!(sandbox.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_run_of_this_directory_is_the_default() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    sandbox.write("live/vpc/main.tf", "");
+    for run in ["first", "second"] {
+        let ended = sandbox.run_with(&datastore.url, &["plan", "live/vpc", "--run", run]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+
+    let shown = sandbox.run_with(&datastore.url, &["show", "--path", "live/vpc"]);
+    assert!(
+        shown.stdout.starts_with("run second/0 (plan)\nLayer:         default/vpc\n"),
+        "{shown:?}"
+    );
+    let shown = sandbox.run_with(&datastore.url, &["show", "first", "live/vpc"]);
+    assert!(shown.stdout.starts_with("run first/0 (plan)\n"), "{shown:?}");
+    let shown = sandbox.run_with(&datastore.url, &["show", "first", "--name", "vpc"]);
+    assert!(shown.stdout.starts_with("run first/0 (plan)\n"), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_has_the_report_and_the_files() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for args in [PLAN, &["apply", "--layer", "layer.yaml", "--run", "a"]] {
+        assert_eq!(sandbox.run_with(&datastore.url, args).code, 0);
+    }
+
+    let shown = sandbox.run_with(&datastore.url, &["show", "default/hello/p/0", "--json"]);
+
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let document = json(shown.stdout.as_bytes());
+    let stored = StoredRun::new(&datastore, "default", "hello", "p");
+    assert_eq!(document["report"], json(&stored.artifact("run.json", 0).await));
+    assert_eq!((&document["run"], &document["attempt"]), (&"p".into(), &0.into()));
+    assert_eq!(document["attempts"], serde_json::json!([0]));
+    assert_eq!(document["applied"]["run"], "a");
+    let names = document["files"].as_array().unwrap().iter();
+    assert!(names.map(|file| &file["name"]).any(|name| name == "plan.json"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_run_is_shown_with_its_errors() {
+    let datastore = TestDatastore::memory().await;
+    let script = r"[ $STEP != plan ] || { printf 'Error: first\n\nError: second\n' >&2; exit 1; }";
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(script);
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 1);
+
+    let shown = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
+
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert_eq!(fact(&shown.stdout, "Outcome:"), "failed");
+    assert!(fact(&shown.stdout, "Error:").contains("first"), "{}", shown.stdout);
+    assert!(fact(&shown.stdout, "  also:").contains("second"), "{}", shown.stdout);
+    assert!(fact(&shown.stdout, "Next:").contains("output"), "{}", shown.stdout);
+    assert!(fact(&shown.stdout, "Took:").contains("exit code 1"), "{}", shown.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn error_names_the_runs_and_attempts_that_exist() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let show = |run: &str| {
+        let ended = sandbox.run_with(&datastore.url, &["show", run, "--layer", "layer.yaml"]);
+        (ended.code, ended.stderr)
+    };
+    let (code, stderr) = show("p");
+    assert_eq!(code, 8, "{stderr}");
+    assert!(stderr.contains("layer default/hello has no run p; it has no runs"), "{stderr}");
+    let ended = sandbox.run_with(&datastore.url, &["show", "--name", "hello"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("layer default/hello has no runs"), "{}", ended.stderr);
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+
+    let (code, stderr) = show("x");
+    assert_eq!(code, 8, "{stderr}");
+    assert!(stderr.contains("has no run x; its newest are p"), "{stderr}");
+    assert!(stderr.contains("next: `runner runs` lists them"), "{stderr}");
+    let (code, stderr) = show("p/7");
+    assert_eq!(code, 8, "{stderr}");
+    assert!(stderr.contains("run p has no attempt 7; it has 0, 1"), "{stderr}");
+    assert_eq!(show("p/1").0, 0);
+    assert_eq!(show("p/x").0, 64);
+
+    let client = reqwest::Client::new();
+    let claim = "api/attempts?namespace=default&layer=hello&run=c&attempt=0&claim=1";
+    let claimed = client.post(datastore.url.join(claim).unwrap()).send().await.unwrap();
+    assert!(claimed.status().is_success());
+    let (code, stderr) = show("c");
+    assert_eq!(code, 8, "{stderr}");
+    assert!(stderr.contains("attempt 0 of run c has stored nothing"), "{stderr}");
+}
+
+#[test]
+fn datastore_is_required_and_must_answer() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    for command in ["show", "runs", "logs"] {
+        let ended = sandbox.run(&[command, "--name", "hello"]);
+        assert_eq!(ended.code, 64, "{}", ended.stderr);
+        assert!(ended.stderr.contains("PLANCHA_DATASTORE_URL"), "{}", ended.stderr);
+        let away = "http://127.0.0.1:2";
+        let args = [command, "--name", "hello", "--datastore", away, "--datastore-timeout", "1s"];
+        let ended = sandbox.run(&args);
+        assert_eq!(ended.code, 10, "{}", ended.stderr);
+        let ended = sandbox.run(&[command, "--datastore", away, "--path", "missing"]);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains("there is no directory"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_plan_and_report_reach_the_terminal_without_control_sequences() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let stored = StoredRun::new(&datastore, "default", "hello", "p");
+    let attack = "\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}H\u{202e}\u{8}";
+    let mut report = json(&stored.artifact("run.json", 0).await);
+    for field in ["outcome", "revision", "message", "next", "directory"] {
+        report[field] = attack.into();
+    }
+    report["tool"]["version"] = attack.into();
+    report["steps"][0]["name"] = attack.into();
+    report["backend"] = serde_json::json!({"type": attack, "path": attack});
+    stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+    stored.put_plan("pretty", 0, format!("+ a{attack}\r\n\tb").into_bytes()).await;
+    stored.put_log(0, format!("log {attack}\nend").into_bytes()).await;
+
+    for args in [
+        &["show", "default/hello/p"][..],
+        &["show", "default/hello/p", "--json"],
+        &["logs", "default/hello/p"],
+        &["runs", "--name", "hello"],
+        &["runs", "--name", "hello", "--json"],
+    ] {
+        let shown = sandbox.run_with(&datastore.url, args);
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        let is_safe = |c: char| matches!(c, '\n' | '\t') || !c.is_control() && c != '\u{202e}';
+        assert!(shown.stdout.chars().all(is_safe), "{args:?}: {:?}", shown.stdout);
+    }
+    let shown = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
+    assert!(shown.stdout.ends_with("+ a^[]0;x^G^[[2J<U+009B>H<U+202E>^H\n\tb\n"), "{shown:?}");
+}

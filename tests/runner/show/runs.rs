@@ -1,0 +1,98 @@
+//! `runner runs`.
+
+use support::{Sandbox, TestDatastore};
+
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_newest_first_with_outcome_counts_and_age() {
+    let datastore = TestDatastore::memory().await;
+    let script = r#"[ -e fail ] && [ $STEP = plan ] && { echo "Error: no" >&2; exit 1; }"#;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(script);
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+    assert_eq!(run(&["plan", "--layer", "layer.yaml", "--run", "p"]).code, 0);
+    assert_eq!(run(&["apply", "--layer", "layer.yaml", "--run", "a"]).code, 0);
+    sandbox.write("fail", "");
+    assert_eq!(run(&["plan", "--layer", "layer.yaml", "--run", "broken"]).code, 1);
+    let stored = |run| StoredRun::new(&datastore, "default", "hello", run);
+    stored("odd").put_artifact("run.json", 3, b"not json".to_vec()).await;
+    stored("theirs")
+        .put_plan("short", 0, b"Plan: 2 to create, 1 to update, 0 to delete".to_vec())
+        .await;
+
+    let listed = run(&["runs", "--layer", "layer.yaml"]);
+
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let rows = listed.stdout.lines().map(|line| line.split("  ").filter(|cell| !cell.is_empty()));
+    let rows = rows.map(|cells| cells.map(str::trim).collect::<Vec<_>>().join("|"));
+    let rows = rows.map(|row| match row.rsplit_once('|') {
+        Some((row, age)) if age == "just now" || age.ends_with(" ago") => format!("{row}|AGE"),
+        _ => row,
+    });
+    let mut rows = rows.collect::<Vec<_>>();
+    // These two were stored at nearly the same time.
+    rows[1..3].sort();
+    assert_eq!(
+        rows,
+        [
+            "RUN|ACTION|OUTCOME|CHANGES|STARTED",
+            "odd/3|unreadable report|AGE",
+            "theirs/0|plan|changes|+2 ~1 -0|AGE",
+            "broken/0|plan|failed|AGE",
+            "a/0|apply|applied|+1 ~0 -0|AGE",
+            "p/0|plan|changes|+1 ~0 -0|AGE",
+        ],
+        "{}",
+        listed.stdout
+    );
+
+    let listed = run(&["runs", "--layer", "layer.yaml", "--json"]);
+    let list = json(listed.stdout.as_bytes());
+    let p = list.as_array().unwrap().iter().find(|run| run["run"] == "p").unwrap();
+    assert_eq!(p["counts"], serde_json::json!({"create": 1, "update": 0, "delete": 0}));
+    assert_eq!(
+        (&p["outcome"], &p["exit"], &p["action"]),
+        (&"changes".into(), &0.into(), &"plan".into())
+    );
+    assert_eq!(
+        (&p["namespace"], &p["layer"], &p["tool"]["name"]),
+        (&"default".into(), &"hello".into(), &"terraform".into())
+    );
+    let odd = list.as_array().unwrap().iter().find(|run| run["run"] == "odd").unwrap();
+    assert_eq!((&odd["attempt"], &odd["outcome"]), (&3.into(), &serde_json::Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_goes_past_one_page() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    for index in 0..60 {
+        let run = StoredRun::new(&datastore, "default", "many", &format!("r{index:03}"));
+        run.put_plan("short", 0, b"Apply Successful".to_vec()).await;
+    }
+    let listed = |args: &[&str]| {
+        let mut all = vec!["runs", "--name", "many"];
+        all.extend(args);
+        let ended = sandbox.run_with(&datastore.url, &all);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        (ended.stdout.lines().count() - 1, ended.stderr)
+    };
+    let (count, stderr) = listed(&[]);
+    assert!(count == 20 && stderr.contains("there are older runs: --limit"), "{count}: {stderr}");
+    assert_eq!(listed(&["--limit", "55"]).0, 55);
+    assert_eq!(listed(&["--limit", "60"]), (60, String::new()));
+    assert_eq!(listed(&["--limit", "1000"]), (60, String::new()));
+    assert_eq!(sandbox.run_with(&datastore.url, &["runs", "--limit", "0"]).code, 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layer_without_runs_is_no_error() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let ended = sandbox.run_with(&datastore.url, &["runs", "--name", "none", "--namespace", "n"]);
+    assert_eq!((ended.code, &*ended.stdout), (0, ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("layer n/none has no runs"), "{}", ended.stderr);
+    let ended = sandbox.run_with(&datastore.url, &["runs", "--name", "none", "--json"]);
+    assert_eq!((ended.code, &*ended.stdout), (0, "[]\n"), "{}", ended.stderr);
+}
