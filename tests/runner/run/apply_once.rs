@@ -12,7 +12,7 @@ use crate::{RUNNER, json};
 
 const PLAN: &[&str] = &["plan", "--layer", "layer.yaml", "--run", "p"];
 const APPLY: &[&str] = &["apply", "--layer", "layer.yaml", "--run", "a"];
-const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
+pub(crate) const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
 const ALWAYS: usize = usize::MAX;
 
 /// A module whose every apply creates its resource anew, and counts that.

@@ -6,12 +6,10 @@ use support::{Ended, Sandbox, TestDatastore, eventually};
 use url::Url;
 
 use super::apply_once::{
-    applies, counted, faulty, lost, lost_everything, made, mute, report, unsent,
+    UNPLANNED, applies, counted, faulty, lost, lost_everything, made, mute, report, unsent,
 };
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
-
-pub(crate) const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
 
 /// The command between backticks that a message advises.
 pub(crate) fn advised(ended: &Ended) -> String {
@@ -20,9 +18,8 @@ pub(crate) fn advised(ended: &Ended) -> String {
 }
 
 /// The arguments of an upload that names the datastore itself.
-pub(crate) fn upload(datastore: &Url, dir: &Path) -> [String; 4] {
-    let (url, dir) = (datastore.to_string(), dir.display().to_string());
-    ["upload".to_owned(), "--datastore".to_owned(), url, dir]
+pub(crate) fn upload<'a>(datastore: &'a Url, dir: &'a Path) -> [&'a str; 4] {
+    ["upload", "--datastore", datastore.as_str(), dir.to_str().unwrap()]
 }
 
 /// Does what a message advises, in a shell that finds the runner on PATH.
@@ -163,8 +160,7 @@ async fn uploaded_files_of_a_failed_run_replace_nothing_and_record_no_apply() {
     let url = format!("{}api/logs?namespace=default&layer=x&run=a&attempt=0", datastore.url);
     reqwest::Client::new().put(url).body("another log").send().await.unwrap();
 
-    let args = upload(&datastore.url, &dir);
-    let ended = sandbox.run(&args.each_ref().map(String::as_str));
+    let ended = sandbox.run(&upload(&datastore.url, &dir));
 
     assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
@@ -245,20 +241,28 @@ async fn stored_plan_is_applied_once_also_if_its_record_waits_for_another_datast
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_one_attempt_in_two_datastores_are_kept_in_two_directories() {
-    let (datastore, other) = (TestDatastore::memory().await, TestDatastore::memory().await);
+    let datastores = [TestDatastore::memory().await, TestDatastore::memory().await];
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    for (datastore, name) in [(&datastore, "0"), (&other, "0-2")] {
+    let attempts = unsent(&sandbox).join("default/x/a");
+    let mut kept = Vec::new();
+    for (datastore, name) in datastores.iter().zip(["0", "0-2"]) {
         let lossy = lost_everything(datastore).await;
         let ended = sandbox.run_with(&lossy.url, UNPLANNED);
         assert_eq!(ended.code, 10, "{}", ended.stderr);
-        let dir = unsent(&sandbox).join("default/x/a").join(name);
-        assert!(advised(&ended).ends_with(dir.to_str().unwrap()), "{}", ended.stderr);
+        let command = format!("{}`", attempts.join(name).display());
+        assert!(ended.stderr.contains(&command), "{command}: {}", ended.stderr);
+        kept.push((datastore, lossy, attempts.join(name)));
+    }
+    assert_eq!(applies(&sandbox), 2);
+    for (_, lossy, dir) in &kept {
+        let url = std::fs::read_to_string(dir.join("datastore.url")).unwrap();
+        assert_eq!(url.trim(), lossy.url.as_str().trim_end_matches('/'));
+    }
+    for (datastore, lossy, dir) in kept {
         lossy.set_faults(Vec::new());
-        let again = sandbox.run_with(&lossy.url, &["upload", dir.to_str().unwrap()]);
-        assert_eq!(again.code, 0, "{}", again.stderr);
-        // The next one finds the name taken.
-        std::fs::create_dir_all(unsent(&sandbox).join("default/x/a/0")).unwrap();
-        std::fs::write(unsent(&sandbox).join("default/x/a/0/other"), "").unwrap();
+        let ended = sandbox.run_with(&lossy.url, &["upload", dir.to_str().unwrap()]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(!dir.exists());
         let stored = StoredRun::new(datastore, "default", "x", "a").names(0).await;
         assert!(stored.contains(&"applied.json".to_owned()), "{stored:?}");
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use support::{Fault, Sandbox, TestDatastore, eventually};
 
-use super::apply_once::{faulty, lost_everything, unsent};
-use super::unsent_files::{UNPLANNED, advised, upload};
+use super::apply_once::{UNPLANNED, faulty, lost_everything, unsent};
+use super::unsent_files::{advised, upload};
 use crate::RUNNER;
 use crate::stored_run::StoredRun;
 
@@ -17,16 +17,14 @@ async fn upload_command_replaces_nothing_and_can_be_repeated() {
     let ended = sandbox.run_with(&lossy.url, UNPLANNED);
     assert_eq!(ended.code, 10, "{}", ended.stderr);
     let dir = unsent(&sandbox).join("default/x/a/0");
-    let explicit = upload(&datastore.url, &dir);
-    let explicit = explicit.each_ref().map(String::as_str);
-    let upload = ["upload", dir.to_str().unwrap()];
-    assert_eq!(sandbox.run_with(&lossy.url, &upload).code, 5, "nothing is sent");
+    let without_url = ["upload", dir.to_str().unwrap()];
+    assert_eq!(sandbox.run_with(&lossy.url, &without_url).code, 5, "nothing is sent");
     assert!(dir.join("run.log").exists());
     // Another program has stored a log there.
     let url = format!("{}api/logs?namespace=default&layer=x&run=a&attempt=0", datastore.url);
     reqwest::Client::new().put(url).body("another log").send().await.unwrap();
     for _ in 0..2 {
-        let ended = sandbox.run(&explicit);
+        let ended = sandbox.run(&upload(&datastore.url, &dir));
         assert_eq!(ended.code, 9, "{}", ended.stderr);
         assert!(ended.stderr.contains("already holds another run.log"), "{}", ended.stderr);
     }
@@ -39,7 +37,7 @@ async fn upload_command_replaces_nothing_and_can_be_repeated() {
     {
         assert_eq!(sandbox.run_with(&datastore.url, args).code, code, "{args:?}");
     }
-    let ended = sandbox.run(&upload);
+    let ended = sandbox.run(&without_url);
     assert_eq!(ended.code, 64, "no datastore is named: {}", ended.stderr);
     let command = advised(&ended);
     assert!(command.contains(lossy.url.as_str().trim_end_matches('/')), "{command}");
@@ -52,8 +50,7 @@ async fn upload_command_verifies_and_reports_each_file() {
     let lossy = lost_everything(&datastore).await;
     assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
     let dir = unsent(&sandbox).join("default/x/a/0");
-    let args = upload(&datastore.url, &dir);
-    let upload = || sandbox.run(&args.each_ref().map(String::as_str));
+    let upload = || sandbox.run(&upload(&datastore.url, &dir));
     let file = |name: &str| dir.join(name);
     let stored = StoredRun::new(&datastore, "default", "x", "a");
 
@@ -141,8 +138,7 @@ async fn upload_to_another_datastore_needs_the_flag() {
     assert!(ended.stderr.contains(&format!("are for the datastore {theirs}, not for")));
     assert!(advised(&ended).contains(theirs), "{}", ended.stderr);
     assert!(dir.join("applied.json").exists());
-    let args = upload(&other.url, &dir);
-    let ended = sandbox.run(&args.each_ref().map(String::as_str));
+    let ended = sandbox.run(&upload(&other.url, &dir));
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains(&format!("are for the datastore {theirs}: --datastore sends")));
     assert!(!unsent(&sandbox).join("default").exists());
@@ -183,8 +179,7 @@ async fn files_that_were_moved_while_upload_waits_are_not_called_sent() {
     let dir = unsent(&sandbox).join("default/x/a/0");
     let lock = std::fs::File::open(&dir).unwrap();
     lock.try_lock().unwrap();
-    let args = upload(&datastore.url, &dir);
-    let runner = sandbox.start(None, &args.each_ref().map(String::as_str));
+    let runner = sandbox.start(None, &upload(&datastore.url, &dir));
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     std::fs::rename(&dir, sandbox.path("moved")).unwrap();
     drop(lock);
@@ -210,8 +205,7 @@ async fn upload_refuses_records_of_later_versions_and_leaves_them() {
         // A later version may also have other fields.
         for text in [later, "{\"version\": 2}".to_owned()] {
             std::fs::write(dir.join(name), text).unwrap();
-            let args = upload(&datastore.url, &dir);
-            let ended = sandbox.run(&args.each_ref().map(String::as_str));
+            let ended = sandbox.run(&upload(&datastore.url, &dir));
             assert_eq!(ended.code, 8, "{}", ended.stderr);
             let says = format!("{} has version 2", dir.join(name).display());
             assert!(ended.stderr.contains(&says), "{}", ended.stderr);
@@ -238,13 +232,13 @@ async fn upload_refuses_files_whose_digests_are_damaged() {
         (Vec::new(), "is damaged: SHA256SUMS does not have its digest"),
     ] {
         std::fs::write(&file, damaged).unwrap();
-        let ended = sandbox.run(&args.each_ref().map(String::as_str));
+        let ended = sandbox.run(&args);
         assert_eq!(ended.code, 9, "{}", ended.stderr);
         assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
     }
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    let ended = sandbox.run(&args.each_ref().map(String::as_str));
+    let ended = sandbox.run(&args);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("SHA256SUMS is not a regular file"), "{}", ended.stderr);
     assert!(dir.join("applied.json").exists());
@@ -265,6 +259,8 @@ async fn upload_waits_for_the_runner_that_uses_the_directory() {
     });
     let ended = sandbox.run_with(&slow.url, &["upload", dir.to_str().unwrap()]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let waits = format!("another runner uses {}: waiting for it", dir.display());
+    assert!(ended.stderr.contains(&waits), "{}", ended.stderr);
     let ended = runner.wait();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(!ended.stderr.contains("No such file"), "{}", ended.stderr);
@@ -291,8 +287,7 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
         (Path::new("."), ["has neither applied.json nor attempt.json", "as in the command"]),
         (&states, [&*push, "upload does not send states"]),
     ] {
-        let args = upload(&datastore.url, dir);
-        let ended = sandbox.run(&args.each_ref().map(String::as_str));
+        let ended = sandbox.run(&upload(&datastore.url, dir));
         assert_eq!(ended.code, 8, "{}", ended.stderr);
         for text in says.into_iter().chain([dir.to_str().unwrap()]) {
             assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
@@ -309,8 +304,7 @@ async fn directory_named_by_a_dot_or_a_link_is_sent_and_removed() {
         assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
         let dir = unsent(&sandbox).join("default/x/a/0");
         std::os::unix::fs::symlink(&dir, sandbox.work().join("link")).unwrap();
-        let args = upload(&datastore.url, Path::new(name));
-        let mut command = sandbox.command(&args.each_ref().map(String::as_str));
+        let mut command = sandbox.command(&upload(&datastore.url, Path::new(name)));
         if name == "." {
             command.current_dir(&dir);
         }
