@@ -124,7 +124,7 @@ fn below(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// The layer in the scratch directory of its run ([`Scratch::record_layer`]).
+/// The layer in the scratch directory of its run ([`Scratch::record_apply`]).
 pub(crate) fn layer_id(RunKey { namespace, layer, .. }: &RunKey) -> String {
     format!("{namespace}/{layer}\n")
 }
