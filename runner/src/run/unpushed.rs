@@ -24,7 +24,9 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let in_code = self.errored_in_code(workspace);
         let run = &self.job.run;
-        let kept = unsent::states(self.environment.state_home.as_deref(), run);
+        let state_home = self.environment.state_home.as_deref();
+        unsent::remove_leftovers(state_home, self.scratch, run);
+        let kept = unsent::states(state_home, run);
         let unpushed = if let Some(first) = in_code.first() {
             let in_commit = is_tracked(first).await;
             let dir = workspace.kept.then(|| workspace.dir.clone());

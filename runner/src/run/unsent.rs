@@ -10,6 +10,7 @@
 
 mod directory;
 mod find;
+mod leftovers;
 mod send;
 
 use std::io::{self, Read};
@@ -21,6 +22,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use find::{KeptRecord, layer_id, records, states};
+pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 
 use crate::process::quoted;

@@ -28,6 +28,8 @@ const LOCK: &str = ".lock";
 pub(crate) const LOG: &str = "run.log";
 /// The directory of files that could not be stored.
 pub(crate) const UNSENT: &str = "unsent";
+/// The name of a file there that is not complete yet begins with this.
+pub(crate) const PARTIAL: &str = ".partial-";
 /// A younger directory may not be locked yet.
 const MIN_AGE: Duration = Duration::from_mins(1);
 /// A younger directory may not have its lock file yet.
@@ -245,8 +247,8 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
 
 /// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
 fn clear(dir: &Path) -> io::Result<()> {
-    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten();
-    let has_unsent = unsent.next().is_some();
+    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten().flatten();
+    let has_unsent = unsent.any(|entry| !entry.file_name().to_string_lossy().starts_with(PARTIAL));
     let stays = |name: &OsStr| name == LOCK || has_unsent && (name == UNSENT || name == LAYER);
     let mut failed = None;
     for entry in fs::read_dir(dir)?.flatten().filter(|entry| !stays(&entry.file_name())) {
@@ -357,7 +359,12 @@ mod tests {
             fs::write(dir.join(UNSENT).join("applied.json"), "{}").unwrap();
             fs::write(dir.join(LAYER), "default/x\n").unwrap();
             set_age(&dir, 2 * MIN_AGE_WITHOUT_LOCK);
+            let (partial, _) = make(parent.path(), "plancha-killed", Duration::ZERO, has_lock);
+            fs::create_dir_all(partial.join(UNSENT)).unwrap();
+            fs::write(partial.join(UNSENT).join(".partial-x"), "{").unwrap();
+            set_age(&partial, 2 * MIN_AGE_WITHOUT_LOCK);
             sweep(parent.path()).unwrap();
+            assert!(!partial.exists(), "a file that was not written to its end is no record");
             let left = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
             let mut left = left.collect::<Vec<_>>();
             left.sort();

@@ -249,6 +249,12 @@ async fn proxys_404_does_not_allow_a_second_apply() {
     assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
 }
 
+/// What is in a directory of locks after the last apply.
+fn lock_files(sandbox: &Sandbox, dir: &str) -> usize {
+    let dir = sandbox.path("home/.local/state/plancha").join(dir);
+    std::fs::read_dir(dir).unwrap().count()
+}
+
 /// All are given the same order at once: one applies, the others find its record.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_several_concurrent_runners_applies() {
@@ -260,6 +266,7 @@ async fn one_of_several_concurrent_runners_applies() {
         assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
     assert_eq!(applies(&sandbox), 1);
+    assert_eq!(lock_files(&sandbox, "applying"), 0);
 }
 
 /// The same for a stored plan, whatever the names of the runs are.
@@ -280,6 +287,7 @@ async fn one_of_several_concurrent_runners_applies_a_plan() {
         assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
     assert_eq!(applies(&sandbox), 1);
+    assert_eq!(lock_files(&sandbox, "applying-plans"), 0);
 }
 
 /// Without a datastore there is no record: the tool itself refuses the plan that is no longer current.

@@ -6,11 +6,12 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::{RunKey, Sha256};
+use fs_err as fs;
 
 use crate::order::job::Apply;
 use crate::process::private_file;
@@ -18,13 +19,66 @@ use crate::report::AppliedRecord;
 use crate::run::Run;
 use crate::run::error::RunError;
 
+/// The lock files below the state home.
+const PLANS: &str = "plancha/applying-plans";
+const RUNS: &str = "plancha/applying";
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a lock file is created, if other runners remove its directory at once.
+const TRIES: usize = 3;
+
+/// The lock of a plan or a run. Its file is removed when the apply ends, and stays when the runner is killed.
+#[derive(Debug)]
+pub(super) struct RunLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        if !is_current(&self.file, &self.path) {
+            return;
+        }
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!("the lock file stays: {error}");
+        }
+        // The directories of the run's layer and namespace. One that is not empty is used by others.
+        let dirs = self.path.ancestors().skip(1);
+        let dirs = dirs.take_while(|dir| !dir.ends_with(RUNS) && !dir.ends_with(PLANS));
+        for dir in dirs.take(2) {
+            if fs::remove_dir(dir).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether the path still leads to this file.
+fn is_current(file: &File, path: &Path) -> bool {
+    let id = |file: std::fs::Metadata| (file.dev(), file.ino());
+    let (ours, current) = (file.metadata().map(id), fs::metadata(path).map(id));
+    matches!((ours, current), (Ok(ours), Ok(current)) if ours == current)
+}
+
+/// Opens a lock file, which is created with its directory.
+fn open(path: &Path) -> io::Result<File> {
+    let dir = path.parent().unwrap_or(path);
+    let mut tries = 1;
+    loop {
+        let mut builder = std::fs::DirBuilder::new();
+        let created = builder.mode(0o700).recursive(true).create(dir);
+        created.map_err(|error| named(dir, &error))?;
+        match private_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
+            opened => return opened,
+        }
+    }
+}
 
 impl Run<'_> {
     /// Waits until no other runner on this machine applies the same plan, or the run of this name. The lock is held
-    /// until the returned file is dropped.
-    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<File>, RunError> {
+    /// until the returned value is dropped.
+    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<RunLock>, RunError> {
         let job = self.job;
         // A pod shares its disk with no other runner.
         let plan = self.report.plan.as_ref().map(|plan| plan.sha256).filter(|_| !job.pod);
@@ -38,11 +92,14 @@ impl Run<'_> {
             None => format!("the run {}", job.run),
         };
         let locked = async {
-            let (file, path) = self.lock_file(plan)?;
+            let path = self.lock_path(plan)?;
             let mut waits = false;
             loop {
+                let file = open(&path)?;
                 match file.try_lock() {
-                    Ok(()) => return Ok(file),
+                    Ok(()) if is_current(&file, &path) => return Ok(RunLock { file, path }),
+                    // The runner that had the lock has removed the file.
+                    Ok(()) => continue,
                     Err(TryLockError::WouldBlock) if !waits => {
                         waits = true;
                         tracing::info!("another runner is applying {what}: waiting for it");
@@ -63,23 +120,18 @@ impl Run<'_> {
             .ok())
     }
 
-    /// The lock file of a plan, else that of the run, with its path.
-    fn lock_file(&self, plan: Option<Sha256>) -> io::Result<(File, PathBuf)> {
+    /// The path of the lock file of a plan, else of that of the run.
+    fn lock_path(&self, plan: Option<Sha256>) -> io::Result<PathBuf> {
         let home = self.environment.state_home.as_deref();
         let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
         // A name is one segment of a path, and neither `.` nor `..`.
         let RunKey { namespace, layer, run } = &self.job.run;
-        let (dir, name) = if let Some(plan) = plan {
-            (home.join("plancha/applying-plans"), plan.to_string())
+        Ok(if let Some(plan) = plan {
+            home.join(PLANS).join(plan.to_string())
         } else {
-            let dir = home.join("plancha/applying").join(namespace.as_ref());
-            (dir.join(layer.as_ref()), run.to_string())
-        };
-        let mut builder = std::fs::DirBuilder::new();
-        let created = builder.mode(0o700).recursive(true).create(&dir);
-        created.map_err(|error| named(&dir, &error))?;
-        let path = dir.join(name);
-        Ok((private_file(&path)?, path))
+            let dir = home.join(RUNS).join(namespace.as_ref());
+            dir.join(layer.as_ref()).join(run.as_ref())
+        })
     }
 
     /// The record of an apply that was made since the records were first read.

@@ -16,7 +16,8 @@ use url::Url;
 use crate::process::url_secrets;
 use crate::run::artifacts::{APPLIED, other};
 use crate::source::regular::{self, unless_missing};
-use crate::source::scratch::{self, UNSENT};
+use crate::source::scratch::{self, PARTIAL, UNSENT};
+use crate::source::states;
 
 /// The digests of the files, as `sha256sum` prints them. If a name occurs twice, the last line is valid.
 pub(super) const SUMS: &str = "SHA256SUMS";
@@ -25,8 +26,6 @@ pub(super) const DATASTORE: &str = "datastore.url";
 /// The attempt that failed.
 pub(super) const FAILED: &str = "attempt.json";
 pub(super) const REPORT: &str = "run.json";
-/// The name of a file that is not complete yet begins with this.
-pub(super) const PARTIAL: &str = ".partial-";
 
 /// The files that a directory may hold besides the records, in the order in which they are sent.
 pub(super) fn files() -> [(&'static str, StoredFile); 3] {
@@ -168,6 +167,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
     for name in own.into_iter().rev().chain([SUMS]) {
         unless_missing(fs::remove_file(dir.join(name)))?;
     }
+    unless_missing(states::remove_orphaned_records(dir))?;
     let mut foreign = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten() {
         let name = entry?.file_name().to_string_lossy().into_owned();

@@ -38,9 +38,7 @@ pub(crate) fn records(
     scratch: &Scratch,
     run: &RunKey,
 ) -> Vec<KeptRecord> {
-    let attempts = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
-    let attempts = attempts.flat_map(|run| below(&run));
-    let dirs = attempts.chain(scratch.left_unsent(&layer_id(run)));
+    let dirs = attempts(state_home, run).into_iter().chain(scratch.left_unsent(&layer_id(run)));
     let read = |dir: PathBuf| {
         let file = dir.join(APPLIED);
         let parsed = match regular::read(&file) {
@@ -61,16 +59,20 @@ pub(crate) fn records(
 
 /// The kept state files of this layer, and those in work directories that links lead to.
 pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> {
-    let Some(home) = state_home else { return Vec::new() };
-    let runs = below(&of_layer(home, run));
-    let attempts = runs.iter().flat_map(|run| below(run));
-    let found = attempts.flat_map(|attempt| states::kept(&attempt));
+    let found = attempts(state_home, run);
+    let found = found.iter().flat_map(|attempt| states::kept(attempt));
     let found = found.filter_map(|name| Some(KeptState::read(existing(&name)?, &name)));
     let mut found = found.collect::<Vec<_>>();
     // Several links may lead to one state; only one of their records is of its contents.
     found.sort_by(|a, b| (&a.file, a.record.is_none()).cmp(&(&b.file, b.record.is_none())));
     found.dedup_by(|a, b| a.file == b.file);
     found
+}
+
+/// The directories of the layer's attempts.
+pub(super) fn attempts(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
+    let runs = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
+    runs.flat_map(|run| below(&run)).collect()
 }
 
 /// The state that a link leads to. A link to a removed state is removed as well.

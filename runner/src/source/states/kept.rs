@@ -13,7 +13,8 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::process::private_file;
-use crate::source::{regular, states};
+use crate::source::regular::{self, unless_missing};
+use crate::source::states;
 
 /// The record for all states in the directory of a run.
 const OF_DIRECTORY: &str = "push.json";
@@ -98,7 +99,19 @@ pub(crate) fn is_record(name: &OsStr) -> bool {
 
 /// Removes the record beside the name of a state, if there is one.
 pub(crate) fn remove_record(name: &Path) -> io::Result<()> {
-    regular::unless_missing(fs::remove_file(beside(name))).map(drop)
+    unless_missing(fs::remove_file(beside(name))).map(drop)
+}
+
+/// Removes the records in a directory whose states are not there any more.
+pub(crate) fn remove_orphaned_records(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_record = path.file_name().is_some_and(is_record);
+        if is_record && unless_missing(fs::symlink_metadata(path.with_extension("")))?.is_none() {
+            unless_missing(fs::remove_file(path))?;
+        }
+    }
+    Ok(())
 }
 
 fn beside(name: &Path) -> PathBuf {
