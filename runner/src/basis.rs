@@ -35,7 +35,7 @@ enum Chosen {
     ByLayer,
     /// By `--plan`, or by `--plan-file` with a record of its place.
     ByName,
-    /// By `--plan-file`, with no record of the module that it belongs to.
+    /// By `--plan-file`, with no record of the module that it belongs to, or for an archive.
     ByFile,
     /// By Burrito's controllers.
     ByController,
@@ -80,12 +80,14 @@ impl Basis {
         record: Option<PlanRecord>,
     ) -> Result<Self, BasisError> {
         let place = record.as_ref().and_then(|record| record.place.as_ref());
+        // An archive may be of any repository.
+        let is_archive = matches!(job.source, Source::Archive(_));
         let is_placed = job.place.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
             _ if job.pod => Chosen::ByController,
             Apply::Newest => Chosen::Newest,
             // A stored plan belongs to this layer. A file may be any plan.
-            Apply::File(_) if !is_placed => Chosen::ByFile,
+            Apply::File(_) if !is_placed || is_archive => Chosen::ByFile,
             _ if job.named.plan => Chosen::ByName,
             _ => Chosen::ByLayer,
         };

@@ -307,13 +307,13 @@ pub struct UploadArgs {
 /// What plan and apply share.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The code: a directory, an archive (tar.zst) or a git URL [default: the current directory]
+    /// The code: a directory, an archive (tar, tar.gz, tar.zst), a git bundle or a git URL [default: the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
     /// The code, if DIR is not given
-    #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|ARCHIVE|URL")]
+    #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|FILE|URL")]
     pub source: Option<String>,
-    /// Branch, tag or commit to check out of a git URL [default: the remote's HEAD]
+    /// Branch, tag or commit to check out of a git URL or bundle [default: its HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
     pub revision: Option<String>,
     /// Do not fetch submodules of a git URL, and plan even if the code needs a file from an empty submodule, or one that
@@ -369,7 +369,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub tools: ToolArgs,
 
-    /// File with values of variables, for the tool
+    /// File with values of variables, for the tool. Its path is relative to the current directory. Can be repeated: a later
+    /// file wins
     #[arg(long, help_heading = "For the tool", value_name = "FILE")]
     pub var_file: Vec<PathBuf>,
     /// Value of a variable, for the tool

@@ -6,6 +6,7 @@ pub(crate) mod context;
 mod copy;
 pub(crate) mod error;
 pub(crate) mod git;
+mod modules;
 pub(crate) mod path;
 mod references;
 pub(crate) mod regular;

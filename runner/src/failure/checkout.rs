@@ -1,11 +1,13 @@
 //! Errors of the checkout.
 
 use std::io;
+use std::path::PathBuf;
 
 use reqwest::StatusCode;
 
 use crate::failure::datastore::datastore_kind;
 use crate::failure::{Failure, Kind};
+use crate::process::quoted;
 use crate::source::archive::ArchiveError;
 use crate::source::error::CheckoutError;
 use crate::source::work_dir::MARK;
@@ -15,29 +17,7 @@ const NO_ROOM: &str =
 
 impl From<&CheckoutError> for Failure {
     fn from(error: &CheckoutError) -> Self {
-        let kind = match error {
-            CheckoutError::NotADirectory { .. }
-            | CheckoutError::ForeignFiles(_)
-            | CheckoutError::OtherRepository { .. }
-            | CheckoutError::Busy(_)
-            | CheckoutError::StateInTheWay { .. }
-            | CheckoutError::NoSuchPath { .. }
-            | CheckoutError::Outside { .. }
-            | CheckoutError::NoSuchRevision { .. }
-            | CheckoutError::NoSuchRepository { .. }
-            | CheckoutError::EmptySubmodule { .. }
-            | CheckoutError::OutdatedSubmodule { .. }
-            | CheckoutError::LfsPointer { .. } => Kind::Config,
-            CheckoutError::Credentials { .. } => Kind::Credentials,
-            CheckoutError::Network { .. } => Kind::Network,
-            CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
-            CheckoutError::Datastore(cause) => datastore_kind(cause),
-            CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
-            CheckoutError::Archive { error: ArchiveError::File(..), .. } => Kind::Unclassified,
-            CheckoutError::Archive { .. } => Kind::Config,
-            CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
-        };
-        let failure = Self::new(kind, error);
+        let failure = Self::new(kind(error), error);
         match error {
             CheckoutError::EmptySubmodule { next, .. } | CheckoutError::LfsPointer { next, .. } => {
                 failure.with_hint(&format!("{next}; --no-submodules plans without it"))
@@ -54,8 +34,12 @@ impl From<&CheckoutError> for Failure {
                     _ => "set --work-dir or TMPDIR to a directory that can be created and written",
                 })
             }
-            CheckoutError::Archive { .. } => failure
-                .with_hint("make the archive again, as `tar --zstd -cf ARCHIVE -C DIR FILES...`, or name the directory"),
+            CheckoutError::Archive { error, .. } => failure.with_hint(&of_archive(error)),
+            CheckoutError::BadBundle { .. } => failure.with_hint(
+                "make the bundle again with its whole history: `git bundle create FILE --all`; `git bundle verify FILE` \
+                 shows what it needs",
+            ),
+            CheckoutError::NoModule { candidates, .. } => failure.with_hint(&of_modules(candidates)),
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .with_hint("let Burrito's controllers sync the repository again: they create its bundles"),
             CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(
@@ -76,9 +60,82 @@ impl From<&CheckoutError> for Failure {
     }
 }
 
+fn kind(error: &CheckoutError) -> Kind {
+    match error {
+        CheckoutError::NotADirectory { .. }
+        | CheckoutError::ForeignFiles(_)
+        | CheckoutError::OtherRepository { .. }
+        | CheckoutError::Busy(_)
+        | CheckoutError::StateInTheWay { .. }
+        | CheckoutError::NoSuchPath { .. }
+        | CheckoutError::NoModule { .. }
+        | CheckoutError::BadBundle { .. }
+        | CheckoutError::Outside { .. }
+        | CheckoutError::NoSuchRevision { .. }
+        | CheckoutError::NoSuchRepository { .. }
+        | CheckoutError::EmptySubmodule { .. }
+        | CheckoutError::OutdatedSubmodule { .. }
+        | CheckoutError::LfsPointer { .. } => Kind::Config,
+        CheckoutError::Credentials { .. } => Kind::Credentials,
+        CheckoutError::Network { .. } => Kind::Network,
+        CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
+        CheckoutError::Datastore(cause) => datastore_kind(cause),
+        CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
+        CheckoutError::Archive { error: ArchiveError::File(..), .. } => Kind::Unclassified,
+        CheckoutError::Archive { .. } => Kind::Config,
+        CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
+    }
+}
+
+/// What to do about an archive that cannot be unpacked.
+fn of_archive(error: &ArchiveError) -> String {
+    match error {
+        ArchiveError::Empty | ArchiveError::Unknown(_) => {
+            "a source is a directory, a git URL, a git bundle, or a tar archive, plain or compressed with gzip or zstd"
+        }
+        ArchiveError::BadEnd | ArchiveError::BadHeader => {
+            "transfer or make the file again: `tar -tf FILE` lists a whole one"
+        }
+        ArchiveError::Refused { reason, .. } if reason.contains("twice") => {
+            "make the archive again: `tar -r` and `tar -u` add a file that is in it already"
+        }
+        ArchiveError::Refused { reason, .. } if reason.contains("sparse") => {
+            "make the archive again without sparse files: GNU tar without --sparse, bsdtar with --no-read-sparse"
+        }
+        ArchiveError::Refused { .. } => "make the archive again without this entry",
+        ArchiveError::TooLarge(_) => "make an archive of the code alone",
+        ArchiveError::Read(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            "make the file readable for this user"
+        }
+        ArchiveError::Read(_) | ArchiveError::File(..) => {
+            "check that the file is whole and can be read: `tar -tf FILE` lists it"
+        }
+    }
+    .to_owned()
+}
+
+/// What to do about an archive without a module at its root or path.
+fn of_modules(candidates: &[PathBuf]) -> String {
+    let paths = candidates.iter().map(|path| match path.display().to_string() {
+        path if path.is_empty() => "leave out --path".to_owned(),
+        path => format!("--path {}", quoted(&path)),
+    });
+    match paths.collect::<Vec<_>>().join(", or ") {
+        none if none.is_empty() => "name an archive that contains .tf or .tofu files".to_owned(),
+        paths => paths,
+    }
+}
+
 /// What to do about a repository that git cannot fetch.
 fn of_git(error: &CheckoutError) -> Option<String> {
     Some(match error {
+        CheckoutError::NoSuchRevision { url, revision } if url.starts_with('/') => {
+            let head = if revision == "HEAD" { "the bundle has no HEAD: " } else { "" };
+            format!(
+                "{head}name a branch, a tag or a commit with --revision; `git bundle list-heads {}` lists them",
+                quoted(url)
+            )
+        }
         CheckoutError::NoSuchRevision { revision, .. } if revision == "HEAD" => {
             "the repository is empty, or its HEAD is a branch that does not exist: name a branch, a tag or a commit \
              with --revision"

@@ -37,6 +37,7 @@ pub(super) fn check_outputs(
     if let Some(path) = &args.result {
         check_output("--result", path, true)?;
     }
+    args.var_file.iter().try_for_each(|path| check_var_file(path))?;
     match (&args.plan_file, action) {
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
         (Some(path), _) => {
@@ -106,19 +107,38 @@ fn check_replaced(path: &Path) -> Result<(), JobError> {
 
 /// Checks that a plan can be read.
 fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
-    let refused = |reason: &str| {
-        Err(JobError::Config(format!(
-            "{flag} {} {reason}: name a file that `runner plan --plan-file` wrote",
-            path.display()
-        )))
+    let Err(reason) = readable(path) else { return Ok(()) };
+    Err(JobError::Config(format!(
+        "{flag} {} {reason}: name a file that `runner plan --plan-file` wrote",
+        path.display()
+    )))
+}
+
+/// Checks that a file with values can be read. The path is relative to the runner's working directory.
+fn check_var_file(path: &Path) -> Result<(), JobError> {
+    let Err(reason) = readable(path) else { return Ok(()) };
+    let shown = path.display();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (resolved, next) = if path.is_absolute() {
+        (String::new(), String::new())
+    } else {
+        let next = format!("; a file of the source is named after --: `-- -var-file={shown}`");
+        (format!(" ({})", absolute.display()), next)
     };
+    Err(JobError::Config(format!(
+        "--var-file {shown}{resolved} {reason}: name a file that can be read{next}"
+    )))
+}
+
+/// Whether a file, or a pipe, can be read; the error is the reason.
+fn readable(path: &Path) -> Result<(), String> {
     if path.is_dir() {
-        return refused("is a directory");
+        return Err("is a directory".to_owned());
     }
     // A pipe may be read once only.
     match access(path, AccessFlags::R_OK) {
         Ok(()) => Ok(()),
-        Err(Errno::ENOENT) => refused("does not exist"),
-        Err(error) => refused(&format!("cannot be read: {}", error.desc())),
+        Err(Errno::ENOENT) => Err("does not exist".to_owned()),
+        Err(error) => Err(format!("cannot be read: {}", error.desc())),
     }
 }

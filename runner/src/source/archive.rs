@@ -1,28 +1,45 @@
-//! Unpacks an archive that may be hostile: `tar`, compressed with `zstd`.
+//! Unpacks an archive that may be hostile: `tar`, compressed with `zstd` or `gzip` or not at all.
 //!
-//! `unpack` makes a directory of it, `link` decides which links it may hold. Where the archive comes from is not known
-//! here.
+//! `unpack` makes a directory of it, `link` decides which links it may hold, `headers` reads names that are too long for an
+//! entry, and `compression` recognises how the archive is compressed. Where it comes from is not known here.
 
+mod compression;
+mod headers;
 mod link;
 mod unpack;
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 pub(crate) use unpack::{Limits, unpack};
 
 /// What an archive holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// Files, links and directories.
     pub(crate) entries: u64,
     /// The size of the files.
     pub(crate) bytes: u64,
+    /// The commit that `git archive` has recorded in it.
+    pub(crate) commit: Option<String>,
+}
+
+impl fmt::Display for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries, {} bytes", self.entries, self.bytes)?;
+        self.commit.as_ref().map_or(Ok(()), |commit| write!(f, ", commit {commit}"))
+    }
 }
 
 /// Why an archive could not be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is {0}")]
+    Unknown(&'static str),
+    #[error("a header in it is not valid, or too long")]
+    BadHeader,
     #[error("its entry `{name}` is refused: {reason}")]
     Refused { name: String, reason: &'static str },
     #[error("it is larger than {0}")]
@@ -32,7 +49,17 @@ pub(crate) enum ArchiveError {
     #[error("{}", .0.display())]
     File(PathBuf, #[source] io::Error),
     #[error("it cannot be read")]
-    Read(#[from] io::Error),
+    Read(#[source] io::Error),
+}
+
+impl From<io::Error> for ArchiveError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::BadEnd,
+            io::ErrorKind::FileTooLarge => Self::TooLarge("the limits allow".to_owned()),
+            _ => Self::Read(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::source::context::CheckoutContext;
 use crate::source::copy;
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, GitSource};
+use crate::source::modules;
 use crate::source::path::{inside, resolve};
 use crate::source::submodules::{self, Origin};
 use crate::source::work_dir::{claim, make};
@@ -28,7 +29,7 @@ pub(crate) enum Source {
     Directory(PathBuf),
     /// In an archive: a file.
     Archive(PathBuf),
-    /// In a git repository elsewhere.
+    /// In a git repository elsewhere, or in a git bundle, a file.
     Git(GitSource),
     /// In a bundle in the datastore.
     Bundle(BundleKey),
@@ -50,17 +51,20 @@ pub(crate) struct Workspace {
 }
 
 impl Source {
-    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), an archive if it is a file, else
-    /// a directory.
+    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), a git bundle or an archive if it
+    /// is a file, else a directory.
     pub(crate) fn parse(text: &str, revision: Option<&str>) -> Result<Self, String> {
         if let Some(git) = GitSource::parse(text, revision)? {
             return Ok(Self::Git(git));
         }
         let is_archive = Path::new(text).is_file();
+        if is_archive && let Some(bundle) = GitSource::of_bundle(Path::new(text), revision)? {
+            return Ok(Self::Git(bundle));
+        }
         if revision.is_some() {
             let what = if is_archive { "archive" } else { "directory" };
             return Err(format!(
-                "--revision goes with a git URL; the {what} `{text}` is used as it is"
+                "--revision goes with a git URL or a git bundle; the {what} `{text}` is used as it is"
             ));
         }
         if is_archive {
@@ -108,8 +112,8 @@ pub(crate) async fn checkout(
         }
         Source::Archive(file) => {
             let (dir, lock) = own()?;
-            unpack(file, &dir, work_dir.is_some(), context).await?;
-            (dir, None, work_dir.is_some(), lock)
+            let commit = unpack(file, &dir, work_dir.is_some(), context).await?;
+            (dir, commit, work_dir.is_some(), lock)
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
@@ -125,6 +129,9 @@ pub(crate) async fn checkout(
         }
     };
     let in_place = matches!(source, Source::Directory(dir) if *dir == root);
+    if let Source::Archive(file) = source {
+        modules::check(file, &root, path)?;
+    }
     if context.submodules {
         missing_parts(source, &root, path, context).await?;
     }
@@ -132,26 +139,30 @@ pub(crate) async fn checkout(
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
 
-/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run.
+/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run. Returns the commit that
+/// the archive names.
 async fn unpack(
     file: &Path,
     dir: &Path,
     stays: bool,
     context: CheckoutContext<'_>,
-) -> Result<(), CheckoutError> {
+) -> Result<Option<String>, CheckoutError> {
     let new = context.scratch.join("unpacked");
     let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
     let unpacked = tokio::task::spawn_blocking(move || {
         let failed = |error| CheckoutError::Archive { path: path.clone(), error };
         let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
         let archive = Stoppable { inner: archive, signals };
-        let packed = archive::unpack(archive, &new, Limits::default()).map_err(failed)?;
-        tracing::info!("{}: {} files, {} bytes", path.display(), packed.entries, packed.bytes);
-        if !stays {
-            return Ok(fs::rename(&new, &target)?);
+        let limits = Limits { of_any_program: true, ..Limits::default() };
+        let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
+        tracing::info!("unpacked {}: {packed}", path.display());
+        if stays {
+            copy::tree(&new, &target)?;
+            fs::remove_dir_all(&new)?;
+        } else {
+            fs::rename(&new, &target)?;
         }
-        copy::tree(&new, &target)?;
-        Ok(fs::remove_dir_all(&new)?)
+        Ok(packed.commit)
     });
     let unpacked = unpacked.await.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);

@@ -1,6 +1,6 @@
 //! Why the code of a run could not be put in place.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use datastore_api::ClientError;
 
@@ -18,6 +18,9 @@ pub(crate) enum CheckoutError {
         #[source]
         error: ArchiveError,
     },
+    #[error("the archive {} has no {} {}", .archive.display(), if *.exists { "configuration in" } else { "directory" },
+            shown(.path))]
+    NoModule { archive: PathBuf, path: PathBuf, exists: bool, candidates: Vec<PathBuf> },
     #[error("the source has no directory `{}`", .path.display())]
     NoSuchPath { path: PathBuf },
     #[error("the path `{}` leads out of the source by a link", .path.display())]
@@ -30,6 +33,8 @@ pub(crate) enum CheckoutError {
     Credentials { url: String, reason: String },
     #[error("{url} could not be reached: {reason}")]
     Network { url: String, reason: String },
+    #[error("the git bundle {file} cannot be used: {reason}")]
+    BadBundle { file: String, reason: String },
     #[error("git failed: {reason}")]
     Git { reason: String },
     #[error("{} contains files that the runner did not create: --work-dir needs a new or empty directory, or one of \
@@ -63,4 +68,13 @@ pub(crate) enum CheckoutError {
     Io(#[from] std::io::Error),
     #[error("stopped while fetching the code")]
     Stopped(Stop),
+}
+
+/// A path in the source.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        "its root".to_owned()
+    } else {
+        format!("`{}`", path.display())
+    }
 }

@@ -296,10 +296,10 @@ async fn empty_submodule(path: &Path, top: Option<&Path>) -> Option<EmptySubmodu
         let below = path.strip_prefix(tree).unwrap_or(&path);
         let candidates = below.ancestors().filter(|path| !path.as_os_str().is_empty());
         let candidates = candidates.map(Path::to_owned).collect::<Vec<_>>();
+        // Exported code has no index, but the same paths in .gitmodules. A work tree around it does not count.
         let links = match gitlinks(tree, &candidates).await {
-            Ok(links) => links,
-            // Exported code has no index, but the same paths in .gitmodules.
-            Err(_) => in_gitmodules(tree).await,
+            Ok(links) if tree.join(".git").exists() => links,
+            _ => in_gitmodules(tree).await,
         };
         let is_it = |link: &PathBuf| candidates.contains(link) && is_empty(&tree.join(link));
         if let Some(path) = links.into_iter().find(is_it) {

@@ -216,12 +216,43 @@ async fn attempts_count_up_and_a_taken_one_is_not_replaced() {
 }
 
 #[test]
+fn var_file_that_cannot_be_read_is_refused_before_init() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write("good.tfvars", "");
+    sandbox.write("directory/x", "");
+    let work = sandbox.work().display().to_string();
+    for (file, says) in [
+        (
+            "missing.tfvars",
+            format!("--var-file missing.tfvars ({work}/missing.tfvars) does not exist"),
+        ),
+        (
+            "missing.tfvars",
+            "a file of the source is named after --: `-- -var-file=missing.tfvars`".to_owned(),
+        ),
+        ("directory", format!("--var-file directory ({work}/directory) is a directory")),
+        ("/nope/x", "--var-file /nope/x does not exist".to_owned()),
+    ] {
+        for action in [&["plan"][..], &["apply", "--no-plan"]] {
+            let args = [action, &["--var-file", "good.tfvars", "--var-file", file]].concat();
+            let ended = sandbox.run(&args);
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
+        }
+    }
+    assert!(sandbox.calls().is_empty(), "{:?}", sandbox.calls());
+}
+
+#[test]
 fn tool_arguments_are_exact() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write("a b.tfvars", "");
+    sandbox.write("second.tfvars", "");
     let ended = sandbox.run(&[
         "plan",
         "--var-file",
         "a b.tfvars",
+        "--var-file=./second.tfvars",
         "--var",
         "x=$(id)",
         "--target",
@@ -237,7 +268,7 @@ fn tool_arguments_are_exact() {
     let scratch = regex_scratch(&calls);
     insta::assert_snapshot!(calls.replace(&scratch, "PRIVATE"), @r#"
     init -no-color -input=false
-    plan -no-color -input=false -out=PRIVATE/plan.bin -var-file=WORK/a b.tfvars -var=x=$(id) -target=a.b["c"] -replace=d.e -parallelism=3
+    plan -no-color -input=false -out=PRIVATE/plan.bin -var-file=WORK/a b.tfvars -var-file=WORK/second.tfvars -var=x=$(id) -target=a.b["c"] -replace=d.e -parallelism=3
     show -no-color -json PRIVATE/plan.bin
     show -no-color PRIVATE/plan.bin
     "#);

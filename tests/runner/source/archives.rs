@@ -1,38 +1,257 @@
-//! Archives as the source of a run.
+//! Archives and git bundles as the source of a run.
 
 #![expect(clippy::disallowed_types, reason = "tests make archives with tar and git themselves")]
 
+use std::path::PathBuf;
 use std::process::Command;
 
-use support::Sandbox;
+use support::{Ended, Sandbox, TestDatastore};
 
-use crate::RUNNER;
+use crate::source::checkout::{Repository, git, repository};
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
 
-/// A sandbox with an archive `infra.tar.zst` of a module.
-fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+/// A module in a directory of the sandbox.
+fn code(sandbox: &Sandbox, value: &str) -> PathBuf {
     let code = sandbox.path("code");
     std::fs::create_dir_all(code.join("live/vpc")).unwrap();
-    std::fs::write(
-        code.join("live/vpc/main.tf"),
-        "output \"x\" { value = \"from the archive\" }\n",
-    )
-    .unwrap();
-    let made = Command::new("tar")
-        .args(["--zstd", "-cf"])
-        .arg(sandbox.work().join("infra.tar.zst"))
-        .arg("-C")
-        .args([code.as_path(), "live".as_ref()])
-        .status()
-        .unwrap();
-    assert!(made.success());
-    sandbox
+    let main = format!("output \"x\" {{ value = \"{value}\" }}\n");
+    std::fs::write(code.join("live/vpc/main.tf"), main).unwrap();
+    code
+}
+
+/// An archive in the working directory, by GNU tar.
+fn tar(sandbox: &Sandbox, name: &str, args: &[&str]) {
+    let mut tar = Command::new("tar");
+    let made = tar.arg("-C").arg(sandbox.path("code")).arg("-cf").arg(sandbox.work().join(name));
+    let made = made.args(args).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn refused(ended: &Ended, code: i32, says: &[&str]) {
+    assert_eq!(ended.code, code, "{}", ended.stderr);
+    for says in says {
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    }
 }
 
 #[test]
-fn archive_is_planned_in_a_private_directory() {
-    let sandbox = sandbox();
-    let ended = sandbox.run(&["plan", "infra.tar.zst", "--path", "live/vpc"]);
+fn archives_of_gnu_tar_are_planned_in_a_private_directory() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != init ] || cat main.tf");
+    let code = code(&sandbox, "from the archive");
+    std::fs::hard_link(code.join("live/vpc/main.tf"), code.join("live/vpc/same.tf")).unwrap();
+    let long = code.join("live").join("long".repeat(60));
+    std::fs::create_dir(&long).unwrap();
+    std::fs::write(long.join("x.tf"), "").unwrap();
+    for (name, args) in [
+        ("infra.tar", &["."][..]),
+        ("pax.tar", &["--format=pax", "."]),
+        ("infra.tgz", &["-z", "live"]),
+        // What it is decides, and not its name.
+        ("infra.zip", &["--zstd", "live"]),
+    ] {
+        tar(&sandbox, name, args);
+        let ended = sandbox.run(&["plan", name, "--path", "live/vpc"]);
+        assert_eq!(ended.code, 0, "{name}: {}", ended.stderr);
+        assert!(ended.stdout.contains("from the archive"), "{name}: {}", ended.stdout);
+        assert!(sandbox.is_clean(), "the unpacked files are gone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archive_of_git_names_its_commit_and_is_no_repository() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, commits: [_, second, _] } = repository(&sandbox);
+    let archive = sandbox.work().join("infra.tar.gz").display().to_string();
+    git(&dir, &["archive", "-o", &archive, "HEAD"]);
+    let ended =
+        sandbox.run_with(&datastore.url, &["plan", &archive, "--path", "live/vpc", "--run", "r"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(sandbox.is_clean(), "the unpacked files are gone");
+    assert!(ended.stdout.contains("+ x = \"second\""), "{}", ended.stdout);
+    let stored = StoredRun::new(&datastore, "default", "infra.live.vpc", "r");
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!(report["revision"], *second);
+    assert_eq!(report["place"]["repository"], serde_json::Value::Null);
+    assert_eq!(report["place"]["path"], "live/vpc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_of_an_archive_is_applied_only_with_the_same_code_and_a_state_that_stays() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    code(&sandbox, "first");
+    tar(&sandbox, "infra.tar", &["."]);
+    let run = |args: &[&str]| {
+        let place = ["infra.tar", "--path", "live/vpc"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    assert_eq!(run(&["plan"]).code, 0);
+    refused(&run(&["apply"]), 8, &["the state would be lost", "--work-dir"]);
+    code(&sandbox, "other");
+    tar(&sandbox, "infra.tar", &["."]);
+    let apply = ["apply", "--work-dir", "kept"];
+    refused(&run(&apply), 9, &["the configuration has changed"]);
+    code(&sandbox, "first");
+    tar(&sandbox, "infra.tar", &["--format=pax", "."]);
+    let ended = run(&apply);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.work().join("kept/live/vpc/terraform.tfstate").exists());
+
+    // A file that is gone from the archive is gone from the work directory. The state stays.
+    std::fs::rename(sandbox.path("code/live/vpc/main.tf"), sandbox.path("code/live/vpc/new.tf"))
+        .unwrap();
+    tar(&sandbox, "infra.tar", &["."]);
+    let ended = run(&["plan", "--work-dir", "kept", "--detailed-exitcode"]);
+    assert_eq!(ended.code, 0, "no changes: {}", ended.stderr);
+}
+
+#[test]
+fn plan_file_of_an_archive_is_refused_for_another_archive() {
+    let sandbox = Sandbox::new(RUNNER);
+    for value in ["first", "other"] {
+        code(&sandbox, value);
+        tar(&sandbox, &format!("{value}.tar"), &["."]);
+    }
+    let run = |action: &str, archive: &str| {
+        let place = ["--path", "live/vpc", "--plan-file", "the.plan", "--work-dir", "kept"];
+        sandbox.run(&[&[action, archive], &place[..]].concat())
+    };
+    assert_eq!(run("plan", "first.tar").code, 0);
+    refused(&run("apply", "other.tar"), 9, &["made for another configuration"]);
+    assert_eq!(run("apply", "first.tar").code, 0);
+}
+
+#[test]
+fn archive_without_a_module_at_its_root_names_the_path() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    code(&sandbox, "x");
+    tar(&sandbox, "infra.tar", &["--transform", "s,^live,infra-1.2/live,", "live"]);
+    for (path, says) in [
+        (None, "has no configuration in its root"),
+        (Some("live/vpc"), "has no directory `live/vpc`"),
+        (Some("infra-1.2/live"), "has no configuration in `infra-1.2/live`"),
+    ] {
+        let mut args = vec!["plan", "infra.tar"];
+        args.extend(path.iter().flat_map(|path| ["--path", path]));
+        refused(&sandbox.run(&args), 8, &["infra.tar", says, "next: --path infra-1.2/live/vpc"]);
+    }
+    assert!(sandbox.calls().is_empty() && sandbox.is_clean());
+    let ended = sandbox.run(&["plan", "infra.tar", "--path", "infra-1.2/live/vpc"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[test]
+fn file_that_is_no_whole_archive_is_refused() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    code(&sandbox, "x");
+    tar(&sandbox, "infra.tgz", &["-z", "live"]);
+    let whole = std::fs::read(sandbox.work().join("infra.tgz")).unwrap();
+    std::fs::write(sandbox.work().join("half.tgz"), &whole[..whole.len() / 2]).unwrap();
+    tar(&sandbox, "twice.tar", &["live/vpc/main.tf", "--hard-dereference", "./live/vpc/main.tf"]);
+    sandbox.write("empty.tar", "");
+    sandbox.write("main.tf", "output \"x\" {}\n");
+    sandbox.write("infra.zip", "PK\u{3}\u{4}");
+    for (file, says) in [
+        ("empty.tar", "the archive empty.tar: it is empty"),
+        ("main.tf", "the archive main.tf: it is not a tar archive"),
+        ("infra.zip", "the archive infra.zip: it is a zip archive"),
+        ("half.tgz", "the archive half.tgz: it is not complete"),
+        ("twice.tar", "its entry `live/vpc/main.tf` is refused: its path occurs twice"),
+    ] {
+        refused(&sandbox.run(&["plan", file]), 8, &[says, "next: "]);
+    }
+    let ended = sandbox.run(&["plan", "infra.tgz", "--revision", "main"]);
+    refused(&ended, 64, &["--revision goes with a git URL or a git bundle"]);
+    refused(&sandbox.run(&["plan", "missing.tar"]), 8, &["missing.tar", "does not exist"]);
+    refused(&sandbox.run(&["plan", "/dev/null"]), 8, &["/dev/null", "a source is a directory"]);
+    assert!(sandbox.calls().is_empty() && sandbox.is_clean());
+}
+
+#[test]
+fn git_of_an_archive_is_not_used() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != init ] || ls -A . ../..");
+    let code = code(&sandbox, "x");
+    git(&code, &["init", "--quiet"]);
+    std::fs::create_dir(code.join("live/vpc/.terraform")).unwrap();
+    std::fs::write(code.join("live/vpc/.terraform/environment"), "production").unwrap();
+    tar(&sandbox, "infra.tar", &["."]);
+    let ended = sandbox.run(&["plan", "infra.tar", "--path", "live/vpc"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("main.tf"), "{}", ended.stdout);
+    assert!(
+        !ended.stdout.contains(".git") && !ended.stdout.contains(".terraform"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_bundle_is_planned_at_the_given_revision() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, commits: [first, second, third] } = repository(&sandbox);
+    let bundle = sandbox.work().join("infra.bundle").display().to_string();
+    git(&dir, &["bundle", "create", "--quiet", &bundle, "--all"]);
+    for (i, (revision, commit, text)) in [
+        (None, &second, "second"),
+        (Some("v1"), &first, "first"),
+        (Some("feat/side"), &third, "third"),
+        (Some(first.as_str()), &first, "first"),
+        (Some(&second[..9]), &second, "second"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let run = format!("r{i}");
+        let mut args = vec!["plan", "infra.bundle", "--path", "live/vpc", "--run", &run];
+        args.extend(revision.iter().flat_map(|revision| ["--revision", revision]));
+        let ended = sandbox.run_with(&datastore.url, &args);
+        assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
+        assert!(
+            ended.stdout.contains(&format!("+ x = \"{text}\"")),
+            "{revision:?}: {}",
+            ended.stdout
+        );
+        let stored = StoredRun::new(&datastore, "default", "infra.live.vpc", &run);
+        let report = json(&stored.artifact("run.json", 0).await);
+        assert_eq!(report["revision"], **commit);
+        assert_eq!(report["place"]["repository"], serde_json::Value::Null);
+    }
+    let args = ["apply", "infra.bundle", "--path", "live/vpc", "--plan", "r3"];
+    refused(&sandbox.run_with(&datastore.url, &args), 8, &["the state would be lost"]);
+    // The plan's commit is applied, not the bundle's HEAD.
+    let ended = sandbox.run_with(&datastore.url, &[&args[..], &["--work-dir", "kept"]].concat());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("x = \"first\""), "{}", ended.stdout);
+}
+
+#[test]
+fn git_bundle_that_cannot_be_used_is_refused() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let path = |name: &str| sandbox.work().join(name).display().to_string();
+    git(&dir, &["bundle", "create", "--quiet", &path("all.bundle"), "--all"]);
+    git(&dir, &["bundle", "create", "--quiet", &path("branch.bundle"), "main"]);
+    git(&dir, &["bundle", "create", "--quiet", &path("since.bundle"), "v1..main"]);
+    let whole = std::fs::read(path("all.bundle")).unwrap();
+    std::fs::write(path("half.bundle"), &whole[..whole.len() - 40]).unwrap();
+    for (args, says) in [
+        (
+            &["all.bundle", "--revision", "nope"][..],
+            ["has no revision `nope`", "git bundle list-heads"],
+        ),
+        (&["branch.bundle"], ["has no revision `HEAD`", "the bundle has no HEAD: name a branch"]),
+        (
+            &["since.bundle", "--revision", "main"],
+            ["it needs commits that are not in it", "git bundle create"],
+        ),
+        (&["half.bundle"], ["half.bundle cannot be used", "next: "]),
+    ] {
+        let ended = sandbox.run(&[&["plan"], args, &["--path", "live/vpc"]].concat());
+        refused(&ended, 8, &says);
+    }
+    let args = ["plan", "branch.bundle", "--revision", "main", "--path", "live/vpc"];
+    let ended = sandbox.run(&args);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
 }

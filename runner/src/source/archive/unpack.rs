@@ -5,40 +5,49 @@
 //! through one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 use tar::{Archive, Entry, EntryType};
-use zstd::stream::read::Decoder;
 
+use crate::source::archive::compression::{self, is_tar, start};
+use crate::source::archive::headers::{self, Extended, MAX_PATH, path_of};
 use crate::source::archive::link::is_inside;
 use crate::source::archive::{ArchiveError, Packed};
 
-/// The most that an archive may unpack to.
+/// What an archive may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Files, links and directories.
     pub(crate) entries: u64,
     /// The size of the files.
     pub(crate) bytes: u64,
+    /// Whether another program than the runner may have made it. Then it may be compressed with gzip or not at all, have
+    /// `pax` headers, hard links to earlier files, an entry for its root and directories that occur again. [`LEFT_OUT`]
+    /// is left out.
+    pub(crate) of_any_program: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 1_000_000, bytes: 16 << 30 }
+        Self { entries: 1_000_000, bytes: 16 << 30, of_any_program: false }
     }
 }
 
+/// What git and the tool keep for themselves. Hooks and settings of an archive's git must not be used, and a data directory
+/// of the tool would select its backend and workspace.
+const LEFT_OUT: [&str; 2] = [".git", ".terraform"];
 /// The largest window of the compression, as a power of 2: 8 MiB. Ours has 512 KiB.
 const WINDOW: u32 = 23;
-/// A path, or the target of a link, is at most this long.
-const MAX_PATH: usize = 4096;
+/// The same for archives of other programs, 128 MiB: the most that `zstd` unpacks by default.
+const ANY_WINDOW: u32 = 27;
 /// An archive ends with as many zero bytes.
 const END: u64 = 1024;
+/// Files are written in pieces of this size.
+const PIECE: usize = 64 << 10;
 
 /// Unpacks `from` into `to`, which must not exist. What was written is removed after an error.
 pub(crate) fn unpack(from: impl Read, to: &Path, limits: Limits) -> Result<Packed, ArchiveError> {
@@ -68,36 +77,62 @@ impl<'a> Unpacking<'a> {
     }
 
     fn unpack(mut self, from: impl Read) -> Result<Packed, ArchiveError> {
-        let mut decoder = Decoder::new(from)?;
-        decoder.window_log_max(WINDOW)?;
+        let tar = if self.limits.of_any_program {
+            compression::any(from, ANY_WINDOW)
+        } else {
+            compression::zstd(from, WINDOW)
+        };
+        let (first, tar) = start(tar?)?;
+        if !is_tar(&first) {
+            return Err(ArchiveError::Unknown("not a tar archive"));
+        }
         // Headers and padding count as well: an archive of empty entries must end too.
         let most = self.limits.bytes.saturating_add(self.limits.entries.saturating_mul(4 * END));
-        let mut bytes = Tail { inner: decoder, zeros: 0, left: most };
-        let mut archive = Archive::new(&mut bytes);
-        // Raw: the library would read a long name of any size into memory.
-        let mut long = LongNames::default();
-        for entry in archive.entries()?.raw(true) {
-            let mut entry = entry?;
-            match entry.header().entry_type() {
-                EntryType::GNULongName => long.path = Some(long_name(&mut entry)?),
-                EntryType::GNULongLink => long.target = Some(long_name(&mut entry)?),
-                _ => self.entry(entry, std::mem::take(&mut long))?,
-            }
-        }
+        let mut bytes = Tail { inner: tar, zeros: 0, left: most, is_at_end: false };
+        let entries = self.entries(&mut bytes);
+        // The library has no kind of error for it.
+        entries.map_err(|error| match error {
+            ArchiveError::Read(_) if bytes.is_at_end => ArchiveError::BadEnd,
+            error => error,
+        })?;
         // Other programs write more zeros than the format asks for.
         let rest = io::copy(&mut bytes, &mut io::sink())?;
         if bytes.zeros < END.max(rest) {
             return Err(ArchiveError::BadEnd);
         }
+        self.finish()
+    }
+
+    fn entries(&mut self, bytes: impl Read) -> Result<(), ArchiveError> {
+        // Raw: the library would read a long name of any size into memory.
+        let mut extended = Extended::default();
+        for entry in Archive::new(bytes).entries()?.raw(true) {
+            let mut entry = entry?;
+            match entry.header().entry_type() {
+                EntryType::GNULongName => extended.path = Some(headers::long_name(&mut entry)?),
+                EntryType::GNULongLink => extended.target = Some(headers::long_name(&mut entry)?),
+                EntryType::XHeader if self.limits.of_any_program => {
+                    extended.read_pax(&mut entry)?;
+                }
+                EntryType::XGlobalHeader if self.limits.of_any_program => {
+                    let commit = headers::commit(&mut entry)?;
+                    self.packed.commit = self.packed.commit.take().or(commit);
+                }
+                _ => self.entry(entry, std::mem::take(&mut extended))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the links, and sets the modes of the directories.
+    fn finish(mut self) -> Result<Packed, ArchiveError> {
         let links = std::mem::take(&mut self.links);
         if let Some(link) = links.keys().find(|link| self.directories.contains_key(*link)) {
-            let (name, reason) = (link.display().to_string(), "its path occurs twice");
-            return Err(ArchiveError::Refused { name, reason });
+            return Err(refused(link, "its path occurs twice"));
         }
         for (link, target) in &links {
             if link.ancestors().skip(1).any(|parent| links.contains_key(parent)) {
-                let (name, reason) = (link.display().to_string(), "a parent is not a directory");
-                return Err(ArchiveError::Refused { name, reason });
+                return Err(refused(link, "a parent is not a directory"));
             }
             self.place(link)?;
             let link = self.to.join(link);
@@ -112,61 +147,112 @@ impl<'a> Unpacking<'a> {
         Ok(self.packed)
     }
 
-    fn entry(&mut self, entry: Entry<'_, impl Read>, long: LongNames) -> Result<(), ArchiveError> {
-        let path = long.path.unwrap_or_else(|| path_of(&entry.path_bytes()));
-        let refused = |reason| ArchiveError::Refused { name: path.display().to_string(), reason };
-        let path = checked(&path).map_err(refused)?;
-        let (kind, mode) = (entry.header().entry_type(), entry.header().mode()? & 0o777);
+    fn entry(
+        &mut self,
+        entry: Entry<'_, impl Read>,
+        extended: Extended,
+    ) -> Result<(), ArchiveError> {
+        let any = self.limits.of_any_program;
         self.packed.entries += 1;
         if self.packed.entries > self.limits.entries {
             return Err(ArchiveError::TooLarge(format!("{} entries", self.limits.entries)));
         }
-        let is_known = self.files.contains(&path) || self.links.contains_key(&path);
-        if is_known || self.directories.contains_key(&path) {
-            return Err(refused("its path occurs twice"));
+        let name = extended.path.unwrap_or_else(|| path_of(&entry.path_bytes()));
+        let mode = entry.header().mode()? & 0o777;
+        let kind = kind(&entry, &name, any);
+        if any
+            && kind == EntryType::Directory
+            && name.components().all(|part| part == Component::CurDir)
+        {
+            // The root itself, which is there already.
+            return Ok(());
         }
+        if any && name.iter().any(|part| LEFT_OUT.iter().any(|left_out| part == *left_out)) {
+            return Ok(());
+        }
+        let path = checked(&name).map_err(|reason| refused(&name, reason))?;
+        let is_known = self.files.contains(&path) || self.links.contains_key(&path);
+        let is_again = self.directories.contains_key(&path);
+        if is_known || is_again && !(any && kind == EntryType::Directory) {
+            return Err(refused(&path, "its path occurs twice"));
+        }
+        if extended.is_sparse || kind == EntryType::GNUSparse {
+            return Err(refused(&path, "it is a sparse file"));
+        }
+        if extended.size.is_some_and(|size| size != entry.size()) {
+            return Err(refused(&path, "its headers have different sizes"));
+        }
+        let target = || {
+            let target = entry.link_name_bytes().map(|target| path_of(&target));
+            extended.target.clone().or(target).unwrap_or_default()
+        };
         match kind {
             EntryType::Directory => {
                 self.place(&path)?;
-                self.make(&path)?;
+                if !is_again {
+                    self.make(&path)?;
+                }
                 self.directories.insert(path, mode);
             }
             EntryType::Regular => {
-                self.place(&path)?;
-                self.file(entry, &path, mode)?;
-                self.files.insert(path);
+                let size = entry.size();
+                self.file(entry, size, path, mode)?;
             }
-            EntryType::Symlink => {
-                let target = entry.link_name_bytes().map(|target| path_of(&target));
-                let target = long.target.or(target);
-                let target = target.filter(|target| is_inside(&path, target));
-                let target = target.ok_or_else(|| refused("its link leads out of the archive"))?;
+            EntryType::Symlink if is_inside(&path, &target()) => {
+                let target = target();
                 self.links.insert(path, target);
             }
-            _ => return Err(refused("it is neither a file, nor a directory, nor a symbolic link")),
+            EntryType::Symlink => return Err(refused(&path, "its link leads out of the archive")),
+            EntryType::Link if any => self.copy_of(&target(), path, mode)?,
+            _ => {
+                return Err(refused(
+                    &path,
+                    "it is neither a file, nor a directory, nor a symbolic link",
+                ));
+            }
         }
         Ok(())
     }
 
+    /// Copies an earlier file, to which a hard link leads.
+    fn copy_of(&mut self, target: &Path, path: PathBuf, mode: u32) -> Result<(), ArchiveError> {
+        let target = checked(target).ok().filter(|target| self.files.contains(target));
+        let target =
+            target.ok_or_else(|| refused(&path, "its hard link leads to no earlier file"))?;
+        let target = self.to.join(target);
+        let failed = |error| ArchiveError::File(target.clone(), error);
+        let file = std::fs::File::open(&target).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        self.file(file, size, path, mode)
+    }
+
     fn file(
         &mut self,
-        mut entry: Entry<'_, impl Read>,
-        path: &Path,
+        mut content: impl Read,
+        size: u64,
+        path: PathBuf,
         mode: u32,
     ) -> Result<(), ArchiveError> {
-        let size = entry.size();
+        self.place(&path)?;
         self.packed.bytes = self.packed.bytes.saturating_add(size);
         if self.packed.bytes > self.limits.bytes {
             return Err(ArchiveError::TooLarge(format!("{} bytes", self.limits.bytes)));
         }
-        let full = self.to.join(path);
+        let full = self.to.join(&path);
         let failed = |error| ArchiveError::File(full.clone(), error);
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(mode | 0o600);
         let mut file = options.open(&full).map_err(failed)?;
-        if io::copy(&mut entry, &mut file).map_err(failed)? != size {
-            return Err(ArchiveError::BadEnd);
+        let (mut piece, mut left) = (vec![0; PIECE], size);
+        while left > 0 {
+            let read = content.read(&mut piece)?;
+            if read == 0 {
+                return Err(ArchiveError::BadEnd);
+            }
+            file.write_all(&piece[..read]).map_err(failed)?;
+            left = left.saturating_sub(read as u64);
         }
+        self.files.insert(path);
         Ok(())
     }
 
@@ -175,8 +261,7 @@ impl<'a> Unpacking<'a> {
         let mut missing = Vec::new();
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             if self.files.contains(parent) || self.links.contains_key(parent) {
-                let (name, reason) = (path.display().to_string(), "a parent is not a directory");
-                return Err(ArchiveError::Refused { name, reason });
+                return Err(refused(path, "a parent is not a directory"));
             }
             if !self.directories.contains_key(parent) {
                 missing.push(parent.to_owned());
@@ -194,22 +279,22 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-/// The names of the next entry that are too long for its header.
-#[derive(Default)]
-struct LongNames {
-    path: Option<PathBuf>,
-    target: Option<PathBuf>,
+/// What an entry is. Old programs mark a directory only by a slash at its end, and some write another kind for a file whose
+/// blocks are contiguous.
+fn kind(entry: &Entry<'_, impl Read>, name: &Path, any: bool) -> EntryType {
+    match entry.header().entry_type() {
+        EntryType::Regular
+            if any && entry.size() == 0 && name.as_os_str().as_bytes().ends_with(b"/") =>
+        {
+            EntryType::Directory
+        }
+        EntryType::Continuous if any => EntryType::Regular,
+        kind => kind,
+    }
 }
 
-fn long_name(entry: &mut Entry<'_, impl Read>) -> Result<PathBuf, ArchiveError> {
-    let mut name = Vec::new();
-    entry.take(MAX_PATH as u64 + 1).read_to_end(&mut name)?;
-    // It ends with a NUL byte.
-    Ok(path_of(name.strip_suffix(b"\0").unwrap_or(&name)))
-}
-
-fn path_of(bytes: &[u8]) -> PathBuf {
-    OsStr::from_bytes(bytes).into()
+fn refused(path: &Path, reason: &'static str) -> ArchiveError {
+    ArchiveError::Refused { name: path.display().to_string(), reason }
 }
 
 /// Creates a directory that only the user may enter.
@@ -245,20 +330,20 @@ struct Tail<R> {
     inner: R,
     zeros: u64,
     left: u64,
+    is_at_end: bool,
 }
 
 impl<R: Read> Read for Tail<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
+        self.is_at_end = read == 0 && !buffer.is_empty();
         let last = buffer[..read].iter().rposition(|byte| *byte != 0);
         self.zeros = match last {
             Some(at) => (read - at - 1) as u64,
             None => self.zeros + read as u64,
         };
-        self.left = self
-            .left
-            .checked_sub(read as u64)
-            .ok_or_else(|| io::Error::other("it is larger than the limits allow"))?;
+        let left = self.left.checked_sub(read as u64);
+        self.left = left.ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(read)
     }
 }

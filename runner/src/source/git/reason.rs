@@ -4,6 +4,8 @@ use crate::process::url_secrets::{Parameters, masked};
 use crate::source::error::CheckoutError;
 use crate::source::git::source::GitSource;
 
+const NOT_WHOLE: &str = "it needs commits that are not in it";
+
 /// Why git failed, from its standard error.
 pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
     let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
@@ -11,6 +13,10 @@ pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
     let reason = reason(stderr);
     if says(&["couldn't find remote ref", "not our ref"]) {
         no_such_revision(source)
+    } else if source.is_bundle() {
+        let needs_more = says(&["lacks these prerequisite commits"]);
+        let reason = if needs_more { NOT_WHOLE.to_owned() } else { reason };
+        CheckoutError::BadBundle { file: url, reason }
     } else if says(&[
         "Authentication failed",
         "could not read Username",

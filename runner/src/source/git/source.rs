@@ -1,19 +1,24 @@
 //! A git repository elsewhere: its URL, credentials and revision.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use fs_err as fs;
 use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::Url;
 
 use crate::process::url_secrets;
 
+/// How a git bundle begins (gitformat-bundle).
+const BUNDLES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
+
 /// A repository elsewhere, and the requested revision.
 #[derive(Clone, Debug)]
 pub(crate) struct GitSource {
-    /// The URL for git, without credentials.
+    /// The URL for git, without credentials, or the path of a bundle.
     pub(super) url: String,
     /// The credentials that the URL held, as the value of `Authorization`, for this origin only.
     pub(super) authorization: Option<(String, SecretString)>,
@@ -41,18 +46,43 @@ impl GitSource {
         } else {
             return Ok(None);
         };
-        let Some(revision) = revision else { return Ok(Some(source)) };
+        source.with_revision(revision).map(Some)
+    }
+
+    /// A git bundle in a file. `None` if the file is something else, or cannot be read.
+    pub(in crate::source) fn of_bundle(
+        file: &Path,
+        revision: Option<&str>,
+    ) -> Result<Option<Self>, String> {
+        let mut start = Vec::new();
+        let read = fs::File::open(file).and_then(|file| file.take(16).read_to_end(&mut start));
+        if read.is_err() || !BUNDLES.iter().any(|first| start.starts_with(first)) {
+            return Ok(None);
+        }
+        // Git works in another directory.
+        let file = std::path::absolute(file).map_err(|error| error.to_string())?;
+        let url = file.display().to_string();
+        Self { url, authorization: None, revision: None }.with_revision(revision).map(Some)
+    }
+
+    fn with_revision(self, revision: Option<&str>) -> Result<Self, String> {
+        let Some(revision) = revision else { return Ok(self) };
         // Git reads options, refspecs and globs out of what it takes for a ref's name.
         let foreign = |c: char| c.is_control() || c.is_whitespace() || ":*?[^~\\".contains(c);
         if revision.is_empty() || revision.starts_with(['-', '+']) || revision.contains(foreign) {
             return Err(format!("--revision `{revision}` is not a branch, tag or commit"));
         }
-        Ok(Some(Self { revision: Some(revision.to_owned()), ..source }))
+        Ok(Self { revision: Some(revision.to_owned()), ..self })
     }
 
     /// The URL for git, without credentials.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether it is a bundle: no git URL starts with a slash.
+    pub(super) fn is_bundle(&self) -> bool {
+        self.url.starts_with('/')
     }
 
     /// The requested branch, tag or commit.
@@ -65,10 +95,11 @@ impl GitSource {
         Self { revision: Some(commit.to_owned()), ..self.clone() }
     }
 
-    /// The last part of its URL, without query, fragment and `.git`.
+    /// The last part of its URL, without query, fragment, `.git` and `.bundle`.
     pub(crate) fn name(&self) -> &str {
         let path = self.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let name = path.rsplit(['/', ':']).next().unwrap_or_default();
+        let name = name.strip_suffix(".bundle").unwrap_or(name);
         name.strip_suffix(".git").unwrap_or(name)
     }
 }
