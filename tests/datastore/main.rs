@@ -37,6 +37,7 @@ mod storage {
     pub(crate) mod buckets;
     mod concurrent_creation;
     mod disk;
+    mod fuse_program;
     mod get_faults;
     mod hanging_file_system;
     mod hanging_mount;

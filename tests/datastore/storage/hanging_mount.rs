@@ -1,4 +1,5 @@
-//! A directory on a file system that never answers: a FUSE mount without a program behind it.
+//! A directory on a file system that hangs: a FUSE mount without a program behind it, or with one that stops in the
+//! middle of a read.
 
 #![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
 
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::access::tenants::{Operation, operations};
 use crate::http::{CLIENT, RUN};
 use crate::program::process::Running;
+use crate::storage::fuse_program::{HANGS_AT, SIZE, VARIABLE};
 
 /// What a request may take over a storage that hangs is 20 s, and for an upload 10 s more if the first probe is still
 /// in progress. This is enough for both on a busy machine.
@@ -43,11 +45,22 @@ struct Hang(Child);
 impl Hang {
     fn begin(datastore: &Running, directory: &Path) -> Self {
         let script = format!("{MOUNT}echo mounted && read -r _; exec 9>&-; umount -l \"$1\"");
-        let pid = datastore.child.id().to_string();
-        let mut command = Command::new("nsenter");
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.args(["--target", &pid, "--user", "--mount", "--preserve-credentials"]);
-        command.args(["sh", "-c", &script, "sh"]).arg(directory);
+        Self::of(&mut enter(datastore, &script, directory))
+    }
+
+    /// Only the end of a read hangs, and the closing of a file.
+    fn in_the_middle(datastore: &Running, directory: &Path) -> Self {
+        let script = format!("{MOUNT}echo mounted && shift && exec \"$@\" <&9 9>&- >/dev/null");
+        let mut command = enter(datastore, &script, directory);
+        command.env(VARIABLE, "1").arg(std::env::current_exe().unwrap());
+        command.args(["--include-ignored", "--exact", "storage::fuse_program::fuse_program"]);
+        let mut hang = Self::of(&mut command);
+        // It ends only when it is killed.
+        drop(hang.0.stdin.take());
+        hang
+    }
+
+    fn of(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -58,9 +71,21 @@ impl Hang {
 
 impl Drop for Hang {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
+        if self.0.stdin.take().is_none() {
+            self.0.kill().unwrap();
+        }
         self.0.wait().unwrap();
     }
+}
+
+/// A script with mounts and rights of a datastore, and a directory as its first argument.
+fn enter(datastore: &Running, script: &str, directory: &Path) -> Command {
+    let pid = datastore.child.id().to_string();
+    let mut command = Command::new("nsenter");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.args(["--target", &pid, "--user", "--mount", "--preserve-credentials"]);
+    command.args(["sh", "-c", script, "sh"]).arg(directory);
+    command
 }
 
 /// Status and text of an answer within [`ANSWER`].
@@ -189,4 +214,71 @@ async fn one_directory_that_hangs_delays_no_request_for_others() {
     }
     drop(mount);
     assert_eq!(get(&datastore, &of_hung(0)).await, (200, "content".to_owned()));
+}
+
+/// The value of a metric without labels.
+async fn metric(datastore: &Running, name: &str) -> u64 {
+    let page = get(datastore, "metrics").await.1;
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("{page}")).trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn a_read_that_hangs_in_the_middle_ends_in_20_s_and_delays_no_request_for_others() {
+    let root = TempDir::new().unwrap();
+    let datastore = start(root.path(), false);
+    let plan = format!("api/plans?{RUN}&attempt=0");
+    assert_eq!(put(&datastore, &plan).await, 200);
+    let of_hung =
+        |run: usize| format!("api/plans?namespace=hung&layer=b&run=r{run}&attempt=0&format=pretty");
+    // Makes the directory.
+    assert_eq!(put(&datastore, &of_hung(0)).await, 200);
+    let mount = Hang::in_the_middle(&datastore, &root.path().join("layers/hung"));
+    // More than a third of the places for jobs in a file system: each read has up to three.
+    let hung = (1..=22).map(async |run| {
+        let url = format!("http://{}/{}", datastore.address, of_hung(run));
+        let since = Instant::now();
+        let mut response = CLIENT.get(url).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.content_length()), (200, Some(SIZE)));
+        let mut received = 0;
+        while let Ok(Some(piece)) = response.chunk().await {
+            received += piece.len() as u64;
+        }
+        assert!((1..=HANGS_AT).contains(&received), "{received}");
+        since.elapsed()
+    });
+    let mut hung = std::pin::pin!(join_all(hung));
+    let others = async {
+        // The file is opened, and closing it hangs.
+        for run in 1..=4 {
+            assert_eq!(ask(&datastore, Method::HEAD, &of_hung(run)).await.0, 200);
+        }
+        for run in 1..=20 {
+            let since = Instant::now();
+            assert_eq!(get(&datastore, &plan).await, (200, "content".to_owned()));
+            let other = format!("api/plans?namespace=team-b&layer=b&run=r{run}&attempt=0");
+            assert_eq!(put(&datastore, &other).await, 200);
+            assert_eq!(get(&datastore, "readyz").await.0, 200);
+            assert_eq!(get(&datastore, "healthz").await.0, 200);
+            assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut hung => panic!("nothing has hung"),
+        () = others => {}
+    }
+    for took in hung.await {
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+    let hung_jobs = metric(&datastore, "datastore_storage_hung_jobs").await;
+    assert!((22..64).contains(&hung_jobs), "{hung_jobs}");
+    assert_eq!(get(&datastore, &plan).await, (200, "content".to_owned()));
+    drop(mount);
+    let since = Instant::now();
+    while metric(&datastore, "datastore_storage_hung_jobs").await > 0 {
+        assert!(since.elapsed() < ANSWER);
+        sleep(Duration::from_millis(50)).await;
+    }
 }

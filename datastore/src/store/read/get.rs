@@ -13,6 +13,7 @@ use object_store::path::Path;
 use object_store::{Attributes, GetOptions, GetResult, GetResultPayload, ObjectMeta};
 
 use crate::store::backend::directory::disk::{Content, Locking};
+use crate::store::backend::directory::jobs::JobFile;
 use crate::store::backend::storage::KIB;
 use crate::store::digest_record::{DigestLookup, get_version};
 use crate::store::encryption::StoredFormat;
@@ -313,7 +314,9 @@ impl From<GetResult> for Found {
     fn from(found: GetResult) -> Self {
         let GetResult { meta, range, payload, .. } = found;
         let payload = match payload {
-            GetResultPayload::File(file, _) => Payload::Disk(Content::File(Arc::new(file))),
+            GetResultPayload::File(file, _) => {
+                Payload::Disk(Content::File(Arc::new(JobFile::new(file))))
+            }
             GetResultPayload::Stream(bytes) => Payload::Stream(bytes),
         };
         Self { meta, payload, range }

@@ -4,7 +4,6 @@
 //! version.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::jobs::JobFile;
 use crate::store::backend::storage::{KIB, MIB};
 use crate::store::digest_record::get_version;
 use crate::store::error::{StoreError, backend_error};
@@ -77,7 +77,7 @@ pub(in crate::store) struct InBucket {
 #[derive(Clone)]
 pub(in crate::store) struct OpenFile {
     pub(in crate::store) disk: Disk,
-    pub(in crate::store) file: Arc<File>,
+    pub(in crate::store) file: Arc<JobFile>,
 }
 
 type RawStream = BoxStream<'static, object_store::Result<Bytes>>;
@@ -89,7 +89,7 @@ pub(in crate::store) trait Version: Clone + Send + Sync + 'static {
     /// Streams a range.
     fn read_range(self, range: Range<u64>) -> ByteStream;
 
-    /// Reads a part into memory.
+    /// Reads a part ahead into memory. Returns nothing if that would delay other callers.
     fn read_part(
         self,
         part: Range<u64>,
@@ -183,7 +183,7 @@ impl<T: Version> Source<T> {
                         Some((part, prefetched)),
                     )));
                 }
-                // The memory was reclaimed, or the part is complete.
+                // It was not fetched, the memory was reclaimed, or the part is complete.
                 Ok::<_, StoreError>(Some((version.read_range(part), None)))
             }
         });
@@ -204,7 +204,7 @@ impl Version for OpenFile {
     }
 
     async fn read_part(self, part: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
-        self.disk.read_pieces(self.file, part, FILE_PIECE).await.map_err(backend_error)
+        self.disk.read_ahead(self.file, part, FILE_PIECE).await.map_err(backend_error)
     }
 }
 

@@ -15,11 +15,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::store::backend::directory::dirs::{check_directory, lock, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
-use crate::store::backend::directory::jobs::{Hung, Jobs, fail_if_abandoned};
+use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, fail_if_abandoned};
 use crate::store::backend::directory::publish::{
     publish, record_file_path, record_of, renew_copy, rewrite_record,
 };
@@ -62,7 +63,7 @@ pub(in crate::store) struct Opened {
 #[derive(Debug)]
 pub(in crate::store) enum Content {
     /// An open file that has not been read.
-    File(Arc<File>),
+    File(Arc<JobFile>),
     /// All bytes of a small file, if the caller reads.
     Bytes(Bytes),
 }
@@ -108,17 +109,35 @@ impl Disk {
     }
 
     /// Reads a range into one piece.
-    pub(in crate::store) async fn read(&self, file: Arc<File>, range: Range<u64>) -> Result<Bytes> {
-        let mut pieces = self.read_pieces(file, range, usize::MAX).await?;
+    pub(in crate::store) async fn read(
+        &self,
+        file: Arc<JobFile>,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
+        let mut pieces = self.read_pieces(file, range, usize::MAX, None).await?;
         Ok(pieces.pop().unwrap_or_default())
     }
 
-    /// Reads a range into pieces of this size.
-    pub(in crate::store) async fn read_pieces(
+    /// Reads a range ahead, into pieces of this size. Returns none while enough others are read ahead.
+    pub(in crate::store) async fn read_ahead(
         &self,
-        file: Arc<File>,
+        file: Arc<JobFile>,
         range: Range<u64>,
         size: usize,
+    ) -> Result<Vec<Bytes>> {
+        match self.jobs.ahead() {
+            Some(permit) => self.read_pieces(file, range, size, Some(permit)).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Reads a range into pieces of this size. `ahead` is kept until the job ends.
+    async fn read_pieces(
+        &self,
+        file: Arc<JobFile>,
+        range: Range<u64>,
+        size: usize,
+        ahead: Option<OwnedSemaphorePermit>,
     ) -> Result<Vec<Bytes>> {
         // Allocated here: an I/O thread that only allocates and never frees would grow.
         let mut pieces = Vec::new();
@@ -129,10 +148,11 @@ impl Disk {
             left -= length;
         }
         let read = move |_: &FsPath| {
+            let _ahead = ahead;
             let mut at = range.start;
             let mut read = Vec::with_capacity(pieces.len());
             for mut piece in pieces {
-                file.read_exact_at(&mut piece, at)?;
+                file.get()?.read_exact_at(&mut piece, at)?;
                 at += piece.len() as u64;
                 read.push(piece.freeze());
             }
@@ -177,7 +197,7 @@ impl Disk {
             staged.write(at, &part)?;
             // The sync does not need the part.
             drop(part);
-            if syncs { staged.file.sync_data() } else { Ok(()) }
+            if syncs { staged.file.get()?.sync_data() } else { Ok(()) }
         };
         self.run_job("part", limit, &Path::default(), write).await
     }
@@ -218,7 +238,7 @@ impl Disk {
             let file_path = root.join(location.as_ref());
             let mut staged = Staged::create(root, &file_path)?;
             staged.write(0, &bytes)?;
-            staged.file.sync_all()?;
+            staged.file.get()?.sync_all()?;
             staged.rename(&file_path, create_only)?;
             sync_parent(&file_path)
         };
@@ -347,7 +367,7 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
         file.read_exact_at(&mut all, 0)?;
         Content::Bytes(all.into())
     } else {
-        Content::File(Arc::new(file))
+        Content::File(Arc::new(JobFile::new(file)))
     };
     let location = location.clone();
     let meta = ObjectMeta { location, last_modified, size, e_tag, version: None };

@@ -1,11 +1,13 @@
 //! How many jobs use a file system at once, and the error while all of them hang.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
@@ -14,6 +16,8 @@ use crate::store::backend::directory::io_threads;
 /// The most jobs in the file system at once. A hung job keeps its permit, so a hung file system blocks no more threads
 /// than these.
 const MAX_JOBS: usize = 64;
+/// The most jobs at once that read ahead: other callers need the rest.
+const MAX_AHEAD: usize = MAX_JOBS / 2;
 /// If all permits are in use and no job has started or ended for this long, the file system hangs.
 const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -21,6 +25,7 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(in crate::store) struct Jobs {
     permits: Arc<Semaphore>,
+    ahead: Arc<Semaphore>,
     /// When a job last started or ended.
     last_progress: Mutex<Instant>,
     /// Running jobs whose callers have given up.
@@ -70,9 +75,17 @@ struct Running {
 
 impl Jobs {
     pub(in crate::store) fn new() -> Self {
-        let (permits, last_progress) =
-            (Arc::new(Semaphore::new(MAX_JOBS)), Mutex::new(Instant::now()));
-        Self { permits, last_progress, abandoned: AtomicUsize::new(0) }
+        Self {
+            permits: Arc::new(Semaphore::new(MAX_JOBS)),
+            ahead: Arc::new(Semaphore::new(MAX_AHEAD)),
+            last_progress: Mutex::new(Instant::now()),
+            abandoned: AtomicUsize::new(0),
+        }
+    }
+
+    /// The permit for a job that reads ahead, to be kept until it ends; `None` if as many as allowed run.
+    pub(in crate::store) fn ahead(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.ahead).try_acquire_owned().ok()
     }
 
     /// Runs `work` on an I/O thread.
@@ -91,6 +104,27 @@ impl Jobs {
             done
         });
         done.await
+    }
+
+    /// Runs `work` on an I/O thread as soon as it has a permit. No caller waits for it.
+    fn start(self: Arc<Self>, work: impl FnOnce() + Send + 'static) {
+        let permits = Arc::clone(&self.permits);
+        let start = move |permit| {
+            let job = Arc::new(Job { jobs: self, state: AtomicU8::new(RUNNING) });
+            let running = Running { job, _permit: permit };
+            io_threads::start(move || {
+                work();
+                drop(running);
+            });
+        };
+        match (Arc::clone(&permits).try_acquire_owned(), Handle::try_current()) {
+            (Ok(permit), _) => start(permit),
+            // The semaphore is never closed.
+            (Err(_), Ok(runtime)) => {
+                drop(runtime.spawn(async move { permits.acquire_owned().await.map(start) }));
+            }
+            (Err(_), Err(_)) => {}
+        }
     }
 
     /// The number of running jobs whose callers have given up.
@@ -124,6 +158,37 @@ impl Jobs {
 
     fn record_progress(&self) {
         *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+/// A file that a job has opened. It is closed by a job too: closing waits for the server of a network file system,
+/// which may hang.
+#[derive(Debug)]
+pub(in crate::store) struct JobFile {
+    file: Option<File>,
+    jobs: Option<Arc<Jobs>>,
+}
+
+impl JobFile {
+    /// A file that the job of this thread has opened.
+    pub(in crate::store) fn new(file: File) -> Self {
+        let jobs = CURRENT.with_borrow(|job| job.as_ref().map(|job| Arc::clone(&job.jobs)));
+        Self { file: Some(file), jobs }
+    }
+
+    /// The open file. It is closed only when this is dropped.
+    pub(in crate::store) fn get(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::Error::other("the file is closed"))
+    }
+}
+
+impl Drop for JobFile {
+    fn drop(&mut self) {
+        let is_in_job = CURRENT.with_borrow(Option::is_some);
+        let jobs = self.jobs.take().filter(|_| !is_in_job);
+        if let (Some(jobs), Some(file)) = (jobs, self.file.take()) {
+            jobs.start(move || drop(file));
+        }
     }
 }
 

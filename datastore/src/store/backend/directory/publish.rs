@@ -51,11 +51,12 @@ pub(in crate::store) fn publish(
     create_only: bool,
 ) -> io::Result<()> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
-    version.etag = etag(&staged.file.metadata()?);
-    let has_attribute = attribute::write(&staged.file, &version);
+    let file = staged.file.get()?;
+    version.etag = etag(&file.metadata()?);
+    let has_attribute = attribute::write(file, &version);
     if has_attribute || version.size > SMALL as u64 {
         // Synced before the lock, so that others need not wait for it.
-        staged.file.sync_all()?;
+        file.sync_all()?;
     }
     let _lock = lock(&file_path)?;
     fail_if_abandoned()?;
@@ -97,7 +98,7 @@ fn publish_with_record(
     (record, content): (&FsPath, &Record),
     create_only: bool,
 ) -> io::Result<()> {
-    let file = staged.file.try_clone()?;
+    let file = staged.file.get()?.try_clone()?;
     run_both(move || file.sync_all(), || write_record(root, record, content))?;
     if content.version.format.is_some() {
         // Without its record an encrypted object could be taken for a plain one, so the record must be on the disk
@@ -201,8 +202,9 @@ fn no_file(error: io::Error) -> io::Error {
 /// Replaces a record with a rename. The caller syncs its directory.
 fn write_record(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
     let mut staged = Staged::create(root, file_path)?;
-    staged.file.write_all(&serde_json::to_vec(record)?)?;
-    staged.file.sync_all()?;
+    let mut file = staged.file.get()?;
+    file.write_all(&serde_json::to_vec(record)?)?;
+    file.sync_all()?;
     staged.rename(file_path, false).map_err(no_file)
 }
 

@@ -1,6 +1,6 @@
 //! An unpublished version of a file of a `file://` storage.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path as FsPath, PathBuf};
@@ -11,12 +11,12 @@ use object_store::PutPayload;
 use crate::store::backend::directory::dirs::{make_parents, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, remove};
 use crate::store::backend::directory::io_threads;
-use crate::store::backend::directory::jobs::fail_if_abandoned;
+use crate::store::backend::directory::jobs::{JobFile, fail_if_abandoned};
 
 /// An unpublished file, removed on drop.
 #[derive(Debug)]
 pub(in crate::store) struct Staged {
-    pub(in crate::store) file: File,
+    pub(in crate::store) file: JobFile,
     path: PathBuf,
     /// It was published or removed, so the name may belong to another file.
     is_gone: AtomicBool,
@@ -35,6 +35,7 @@ impl Staged {
             match options.open(&path) {
                 Ok(file) => {
                     // Synced only now: another job may have removed a directory while it was empty.
+                    let file = JobFile::new(file);
                     let staged = Self { file, path, is_gone: AtomicBool::new(false) };
                     made.iter().try_for_each(|made| sync_parent(made))?;
                     return Ok(staged);
@@ -54,8 +55,9 @@ impl Staged {
     }
 
     pub(in crate::store) fn write(&self, mut at: u64, bytes: &PutPayload) -> io::Result<()> {
+        let file = self.file.get()?;
         for piece in bytes {
-            self.file.write_all_at(piece, at)?;
+            file.write_all_at(piece, at)?;
             at += piece.len() as u64;
         }
         Ok(())
