@@ -5,4 +5,5 @@ pub(crate) mod directory;
 pub(crate) mod metered;
 pub(crate) mod panicked;
 pub(crate) mod reason;
+pub(crate) mod response;
 pub(crate) mod storage;

@@ -74,7 +74,8 @@ impl Store {
             }
             Storage::Cloud(cloud) => {
                 let opened = cloud.open()?;
-                let inner = Inner::new(opened.objects, Backend::cloud(cloud), Calls::default());
+                let inner =
+                    Inner::new(opened.objects, Backend::cloud(cloud), Calls::to(cloud.provider));
                 let pages = Metered { inner: opened.pages, calls: inner.calls.clone() };
                 let pages: Option<Arc<dyn PaginatedListStore>> = Some(Arc::new(pages));
                 let (credentials, abandoned) = (opened.credentials, opened.abandoned);

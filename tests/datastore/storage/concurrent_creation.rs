@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use support::{Dialect, FakeCloud, TestDatastore, eventually};
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore, eventually};
 use tokio_util::sync::CancellationToken;
 
 use super::buckets::open;
@@ -155,6 +155,40 @@ async fn lease_of_a_killed_process_is_not_taken_over_where_the_storage_cannot_re
     assert!(store.sweep(Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap() > 0);
     let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
     assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_probe_does_not_let_two_replicas_create() {
+    let double = without_conditional_completions(Dialect::S3);
+    // The probe cannot try the creation, after a part and the object.
+    let key = ".plancha/probe/";
+    let creation = CloudFault {
+        method: "PUT",
+        key,
+        after: 2,
+        times: usize::MAX,
+        status: 503,
+        ..Default::default()
+    };
+    double.fault(creation);
+    double.put(&format!(".plancha/leases/{FILE}"), "a replica that is at work");
+    let datastore = TestDatastore::with(double.storage()).await;
+    let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+    assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 503);
+}
+
+#[tokio::test]
+async fn leftovers_that_cannot_be_deleted_do_not_keep_the_others() {
+    let double = FakeCloud::start(Dialect::S3);
+    double.put(".plancha/probe/a", "x");
+    double.begin_upload(FILE);
+    let fault = CloudFault { times: usize::MAX, status: 403, ..CloudFault::default() };
+    double.fault(CloudFault { method: "DELETE", key: ".plancha/", ..fault.clone() });
+    double.fault(CloudFault { method: "POST", query: "delete", ..fault });
+    let later = Timestamp::now() + SignedDuration::from_hours(25);
+    let error = open(&double).sweep(later).await.unwrap_err();
+    assert!(datastore::chain(&*error).contains("s3:DeleteObject"), "{error}");
+    assert_eq!((double.keys().len(), double.open_uploads()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

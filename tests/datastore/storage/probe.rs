@@ -53,6 +53,42 @@ async fn capabilities_of_the_backend_are_probed_at_startup() {
 }
 
 #[tokio::test]
+async fn an_ability_that_a_transient_error_has_hidden_is_tried_again() {
+    let fault = CloudFault { key: ".plancha/probe/", times: 4, status: 503, ..Default::default() };
+    for (method, query, after, hidden) in [
+        ("POST", "uploads", 0, Ability::CreateLarge),
+        // The completion of the second upload.
+        ("POST", "uploadId", 1, Ability::CreateLarge),
+        // After a part, the object, and its refused creation.
+        ("PUT", "", 3, Ability::Update),
+    ] {
+        for double in doubles() {
+            double.fault(CloudFault { method, query, after, ..fault.clone() });
+            let store = open(&double);
+            let seen = store.try_all().await;
+            assert_eq!((seen.can(hidden), seen.error), (None, None), "{method} {query}");
+            let seen = store.try_all().await;
+            assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+            assert_eq!((double.keys().len(), double.open_uploads()), (0, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_of_an_earlier_probe_does_not_hide_an_ability() {
+    for double in doubles() {
+        // The first upload succeeds, and then the object cannot be written.
+        let fault =
+            CloudFault { method: "PUT", after: 1, times: 4, status: 503, ..Default::default() };
+        double.fault(fault);
+        let store = open(&double);
+        assert!(store.try_all().await.error.is_some());
+        let seen = store.try_all().await;
+        assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+    }
+}
+
+#[tokio::test]
 async fn permanent_storage_errors_end_startup_with_the_next_step() {
     let refusal = async |storage: &Storage| {
         let refusal = Store::open(storage).unwrap().start().await.unwrap_err();
@@ -224,7 +260,7 @@ async fn storage_that_lists_but_refuses_writes_is_not_ready() {
         let reason = store.ready().await.unwrap_err();
         let right = match double.url() {
             "s3://bucket" => "s3:PutObject",
-            _ => "storage.objects.create",
+            _ => "storage.objects.create, and storage.objects.delete to replace an object",
         };
         let expected = "it denies access; the datastore's credentials need the right";
         assert_eq!(reason, format!("{expected} {right}"));

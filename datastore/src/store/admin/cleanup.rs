@@ -66,16 +66,21 @@ impl Store {
 
     /// Removes leftovers that are older than a day at `now`, by the storage's clock, and returns how many.
     pub async fn sweep(&self, now: Timestamp) -> Result<usize, BoxError> {
-        let probes = self.sweep_below(PROBES, now).await?;
+        // A failure of one, such as a missing right to delete, must not keep the others.
+        let probes = self.sweep_below(PROBES, now).await;
         if self.backend.provider.is_some() {
-            let leases = self.sweep_below(LEASES, now).await?;
-            let Some(abandoned) = &self.abandoned else { return Ok(probes + leases) };
-            return Ok(probes + leases + caught(abandoned.sweep(self.prefix(), now)).await?);
+            let leases = self.sweep_below(LEASES, now).await;
+            let uploads = match &self.abandoned {
+                Some(abandoned) => caught(abandoned.sweep(self.prefix(), now)).await,
+                None => Ok(0),
+            };
+            return Ok(probes? + leases? + uploads?);
         }
-        let Some(disk) = &self.disk else { return Ok(probes) };
+        let Some(disk) = &self.disk else { return Ok(probes?) };
         let work = move |root: &Path| sweep(root, now.into());
         let root = object_store::path::Path::default();
-        Ok(probes + disk.run_job("sweep", SWEEP, &root, work).await?)
+        let staged = disk.run_job("sweep", SWEEP, &root, work).await;
+        Ok(probes? + staged?)
     }
 
     /// Deletes the objects below `prefix` that are older than a day at `now`, and returns how many.

@@ -49,7 +49,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let path = parse(&format!("{CLAIMS}{run}/{attempt}"))?;
         let _key_lock = self.key_lock(&path).await;
-        if !self.creates()
+        if self.creates() != Some(true)
             && let Some(holder) = self.holder(&path).await?
         {
             return check_holder(&holder, claim);

@@ -1,5 +1,5 @@
-//! Counts the calls to a backend and their outcomes, gives up on a backend that does not respond, and turns a panic of
-//! its client into an error.
+//! Counts the calls to a backend and their outcomes, gives up on a backend that does not respond, turns a panic of its
+//! client into an error, and names the right that is missing where access is denied.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,9 @@ use object_store::{
 };
 use tokio::time::timeout;
 
+use crate::store::backend::cloud::provider::{Access, Provider};
 use crate::store::backend::panicked::caught;
+use crate::store::backend::response::name_right;
 
 /// Timeout of a call without a response. A read is to end within 20 s.
 pub(in crate::store) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -44,7 +46,11 @@ pub(in crate::store) fn put_timeout(bytes: usize) -> Duration {
 
 /// Counters of calls to a backend. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<BTreeMap<(Call, Outcome), CallTotals>>>);
+pub struct Calls {
+    totals: Arc<Mutex<BTreeMap<(Call, Outcome), CallTotals>>>,
+    /// The cloud that is called, if it is one.
+    provider: Option<Provider>,
+}
 
 /// The call, as a label.
 type Call = &'static str;
@@ -61,10 +67,15 @@ pub struct CallTotals {
 }
 
 impl Calls {
+    /// Counters of calls to a cloud.
+    pub(in crate::store) fn to(provider: Provider) -> Self {
+        Self { provider: Some(provider), ..Self::default() }
+    }
+
     /// All totals, by call and outcome.
     pub fn all(&self) -> Vec<(Call, Outcome, CallTotals)> {
-        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.iter().map(|((call, outcome), totals)| (*call, *outcome, *totals)).collect()
+        let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.iter().map(|((call, outcome), totals)| (*call, *outcome, *totals)).collect()
     }
 
     fn start(&self, call: Call, outcome: Outcome) -> InFlight {
@@ -84,11 +95,13 @@ impl Calls {
     ) -> Result<T> {
         let mut in_flight = self.start(call, "given_up");
         let result = timeout(limit, caught(work)).await.unwrap_or_else(|_| Err(no_answer(limit)));
-        match &result {
-            Ok(_) => in_flight.outcome = "ok",
-            Err(error) => in_flight.failed(error),
+        match result {
+            Ok(done) => {
+                in_flight.outcome = "ok";
+                Ok(done)
+            }
+            Err(error) => Err(in_flight.failed(error)),
         }
-        result
     }
 
     /// Counts a stream once, when it ends or is dropped.
@@ -104,7 +117,7 @@ impl Calls {
             let next = next.unwrap_or_else(|_| Err(no_answer(limit)))?;
             Ok(next.map(|item| (item, stream)))
         });
-        patient.inspect_err(move |error| in_flight.failed(error)).boxed()
+        patient.map_err(move |error| in_flight.failed(error)).boxed()
     }
 }
 
@@ -126,17 +139,33 @@ struct InFlight {
 }
 
 impl InFlight {
-    fn failed(&mut self, error: &Error) {
-        self.outcome = outcome(error);
+    /// Records the outcome. Returns the error, with the name of the right if access was denied.
+    fn failed(&mut self, error: Error) -> Error {
+        self.outcome = outcome(&error);
+        match self.calls.provider.zip(access(self.call)) {
+            Some((provider, access)) => name_right(error, provider.right(access)),
+            None => error,
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let totals = calls.entry((self.call, self.outcome)).or_default();
         totals.calls += 1;
         totals.took += self.since.elapsed();
+    }
+}
+
+/// What a call does, as far as rights distinguish it.
+fn access(call: Call) -> Option<Access> {
+    match call {
+        "get" | "head" | "read" => Some(Access::Read),
+        "list" => Some(Access::List),
+        "delete" => Some(Access::Delete),
+        "put" | "begin" | "part" | "complete" => Some(Access::Write),
+        _ => None,
     }
 }
 

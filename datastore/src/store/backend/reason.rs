@@ -8,10 +8,9 @@ use std::io;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::panicked::Panicked;
+use crate::store::backend::response::{Denied, status};
 
-/// The reason of a denied access, which the name of the right may follow.
-pub(in crate::store) const DENIED: &str =
-    "it denies access; the datastore's credentials need the right";
+const MISSING: &str = "its bucket or directory is missing";
 
 /// The reason, without any name of the server. Where it is unknown, it points to the log.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
@@ -26,10 +25,11 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         {
             return io_reason(error.kind());
         }
-        if let Some(error) = now.downcast_ref::<object_store::Error>()
-            && let Some(reason) = kind_reason(error)
-        {
-            return reason.to_owned();
+        if let Some(denied) = now.downcast_ref::<Denied>() {
+            return denied.to_string();
+        }
+        if let Some(object_store::Error::NotFound { .. }) = now.downcast_ref() {
+            return MISSING.to_owned();
         }
         if let Some(hung) = now.downcast_ref::<Hung>() {
             return hung.to_string();
@@ -45,8 +45,11 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         cause = now.source();
     }
     match status(&datastore_api::chain(error)) {
-        Some(401 | 403) => DENIED.to_owned(),
-        Some(404) => "its bucket or directory is missing".to_owned(),
+        Some(401 | 403) => {
+            "it does not accept the datastore's credentials; the datastore's log has the details"
+                .to_owned()
+        }
+        Some(404) => MISSING.to_owned(),
         Some(507) => io_reason(io::ErrorKind::StorageFull),
         Some(status) => format!("it answers {status}; the datastore's log has the details"),
         None => "the datastore's log has the details".to_owned(),
@@ -59,15 +62,6 @@ fn io_reason(kind: io::ErrorKind) -> String {
             "no space is left; free some, or delete old runs with `datastore gc`".to_owned()
         }
         kind => format!("{kind}; the datastore's log has the details"),
-    }
-}
-
-fn kind_reason(error: &object_store::Error) -> Option<&'static str> {
-    match error {
-        object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => Some(DENIED),
-        object_store::Error::NotFound { .. } => Some("its bucket or directory is missing"),
-        _ => None,
     }
 }
 
@@ -88,18 +82,10 @@ pub(crate) fn concise(text: &str) -> String {
     format!("{before}{answer}{after}")
 }
 
-/// The HTTP status of a backend, parsed from the error's text: `object_store` does not expose it.
-pub(in crate::store) fn status(text: &str) -> Option<u16> {
-    if text.contains("redirect without LOCATION") {
-        return Some(301);
-    }
-    let (_, status) = text.split_once("status code: ")?;
-    status.get(..3)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::backend::response::name_right;
     use crate::store::error::{BoxError, StoreError, backend_error};
 
     #[test]
@@ -125,6 +111,13 @@ mod tests {
         let failed = "PUT http://10.0.0.1/bucket/key: Server returned status code: 503";
         insta::assert_snapshot!(of(failed.into()), @"it answers 503; the datastore's log has the details");
         insta::assert_snapshot!(of("http://10.0.0.1".into()), @"the datastore's log has the details");
+        let denied = "POST http://10.0.0.1/bucket: Server returned status code: 403";
+        let named = |text: &str| {
+            let error = object_store::Error::Generic { store: "S3", source: text.into() };
+            reason(&backend_error(name_right(error, "s3:PutObject")))
+        };
+        insta::assert_snapshot!(named(denied), @"it denies access; the datastore's credentials need the right s3:PutObject");
+        insta::assert_snapshot!(named(&format!("{denied}: ExpiredToken")), @"it does not accept the datastore's credentials; the datastore's log has the details");
         let missing = object_store::Error::NotFound { path: path.into(), source: path.into() };
         assert_eq!(
             reason(&StoreError::Backend(missing.into())),

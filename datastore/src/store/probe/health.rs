@@ -6,8 +6,7 @@ use datastore_api::chain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::backend::cloud::provider::Provider;
-use crate::store::backend::reason::{DENIED, concise, reason};
+use crate::store::backend::reason::{concise, reason};
 use crate::store::error::BoxError;
 
 /// An ability of a storage.
@@ -60,12 +59,11 @@ pub(in crate::store) struct Health {
 pub(in crate::store) struct State {
     pub(in crate::store) last: ProbeResults,
     pub(in crate::store) is_down: bool,
-    pub(in crate::store) creates: bool,
     /// The skew that a probe saw last; the last probe may have failed before it saw one.
     pub(in crate::store) skew: Option<i64>,
     pub(in crate::store) succeeded: Option<Instant>,
-    /// Support of conditions, apart from `creates`; tried once, since servers do not change.
-    pub(in crate::store) support: Option<Support>,
+    /// What complete probes have seen of conditions. A probe that fails changes nothing.
+    pub(in crate::store) support: Support,
     /// The name of the probe's object.
     pub(in crate::store) name: Option<u64>,
 }
@@ -89,21 +87,6 @@ impl Ability {
         Self::Read,
         Self::Delete,
     ];
-
-    /// The right that it needs, as the cloud names it.
-    pub(in crate::store) fn right(self, provider: Provider) -> &'static str {
-        match (provider, self) {
-            (Provider::S3, Self::List) => "s3:ListBucket",
-            (Provider::S3, Self::Read) => "s3:GetObject",
-            (Provider::S3, Self::Delete) => "s3:DeleteObject",
-            (Provider::S3, _) => "s3:PutObject",
-            (Provider::Gcs, Self::List) => "storage.objects.list",
-            (Provider::Gcs, Self::Read) => "storage.objects.get",
-            (Provider::Gcs, Self::Delete) => "storage.objects.delete",
-            (Provider::Gcs, _) => "storage.objects.create",
-            (Provider::Azure, _) => "of the role Storage Blob Data Contributor",
-        }
-    }
 
     /// The label in metrics.
     pub fn name(self) -> &'static str {
@@ -174,18 +157,10 @@ impl Health {
         with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records a probe. `right` is what the failed step needs.
-    pub(in crate::store) fn record(
-        &self,
-        mut results: ProbeResults,
-        error: Option<BoxError>,
-        right: Option<&str>,
-    ) {
+    /// Records a probe.
+    pub(in crate::store) fn record(&self, mut results: ProbeResults, error: Option<BoxError>) {
         self.state(|state| {
-            results.reason = error.as_deref().map(|error| match (reason(error), right) {
-                (reason, Some(right)) if reason == DENIED => format!("{DENIED} {right}"),
-                (reason, _) => reason,
-            });
+            results.reason = error.as_deref().map(|error| reason(error));
             results.error = error.map(|error| one_line(&*error));
             if let Some(one_line) = results.error.as_deref().filter(|one_line| is_skewed(one_line)) {
                 results.skew = server_time(one_line).map(seconds_since);
@@ -211,9 +186,6 @@ impl Health {
                 state.is_down = true;
             }
             state.skew = results.skew.or(state.skew);
-            if let Some(creates) = results.can(Ability::Create) {
-                state.creates = creates;
-            }
             state.last = results;
         });
     }
@@ -239,12 +211,15 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
     chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Which conditions a storage honours.
+/// Which conditions a storage honours; `None` until a probe has seen it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct Support {
-    /// Whether a put can replace one version of an object and no other.
-    pub(in crate::store) updates: bool,
-    pub(in crate::store) multipart: MultipartSupport,
+    /// Whether a put that creates is refused if an object exists. Each complete probe tries it.
+    pub(in crate::store) creates: Option<bool>,
+    /// Whether a put can replace one version of an object and no other. Tried until it is seen once.
+    pub(in crate::store) updates: Option<bool>,
+    /// Tried until it is seen once.
+    pub(in crate::store) multipart: Option<MultipartSupport>,
 }
 
 /// How a storage handles multipart uploads.

@@ -8,48 +8,58 @@ use crate::store::backend::cloud::provider::Provider;
 use crate::store::digest_record::bare;
 use crate::store::handle::Store;
 use crate::store::probe::health::MultipartSupport;
+use crate::store::probe::update::is_permanent;
 use crate::store::write::parts::abort;
 
 impl Store {
-    /// Completes a multipart upload on condition that no object exists, where none does.
-    pub(in crate::store) async fn try_first_upload(&self, path: &Path) -> MultipartSupport {
+    /// Completes a multipart upload on condition that no object exists, where none does. Fails if a later try may show
+    /// more.
+    pub(super) async fn try_first_upload(
+        &self,
+        path: &Path,
+    ) -> object_store::Result<MultipartSupport> {
         match self.backend.provider {
             // In a directory and in memory, uploads of this process exclude each other.
-            None => return MultipartSupport { refuses_existing: true, etags: true },
+            None => return Ok(MultipartSupport { refuses_existing: true, etags: true }),
             // The signature of a shared key covers the header, so it cannot be added.
             Some(Provider::Azure) => {
-                return MultipartSupport { refuses_existing: false, etags: true };
+                return Ok(MultipartSupport { refuses_existing: false, etags: true });
             }
             Some(Provider::S3 | Provider::Gcs) => {}
         }
-        match self.try_upload(path).await {
+        let mut uploaded = self.try_upload(path).await;
+        if uploaded.as_ref().is_err_and(is_create_rejected) {
+            // An earlier probe has left its object.
+            self.objects.delete(path).await?;
+            uploaded = self.try_upload(path).await;
+        }
+        match uploaded {
             Ok(put) => {
-                let tag = self.objects.head(path).await.ok().and_then(|meta| meta.e_tag);
+                let tag = self.objects.head(path).await?.e_tag;
                 let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
-                MultipartSupport { refuses_existing: true, etags }
+                Ok(MultipartSupport { refuses_existing: true, etags })
             }
-            // An earlier probe may have left an object.
-            Err(error) if is_create_rejected(&error) => {
-                MultipartSupport { refuses_existing: true, etags: false }
-            }
-            Err(_) => MultipartSupport::default(),
+            Err(error) if is_permanent(&error) => Ok(MultipartSupport::default()),
+            Err(error) => Err(error),
         }
     }
 
     /// Tries the same where an object exists.
-    pub(in crate::store) async fn try_second_upload(
+    pub(super) async fn try_second_upload(
         &self,
         path: &Path,
         first: MultipartSupport,
-    ) -> MultipartSupport {
+    ) -> object_store::Result<MultipartSupport> {
         if self.backend.provider.is_none() || !first.refuses_existing {
-            return first;
+            return Ok(first);
         }
-        let second = self.try_upload(path).await;
-        MultipartSupport {
-            refuses_existing: second.is_err_and(|error| is_create_rejected(&error)),
-            ..first
-        }
+        let refuses_existing = match self.try_upload(path).await {
+            Ok(_) => false,
+            Err(error) if is_create_rejected(&error) => true,
+            Err(error) if is_permanent(&error) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(MultipartSupport { refuses_existing, ..first })
     }
 
     async fn try_upload(&self, path: &Path) -> object_store::Result<PutResult> {

@@ -10,12 +10,14 @@ use tokio::time::timeout;
 
 use crate::store::backend::directory::io_threads;
 use crate::store::backend::directory::jobs::Hung;
+use crate::store::backend::reason::concise;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::key::{PROBES, parse, random};
 use crate::store::object::timestamp;
-use crate::store::probe::health::{Ability, ProbeResults, Support, seconds_since};
-use crate::store::probe::update::REPLACED;
+use crate::store::probe::health::{
+    Ability, MultipartSupport, ProbeResults, Support, one_line, seconds_since,
+};
 
 /// Every so many rounds an object is written too. More often would cost money on a cloud.
 const WRITE_EVERY: u32 = 2;
@@ -40,28 +42,21 @@ impl Store {
             probed
         };
         let mut error = probed(Ability::List, self.list_one().await).err();
-        let mut tried = Ability::List;
         if writes && error.is_none() {
-            tried = Ability::Write;
             error = probed(Ability::Write, self.write_one().await.map(drop)).err();
         }
         results.abilities.sort_unstable();
-        self.health.record(results, error, self.right(tried));
+        self.health.record(results, error);
     }
 
     /// Tries everything, and returns what was seen.
     pub async fn try_all(&self) -> ProbeResults {
         let mut results = ProbeResults::default();
-        let error = self.try_each(&mut results).await.err();
-        let failed = Ability::ALL.get(results.abilities.len()).filter(|_| error.is_some());
-        results.abilities.extend(failed.map(|failed| (*failed, false)));
-        self.health.record(results, error, failed.and_then(|failed| self.right(*failed)));
+        let mut step = Ability::List;
+        let error = self.try_each(&mut results, &mut step).await.err();
+        results.abilities.extend(error.is_some().then_some((step, false)));
+        self.health.record(results, error);
         self.probe_results()
-    }
-
-    /// The right that an ability needs in a cloud.
-    fn right(&self, ability: Ability) -> Option<&'static str> {
-        self.backend.provider.map(|provider| ability.right(provider))
     }
 
     /// The next regular probe: usually a listing; everything from time to time, and while something fails, because a
@@ -74,59 +69,95 @@ impl Store {
         }
     }
 
-    async fn try_each(&self, results: &mut ProbeResults) -> Result<(), BoxError> {
-        let done = &mut results.abilities;
+    /// `step` is the ability that is being tried.
+    async fn try_each(
+        &self,
+        results: &mut ProbeResults,
+        step: &mut Ability,
+    ) -> Result<(), BoxError> {
         self.list_one().await?;
-        done.push((Ability::List, true));
-        let seen = self.health.state(|state| state.support);
+        results.abilities.push((Ability::List, true));
         let path = self.path()?;
-        let first = if seen.is_none() {
-            Some(timeout(FIRST_TIMEOUT, self.try_first_upload(&path)).await?)
-        } else {
-            None
-        };
-        let written = self.write_one().await?;
-        done.push((Ability::Write, true));
-        let again = PutOptions::from(PutMode::Create);
-        let again =
-            timeout(STEP_TIMEOUT, self.objects.put_opts(&path, "second".into(), again)).await?;
-        let (creates, version, mut expected) = match again {
-            Err(Error::AlreadyExists { .. }) => (true, written, "first"),
-            overwritten => (false, overwritten?, "second"),
-        };
-        done.push((Ability::Create, creates));
-        let updates = match seen {
-            Some(seen) => seen.updates,
-            None => timeout(STEP_TIMEOUT, self.try_update(&path, version)).await??,
-        };
-        done.push((Ability::Update, updates));
-        let multipart = if let Some(seen) = seen {
-            seen.multipart
-        } else {
-            let second = self.try_second_upload(&path, first.unwrap_or_default());
-            timeout(FIRST_TIMEOUT, second).await?
-        };
-        if seen.is_none() && self.backend.provider.is_some() {
-            if updates && multipart.refuses_existing {
-                expected = REPLACED;
-            } else {
-                // It is not known which of the attempts has replaced it.
-                timeout(STEP_TIMEOUT, self.objects.put(&path, expected.into())).await??;
-            }
-        }
-        self.health.state(|state| state.support = Some(Support { updates, multipart }));
-        done.push((Ability::CreateLarge, creates && multipart.refuses_existing));
-        done.push((Ability::MultipartEtag, multipart.etags));
+        let content = self.try_writes(&path, &mut results.abilities, step).await?;
+        *step = Ability::Read;
         let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
         let read = timeout(STEP_TIMEOUT, found.bytes()).await??;
-        if read != expected {
+        if read != content {
             return Err("what was read is not what was written".into());
         }
-        done.push((Ability::Read, true));
+        results.abilities.push((Ability::Read, true));
+        *step = Ability::Delete;
         timeout(STEP_TIMEOUT, self.objects.delete(&path)).await??;
-        done.push((Ability::Delete, true));
+        results.abilities.push((Ability::Delete, true));
         Ok(())
+    }
+
+    /// Writes the probe's object, and tries which conditions are honoured. Returns the content that it leaves.
+    async fn try_writes(
+        &self,
+        path: &Path,
+        done: &mut Vec<(Ability, bool)>,
+        step: &mut Ability,
+    ) -> Result<&'static str, BoxError> {
+        let learn = |of: &dyn Fn(&mut Support)| self.health.state(|state| of(&mut state.support));
+        let seen = self.health.state(|state| state.support);
+        *step = Ability::Write;
+        let first = match seen.multipart {
+            Some(_) => None,
+            None => self.seen(FIRST_TIMEOUT, self.try_first_upload(path)).await?,
+        };
+        let written = self.write_one().await?;
+        done.push((Ability::Write, true));
+        *step = Ability::Create;
+        let again = PutOptions::from(PutMode::Create);
+        let again =
+            timeout(STEP_TIMEOUT, self.objects.put_opts(path, "second".into(), again)).await?;
+        let (creates, version, content) = match again {
+            Err(Error::AlreadyExists { .. }) => (true, written, "first"),
+            overwritten => (false, overwritten?, "second"),
+        };
+        learn(&|support| support.creates = Some(creates));
+        done.push((Ability::Create, creates));
+        *step = Ability::Update;
+        let updates = match seen.updates {
+            Some(updates) => Some(updates),
+            None => self.seen(STEP_TIMEOUT, self.try_update(path, version)).await?,
+        };
+        learn(&|support| support.updates = updates);
+        done.extend(updates.map(|updates| (Ability::Update, updates)));
+        *step = Ability::CreateLarge;
+        let multipart = match first {
+            None => seen.multipart,
+            Some(first) => self.seen(FIRST_TIMEOUT, self.try_second_upload(path, first)).await?,
+        };
+        learn(&|support| support.multipart = multipart);
+        if let Some(MultipartSupport { refuses_existing, etags }) = multipart {
+            done.push((Ability::CreateLarge, creates && refuses_existing));
+            done.push((Ability::MultipartEtag, etags));
+        }
+        if self.backend.provider.is_some() && (seen.updates.is_none() || first.is_some()) {
+            // These attempts may have replaced the content.
+            timeout(STEP_TIMEOUT, self.objects.put(path, content.into())).await??;
+        }
+        Ok(content)
+    }
+
+    /// What a try has shown; `None` after an error that may pass, so that the next complete probe tries it again.
+    async fn seen<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>, BoxError> {
+        let error = match timeout(limit, work).await? {
+            Ok(seen) => return Ok(Some(seen)),
+            Err(error) => concise(&one_line(&error)),
+        };
+        tracing::warn!(
+            error,
+            "cannot see which conditions the storage honours, trying again in a minute"
+        );
+        Ok(None)
     }
 
     /// Writes the probe's object. The name is always the same, so that a storage that refuses deletions keeps only

@@ -5,20 +5,17 @@
 use object_store::path::Path;
 use object_store::{Error, PutMode, PutOptions, PutResult, UpdateVersion};
 
-use crate::store::backend::reason::status;
-use crate::store::error::BoxError;
+use crate::store::backend::response::status;
 use crate::store::handle::Store;
 
-/// The content of the object if the storage does both.
-pub(super) const REPLACED: &str = "replaced";
-
 impl Store {
-    /// Replaces an object's present version, and tries to replace that version once more, which must be refused.
+    /// Replaces an object's present version, and tries to replace that version once more, which must be refused. Fails
+    /// if a later try may show more.
     pub(super) async fn try_update(
         &self,
         path: &Path,
         present: PutResult,
-    ) -> Result<bool, BoxError> {
+    ) -> object_store::Result<bool> {
         if self.backend.provider.is_none() {
             // In a directory and in memory no lease is needed.
             return Ok(true);
@@ -29,26 +26,26 @@ impl Store {
             self.objects.put_opts(path, content.into(), options).await
         };
         // The contents differ, because an S3 server may derive the ETag from the content.
-        match replace(REPLACED).await {
+        match replace("replaced").await {
             Ok(_) => {}
             Err(error) if is_permanent(&error) => return Ok(false),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         match replace("replaced twice").await {
             Ok(_) => Ok(false),
             Err(Error::Precondition { .. }) => Ok(true),
             Err(error) if is_permanent(&error) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// Whether the storage would refuse the same request again.
-fn is_permanent(error: &Error) -> bool {
+/// Whether the storage would refuse the same request again. A missing right may be granted.
+pub(super) fn is_permanent(error: &Error) -> bool {
     match error {
         Error::Precondition { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
             true
         }
-        error => matches!(status(&datastore_api::chain(error)), Some(400 | 403 | 405 | 501)),
+        error => matches!(status(&datastore_api::chain(error)), Some(400 | 405 | 501)),
     }
 }

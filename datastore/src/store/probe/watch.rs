@@ -7,10 +7,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::panicked::caught;
-use crate::store::backend::reason::{concise, reason, status};
+use crate::store::backend::reason::{concise, reason};
+use crate::store::backend::response::status;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
-use crate::store::probe::health::{ProbeResults, Support, is_skewed, one_line};
+use crate::store::probe::health::{MultipartSupport, ProbeResults, is_skewed, one_line};
 use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 
 const LIST_EVERY: Duration = Duration::from_secs(5);
@@ -134,25 +135,28 @@ impl Store {
         Timestamp::now().checked_sub(ahead).ok()
     }
 
-    /// Whether the backend refuses to create an existing object; `false` until a probe has seen it.
-    pub(in crate::store) fn creates(&self) -> bool {
-        self.health.state(|state| state.creates)
+    /// Whether the backend refuses to create an existing object; `None` until a probe has seen it.
+    pub(in crate::store) fn creates(&self) -> Option<bool> {
+        self.health.state(|state| state.support.creates)
     }
 
-    /// Whether it also refuses when a multipart upload is completed.
+    /// Whether it is known to refuse that also when a multipart upload is completed.
     pub(in crate::store) fn creates_multiparts(&self) -> bool {
-        let refuses = |support: Support| support.multipart.refuses_existing;
-        self.health.state(|state| state.creates && state.support.is_some_and(refuses))
+        self.creates() == Some(true) && self.multipart().is_some_and(|seen| seen.refuses_existing)
     }
 
-    /// Whether a completion returns the object's final `ETag`.
+    /// Whether a completion is known to return the object's final `ETag`.
     pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
-        self.health.state(|state| state.support.is_some_and(|support| support.multipart.etags))
+        self.multipart().is_some_and(|seen| seen.etags)
     }
 
-    /// Whether the backend can replace one version of an object and no other; `false` until a probe has seen it.
+    fn multipart(&self) -> Option<MultipartSupport> {
+        self.health.state(|state| state.support.multipart)
+    }
+
+    /// Whether the backend is known to replace one version of an object and no other.
     pub(in crate::store) fn updates(&self) -> bool {
-        self.health.state(|state| state.support.is_some_and(|support| support.updates))
+        self.health.state(|state| state.support.updates == Some(true))
     }
 }
 

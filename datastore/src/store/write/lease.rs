@@ -65,9 +65,11 @@ impl Lease {
 }
 
 impl Store {
-    /// Whether leases decide who creates.
+    /// Whether leases decide who creates, also until a probe has seen whether the storage can.
     fn needs_lease(&self) -> bool {
-        self.backend.provider.is_some() && self.creates() && !self.creates_multiparts()
+        self.backend.provider.is_some()
+            && self.creates() != Some(false)
+            && !self.creates_multiparts()
     }
 
     /// Acquires the right to create an object, if `conditions` require a creation.

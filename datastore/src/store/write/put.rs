@@ -133,7 +133,7 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let Received { size, sha256, format, .. } = received;
         // Where the backend cannot create conditionally, the lock of the key excludes at least puts of this process.
-        if conditions.create && !self.creates() {
+        if conditions.create && self.creates() != Some(true) {
             match timeout(STAT_TIMEOUT, self.existing(path, &received))
                 .await
                 .map_err(backend_error)??

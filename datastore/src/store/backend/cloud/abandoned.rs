@@ -18,7 +18,8 @@ use object_store::signer::{SignedUrlOptions, Signer as _};
 use serde::Deserialize;
 use url::Url;
 
-use crate::store::backend::reason::{DENIED, concise};
+use crate::store::backend::reason::concise;
+use crate::store::backend::response::Denied;
 use crate::store::error::BoxError;
 use crate::store::key::Key;
 
@@ -119,13 +120,13 @@ impl Abandoned {
         let body = body.bytes().await?;
         if !parts.status.is_success() {
             let reason = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
-            let reason = concise(&reason);
+            let answer = format!("status {}: {}", parts.status, concise(&reason));
             let right = match (parts.status.as_u16(), &self.lister) {
                 (401 | 403, UploadLister::S3(_)) => "s3:ListBucketMultipartUploads",
                 (401 | 403, UploadLister::Gcs { .. }) => "storage.multipartUploads.list",
-                _ => return Err(format!("status {}: {reason}", parts.status).into()),
+                _ => return Err(answer.into()),
             };
-            return Err(format!("{DENIED} {right} (status {}: {reason})", parts.status).into());
+            return Err(Denied::new(right, answer).into());
         }
         Ok(quick_xml::de::from_reader(&*body)?)
     }

@@ -137,6 +137,10 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
             let is_region = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
             expected(is_region, "the name of a region, such as eu-west-1")
         }
+        // An error of `object_store` shows the URL.
+        _ if URLS.contains(&name) && has_password(value) => {
+            Err("it contains a user or a password, which cannot be used there".to_owned())
+        }
         _ if URLS.contains(&name) => expected(is_url(value), url),
         _ if BOOLEANS.contains(&name) => expected(is_boolean(value), "true or false"),
         _ if name.ends_with("_CONNECT_TIMEOUT") => {
@@ -157,6 +161,11 @@ fn is_url(value: &str) -> bool {
     let url = Url::parse(value).ok();
     let is_http = url.is_some_and(|url| ["http", "https"].contains(&url.scheme()));
     is_http && value.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()))
+}
+
+fn has_password(value: &str) -> bool {
+    let url = Url::parse(value);
+    url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
 }
 
 /// In the spellings that `object_store` accepts.
@@ -206,6 +215,13 @@ mod tests {
                 let expected = format!("{name}: expected a URL with http:// or https://");
                 assert!(reason.starts_with(&expected), "{invalid}: {reason}");
             }
+        }
+        for invalid in ["http://hush@a", "http://a:hush@b"] {
+            let reason = check(Provider::S3, &[("AWS_ENDPOINT_URL", invalid), allow]).unwrap_err();
+            assert!(
+                reason.contains("a user or a password") && !reason.contains("hush"),
+                "{reason}"
+            );
         }
         check(Provider::Gcs, &[(EMULATOR, "localhost:4443")]).unwrap();
         check(Provider::Gcs, &[(EMULATOR, "localhost:99999")]).unwrap_err();

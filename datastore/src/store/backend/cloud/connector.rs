@@ -13,7 +13,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error};
 
-use crate::store::backend::reason::status;
+use crate::store::backend::response::status;
 
 tokio::task_local! {
     /// Set while [`create_only`] runs: `object_store` calls the HTTP client in the same task.

@@ -15,6 +15,15 @@ pub enum Provider {
     Azure,
 }
 
+/// What is done with objects, as far as rights distinguish it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) enum Access {
+    List,
+    Read,
+    Write,
+    Delete,
+}
+
 const S3: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -146,6 +155,26 @@ impl Provider {
             Self::S3 => "AWS_ALLOW_HTTP",
             Self::Gcs => "GOOGLE_ALLOW_HTTP",
             Self::Azure => "AZURE_ALLOW_HTTP",
+        }
+    }
+
+    /// The right that an access needs, as the cloud names it.
+    pub(in crate::store) fn right(self, access: Access) -> &'static str {
+        match (self, access) {
+            (Self::S3, Access::List) => "s3:ListBucket",
+            (Self::S3, Access::Read) => "s3:GetObject",
+            (Self::S3, Access::Write) => "s3:PutObject",
+            (Self::S3, Access::Delete) => "s3:DeleteObject",
+            (Self::Gcs, Access::List) => "storage.objects.list",
+            (Self::Gcs, Access::Read) => "storage.objects.get",
+            (Self::Gcs, Access::Write) => {
+                "storage.objects.create, and storage.objects.delete to replace an object"
+            }
+            (Self::Gcs, Access::Delete) => "storage.objects.delete",
+            (Self::Azure, Access::List) => "to list (role Storage Blob Data Contributor)",
+            (Self::Azure, Access::Read) => "to read (role Storage Blob Data Contributor)",
+            (Self::Azure, Access::Write) => "to write (role Storage Blob Data Contributor)",
+            (Self::Azure, Access::Delete) => "to delete (role Storage Blob Data Contributor)",
         }
     }
 
