@@ -8,6 +8,7 @@ pub mod config;
 pub mod fuzz;
 pub mod kind;
 pub mod observe;
+mod panics;
 mod start;
 pub mod store;
 pub mod transport;
@@ -28,6 +29,7 @@ pub use crate::auth::{
 };
 use crate::config::Config;
 use crate::observe::counters::Metrics;
+pub use crate::panics::report_panics;
 pub use crate::start::{StartError, raise_open_files};
 use crate::store::Store;
 use crate::transport::admission::Admission;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use datastore::cli::commands::{check, report, run, token};
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
-use datastore::{StartError, raise_open_files};
+use datastore::{StartError, raise_open_files, report_panics};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         if let Command::Serve(settings) = &command { Some(settings.log_format) } else { None };
     // Dropped last: requests that end with the runtime are logged, too.
     let _log = log_format.map(log::init);
+    report_panics(log_format.is_some());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(Err(StartError::Process(error).into())),

@@ -64,6 +64,7 @@ mod transport {
 /// The program: start, stop, and the commands that maintain a storage.
 mod program {
     mod commands;
+    mod credentials;
     pub(crate) mod deploy;
     mod gc;
     mod log;

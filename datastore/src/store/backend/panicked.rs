@@ -3,10 +3,13 @@
 //! `object_store` panics if it cannot build a request, such as from a token with a line break. Credentials change while
 //! the service runs, so that must not end it.
 
-use std::any::Any;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 
 use futures::FutureExt as _;
+
+use crate::panics::{catching, describe};
 
 /// The client panicked instead of returning an error.
 #[derive(Debug, thiserror::Error)]
@@ -23,12 +26,6 @@ impl Panicked {
             "no request can be made with its settings; the datastore's log has the details"
         }
     }
-
-    fn new(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Self(text.unwrap_or("unknown").to_owned())
-    }
 }
 
 impl From<Panicked> for object_store::Error {
@@ -42,6 +39,7 @@ impl From<Panicked> for object_store::Error {
 pub(in crate::store) async fn caught<T, E: From<Panicked>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let done = AssertUnwindSafe(work).catch_unwind().await;
-    done.unwrap_or_else(|panic| Err(Panicked::new(&*panic).into()))
+    let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
+    let done = poll_fn(|cx| catching(|| work.as_mut().poll(cx))).await;
+    done.unwrap_or_else(|panic| Err(Panicked(describe(&*panic)).into()))
 }

@@ -1,0 +1,71 @@
+//! Commands over a bucket whose credentials lack a right, or cannot be sent.
+
+use support::{CloudFault, Dialect, FakeCloud};
+
+use crate::program::process::program;
+
+/// Runs a command over a fake cloud that denies such requests: all that it prints.
+fn denied(fault: &CloudFault, words: &[&str]) -> String {
+    let double = FakeCloud::start(Dialect::S3);
+    double.put("layers/a/b/c/0/plan.json", "content");
+    double.fault(CloudFault { times: usize::MAX, status: 403, ..fault.clone() });
+    let mut command = program(words);
+    let output =
+        command.args(["--storage", double.url()]).envs(double.variables()).output().unwrap();
+    assert_eq!(output.status.code(), Some(10), "{words:?}");
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn a_command_names_the_right_that_is_missing() {
+    let gc: &[&str] = &["gc", "--max-age", "json=0s", "--min-age", "0s"];
+    let list = CloudFault { method: "GET", query: "list-type", ..CloudFault::default() };
+    let read = CloudFault { method: "GET", key: "plan.json", ..CloudFault::default() };
+    let write = CloudFault { method: "PUT", ..CloudFault::default() };
+    let delete = CloudFault { method: "POST", query: "delete", ..CloudFault::default() };
+    for (fault, right, words) in [
+        (&list, "s3:ListBucket", &["ls"][..]),
+        (&read, "s3:GetObject", &["cat", "layers/a/b/c/0/plan.json"]),
+        (&list, "s3:ListBucket", &["verify"]),
+        (&read, "s3:GetObject", &["verify"]),
+        (&list, "s3:ListBucket", gc),
+        (&delete, "s3:DeleteObject", gc),
+        (&write, "s3:PutObject", gc),
+    ] {
+        let shown = denied(fault, words);
+        let expected =
+            format!("it denies access; the datastore's credentials need the right {right}:");
+        assert!(shown.contains(&expected), "{words:?}: {shown}");
+        assert!(!shown.contains('<'), "{shown}");
+    }
+}
+
+#[test]
+fn a_token_with_a_line_break_is_an_error_and_prints_no_panic() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "hush\n").unwrap();
+    let double = FakeCloud::start(Dialect::S3);
+    let file = token.path().to_str().unwrap().to_owned();
+    let run = |words: &[&str]| {
+        let mut command = program(words);
+        command.args(["--storage", double.url()]).envs(double.variables());
+        command.envs([("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")]);
+        command.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:9/credentials");
+        let output = command.env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &file).output().unwrap();
+        assert_eq!(output.status.code(), Some(10));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!text.contains("hush") && text.contains("contains a line break"), "{text}");
+        text
+    };
+    let text = run(&["ls"]);
+    assert!(text.starts_with("error: cannot list") && text.lines().count() == 1, "{text}");
+    let text =
+        run(&["serve", "--listen", "127.0.0.1:0", "--insecure-no-auth", "--log-format", "json"]);
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let warning = lines.into_iter().find(|line| line["location"].is_string());
+    let warning = warning.unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(
+        (&*warning["level"].to_string(), &*warning["message"].to_string()),
+        ("\"WARN\"", "\"a library panicked: its call failed\"")
+    );
+}
