@@ -169,6 +169,9 @@ Examples:
 Never deleted: the newest plan.bin of each layer and the files beside it that an apply needs; the newest bundle \
 of each ref; and everything of a run with a file younger than --min-age, by the clock of the storage.
 
+Ages are those that the storage shows. A copy to another bucket, or a restored backup without times, is as old as the \
+copy: --max-age counts from then on, and --keep-runs may keep the wrong runs.
+
 gc may run while the datastore serves.";
 
 /// The storage, for commands that have no other setting.
