@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_waiting_call_notifies_every_5_s_and_more_often_with_a_short_limit() {
-        let default = super::super::Settings::new("http://h".parse().unwrap()).timeout;
+        let default = crate::client::Settings::new("http://h".parse().unwrap()).timeout;
         assert_eq!(default, Duration::from_mins(1));
         for (limit, interval) in
             [(default, 5000), (Duration::from_mins(10), 5000), (Duration::from_secs(1), 125)]
