@@ -395,6 +395,9 @@ pub struct RunArgs {
     /// Write the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub result: Option<PathBuf>,
+    /// Append a summary to this file, as Markdown [default: `$GITHUB_STEP_SUMMARY`, if it is set]
+    #[arg(long, env = "PLANCHA_SUMMARY", value_name = "FILE")]
+    pub summary: Option<PathBuf>,
     /// Time from the first signal until the tool is killed (90s, 5m)
     #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = time_limit)]
     pub grace: Duration,

@@ -24,18 +24,19 @@ pub mod fuzz {
     pub use crate::version::fuzz::{configuration, request, version_file};
 }
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jiff::Timestamp;
 
-use crate::cli::{Cli, Command, Environment};
+use crate::cli::{Cli, Command, Environment, RunArgs};
 use crate::failure::Failure;
 use crate::order::job::{Job, Rejected};
 use crate::process::Signals;
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
 use crate::run::{Run, RunFiles};
+use crate::show::summary::{self, Facts};
 
 /// The file from which Kubernetes reads why a container ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -46,21 +47,21 @@ pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     let burrito = cli.burrito;
     let code = match cli.command {
         Command::Plan(args) => {
-            let result = args.run.result.clone();
+            let outputs = Outputs::of(&args.run, &environment);
             let job = Job::plan(*args, burrito, &environment);
             let job = Box::pin(async { job.await.map_err(Rejected::from) });
-            execute("plan", job, &environment, result.as_deref()).await
+            execute("plan", job, &environment, outputs).await
         }
         Command::Apply(args) => {
-            let result = args.run.result.clone();
+            let outputs = Outputs::of(&args.run, &environment);
             let job = Job::apply(*args, burrito, &environment);
             let job = Box::pin(async { job.await.map_err(Rejected::from) });
-            execute("apply", job, &environment, result.as_deref()).await
+            execute("apply", job, &environment, outputs).await
         }
         Command::Start(args) => {
             let job = Box::pin(Job::start(args, &environment));
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            execute(&action, job, &environment, None).await
+            execute(&action, job, &environment, Outputs::default()).await
         }
         Command::Upload(args) => exit_code(run::unsent::upload(&args, &environment).await),
         Command::Runs(args) => exit_code(Box::pin(show::runs(&args, &environment)).await),
@@ -94,43 +95,78 @@ where
     result.map_or_else(|error| log_failure(&Failure::from(&error)), |()| 0)
 }
 
+/// The files that describe a run, beside those in the datastore.
+#[derive(Debug, Default)]
+struct Outputs {
+    /// The report (`--result`).
+    result: Option<PathBuf>,
+    /// The summary (`--summary`).
+    summary: Option<PathBuf>,
+}
+
+impl Outputs {
+    fn of(args: &RunArgs, environment: &Environment) -> Self {
+        let summary = args.summary.as_ref().or(environment.github_step_summary.as_ref());
+        Self { result: args.result.clone(), summary: summary.cloned() }
+    }
+
+    /// Writes the report to `--result` and to the termination log.
+    fn publish(&self, report: &Report) {
+        if let Some(path) = &self.result
+            && let Err(error) = report.write_result(path)
+        {
+            tracing::warn!("--result {}: {error}", path.display());
+        }
+        if let Err(error) = report.write_termination_log(Path::new(TERMINATION_LOG)) {
+            tracing::warn!("{TERMINATION_LOG}: {error}");
+        }
+    }
+
+    /// Reports a failure before the run has started.
+    fn reject(&self, mut report: Report, failure: &Failure) -> u8 {
+        failure.record(&mut report);
+        self.publish(&report);
+        if let Some(path) = &self.summary {
+            summary::append(path, &Facts::of_rejection(&report, failure.reason()));
+        }
+        log_failure(failure)
+    }
+}
+
 /// Plans or applies: makes the job, runs it, and publishes the report.
 async fn execute(
     action: &str,
     job: impl Future<Output = Result<Job, Rejected>>,
     environment: &Environment,
-    result: Option<&Path>,
+    mut outputs: Outputs,
 ) -> u8 {
     let report = Report::new(action, Timestamp::now());
     let signals = match Signals::listen() {
         Ok(signals) => signals,
-        Err(error) => return reject(report, &Failure::from(&RunError::Io(error)), result),
+        Err(error) => return outputs.reject(report, &Failure::from(&RunError::Io(error))),
     };
     match signals.or(job).await {
-        Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, result)).await,
+        Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, &outputs)).await,
         Ok(Err(Rejected { error, attempt })) => {
             let failure = Failure::from(&error);
             if let Some(attempt) = attempt {
                 run::failed::store_rejection(&attempt, failure.message()).await;
             }
-            // A file of --result that was refused is not written.
-            let result = result.filter(|_| !failure.message().starts_with("--result "));
-            reject(report, &failure, result)
+            if failure.message().starts_with("--result ") {
+                // A file that was refused is not written.
+                outputs.result = None;
+            }
+            outputs.reject(report, &failure)
         }
-        Err(stop) => reject(report, &stop.into(), result),
+        Err(stop) => outputs.reject(report, &stop.into()),
     }
 }
 
 /// Runs a job and publishes its report.
-async fn run_job(
-    job: &Job,
-    environment: &Environment,
-    signals: &Signals,
-    result: Option<&Path>,
-) -> u8 {
+async fn run_job(job: &Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
     let files = match RunFiles::create() {
         Ok(files) => files,
-        Err(error) => return reject(run::new_report(job), &Failure::from(&error), result),
+        Err(error) => return outputs.reject(run::new_report(job), &Failure::from(&error)),
     };
     tracing::info!("{job}");
     let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
@@ -143,27 +179,19 @@ async fn run_job(
         failure.record(&mut run.report);
         Box::pin(run.store_failure(failure.message(), &failure.reason())).await;
     }
-    publish(&run.report, result);
+    outputs.publish(&run.report);
+    if let Some(path) = &outputs.summary {
+        let facts = Facts {
+            report: &run.report,
+            run: Some(&job.run),
+            attempt: run.attempt(),
+            apply: run.apply_command(),
+            reason: failure.as_ref().map(Failure::reason).or_else(|| run.report.message.clone()),
+            renderings: Box::pin(run.renderings()).await,
+        };
+        summary::append(path, &facts);
+    }
     failure.map_or(run.report.exit, |failure| log_failure(&failure))
-}
-
-/// Reports a failure before the run has started.
-fn reject(mut report: Report, failure: &Failure, result: Option<&Path>) -> u8 {
-    failure.record(&mut report);
-    publish(&report, result);
-    log_failure(failure)
-}
-
-/// Writes the report to `--result` and to the termination log.
-fn publish(report: &Report, result: Option<&Path>) {
-    if let Some(path) = result
-        && let Err(error) = report.write_result(path)
-    {
-        tracing::warn!("--result {}: {error}", path.display());
-    }
-    if let Err(error) = report.write_termination_log(Path::new(TERMINATION_LOG)) {
-        tracing::warn!("{TERMINATION_LOG}: {error}");
-    }
 }
 
 /// Logs a failure with its hint. Returns the exit code.

@@ -237,6 +237,11 @@ impl Report {
         self.steps.push(Step { name: name.to_owned(), seconds, exit, attempts: 1, rss_peak });
     }
 
+    /// Whether a program of this step ran.
+    pub(crate) fn has_step(&self, name: &str) -> bool {
+        self.steps.iter().any(|step| step.name == name)
+    }
+
     /// The whole document.
     pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self);

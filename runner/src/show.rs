@@ -1,7 +1,7 @@
-//! Runs, shown to people: `runner runs`, `runner show` and `runner logs`.
+//! Runs, shown to people: `runner runs`, `runner show` and `runner logs`, and the summary of a run.
 //!
 //! What the datastore holds was written by others. Before it is shown, control characters are escaped, so that no plan or
-//! log can change the terminal. This room only reads.
+//! log can change the terminal.
 
 mod attempt;
 mod error;
@@ -10,6 +10,7 @@ mod log_lines;
 mod logs;
 mod record;
 mod runs;
+pub(crate) mod summary;
 mod target;
 mod terminal;
 mod time;

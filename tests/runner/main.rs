@@ -18,6 +18,7 @@ mod run {
     mod plan_file;
     mod plan_origin;
     mod scratch_directory;
+    mod summary;
     mod unsaved_state;
     mod unsent_files;
     mod upload;

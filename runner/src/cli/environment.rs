@@ -43,6 +43,8 @@ pub struct Environment {
     pub checkpoint_disable: bool,
     /// Variables for terragrunt that make it print its warnings, by which mock outputs are found.
     pub terragrunt_log: Vec<(String, OsString)>,
+    /// Where GitHub's pages of jobs take summaries from (`GITHUB_STEP_SUMMARY`).
+    pub github_step_summary: Option<PathBuf>,
     /// How output is shown on a terminal.
     pub terminal: Terminal,
     /// The number of git settings in the environment (`GIT_CONFIG_COUNT`).
@@ -53,10 +55,10 @@ impl Environment {
     /// Reads the environment. Call it once.
     pub fn read() -> Self {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty());
-        let directory = |name| set(name).map(PathBuf::from);
-        let home = directory("HOME");
-        let cache_home = directory("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-        let state_home = directory("XDG_STATE_HOME").filter(|path| path.is_absolute());
+        let path = |name| set(name).map(PathBuf::from);
+        let home = path("HOME");
+        let cache_home = path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        let state_home = path("XDG_STATE_HOME").filter(|path| path.is_absolute());
         let variables = variable_names().filter_map(|name| Some((name, env::var(name).ok()?)));
         let tenv = Tenv::read();
         let search_context = SearchContext {
@@ -72,16 +74,17 @@ impl Environment {
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
             state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
             home,
-            tf_data_dir: directory("TF_DATA_DIR"),
+            tf_data_dir: path("TF_DATA_DIR"),
             tf_workspace: text("TF_WORKSPACE"),
             backend: backend::variable_names()
                 .filter_map(|name| Some((name, text(name)?.into())))
                 .collect(),
             pod: Pod::read(),
-            tf_cli_config_file: directory("TF_CLI_CONFIG_FILE"),
+            tf_cli_config_file: path("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
             terragrunt_log: terragrunt_log(),
+            github_step_summary: path("GITHUB_STEP_SUMMARY"),
             terminal: Terminal::read(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }

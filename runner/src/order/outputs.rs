@@ -15,7 +15,15 @@ use crate::source::scratch::reason;
 /// The files that the run writes. They do not count as changes of the code.
 pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
     let record = args.plan_file.as_deref().map(plan_file::record_path);
-    let files = [&args.layer, &args.result, &args.plan_file, &record, &environment.tf_data_dir];
+    let files = [
+        &args.layer,
+        &args.result,
+        &args.summary,
+        &environment.github_step_summary,
+        &args.plan_file,
+        &record,
+        &environment.tf_data_dir,
+    ];
     let absolute = |path: &PathBuf| {
         let path = std::path::absolute(path).ok()?;
         // git prints paths without symbolic links.

@@ -15,7 +15,7 @@ use crate::run::artifacts::{Artifacts, Entry};
 use crate::run::error::RunError;
 use crate::run::plan_summary::Summary;
 use crate::run::prepare::Prepared;
-use crate::run::{PLAN_FILE, Run, open_artifacts};
+use crate::run::{PLAN_FILE, Run, open_artifacts, renderings};
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
 
@@ -33,7 +33,7 @@ impl Run<'_> {
 
     async fn plan(&mut self, prepared: &mut Prepared) -> Result<(), RunError> {
         let [bin, json, pretty] =
-            [PLAN_FILE, "plan.json", "plan.txt"].map(|name| self.scratch.join(name));
+            [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));
         drop(private_file(&bin)?);
         let options = &self.job.options;
         let before = fs::metadata(self.log.path())?.len();

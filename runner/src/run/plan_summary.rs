@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -32,14 +33,35 @@ pub(crate) enum PlanError {
 impl Summary {
     /// Reads the output of `show -json`.
     pub(crate) fn from_json(json: impl Read) -> Result<Self, PlanError> {
-        let document: Document = serde_json::from_reader(std::io::BufReader::new(json))?;
-        if !is_readable(&document.format_version) {
-            return Err(PlanError::Format(document.format_version));
-        }
-        let Changes { counts, any } = document.resource_changes;
-        let changes = document.applyable.unwrap_or(any || document.output_changes.0);
-        Ok(Self { counts, changes })
+        let ChangesOf { resources, outputs, applyable } = read::<Changes>(json)?;
+        let changes = applyable.unwrap_or(resources.any || outputs.any);
+        Ok(Self { counts: resources.counts, changes })
     }
+}
+
+/// Collects the changes of a plan, one at a time.
+pub(crate) trait Collector: Default {
+    /// Adds the change of a resource or output.
+    fn add(&mut self, change: &Changed);
+}
+
+/// The changes of a plan.
+#[derive(Debug)]
+pub(crate) struct ChangesOf<C> {
+    pub(crate) resources: C,
+    pub(crate) outputs: C,
+    /// terraform 1.8 and later: whether there is anything to apply.
+    applyable: Option<bool>,
+}
+
+/// Reads the changes in the output of `show -json`.
+pub(crate) fn read<C: Collector>(json: impl Read) -> Result<ChangesOf<C>, PlanError> {
+    let document: Document<C> = serde_json::from_reader(std::io::BufReader::new(json))?;
+    let Document { format_version, applyable, resource_changes, output_changes } = document;
+    if !is_readable(&format_version) {
+        return Err(PlanError::Format(format_version));
+    }
+    Ok(ChangesOf { resources: resource_changes.0, outputs: output_changes.0, applyable })
 }
 
 fn is_readable(format_version: &str) -> bool {
@@ -52,45 +74,56 @@ fn is_readable(format_version: &str) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Document {
+#[serde(bound = "C: Collector")]
+struct Document<C> {
     #[serde(default)]
     format_version: String,
-    /// terraform 1.8 and later: whether there is anything to apply.
     applyable: Option<bool>,
     #[serde(default)]
-    resource_changes: Changes,
+    resource_changes: Resources<C>,
     #[serde(default)]
-    output_changes: AnyOutput,
+    output_changes: Outputs<C>,
 }
 
-#[derive(Deserialize)]
-struct ResourceChange {
-    change: Change,
+/// The change of a resource or output. Its values are never read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Changed {
+    /// The address of a resource, the name of an output.
+    pub(crate) address: Option<String>,
+    pub(crate) previous_address: Option<String>,
+    /// The key of an object that an earlier apply could not destroy.
+    pub(crate) deposed: Option<String>,
+    pub(crate) change: Change,
 }
 
-#[derive(Deserialize)]
-struct Change {
-    #[serde(default)]
-    actions: Vec<String>,
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Change {
+    pub(crate) actions: Vec<String>,
     importing: Option<IgnoredAny>,
 }
 
 impl Change {
-    fn is_change(&self) -> bool {
+    pub(crate) fn is_import(&self) -> bool {
+        self.importing.is_some()
+    }
+
+    pub(crate) fn is_change(&self) -> bool {
         let quiet = |action: &String| action == "no-op" || action == "read";
-        self.importing.is_some() || !self.actions.iter().all(quiet)
+        self.is_import() || !self.actions.iter().all(quiet)
     }
 }
 
-/// All resource changes, counted as they come.
+/// All changes, counted as they come.
 #[derive(Default)]
 struct Changes {
     counts: Counts,
     any: bool,
 }
 
-impl Changes {
-    fn add(&mut self, change: &Change) {
+impl Collector for Changes {
+    fn add(&mut self, Changed { change, .. }: &Changed) {
         let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
         let Counts { create, update, delete } = &mut self.counts;
         match actions.as_slice() {
@@ -107,63 +140,67 @@ impl Changes {
     }
 }
 
-impl<'de> Deserialize<'de> for Changes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Count;
+/// The list of resource changes.
+#[derive(Default)]
+struct Resources<C>(C);
 
-        impl<'de> Visitor<'de> for Count {
-            type Value = Changes;
+/// The changes of outputs, by name.
+#[derive(Default)]
+struct Outputs<C>(C);
+
+impl<'de, C: Collector> Deserialize<'de> for Resources<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect<C>(PhantomData<C>);
+
+        impl<'de, C: Collector> Visitor<'de> for Collect<C> {
+            type Value = C;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of resource changes")
             }
 
-            fn visit_unit<E>(self) -> Result<Changes, E> {
-                Ok(Changes::default())
+            fn visit_unit<E>(self) -> Result<C, E> {
+                Ok(C::default())
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Changes, A::Error> {
-                let mut changes = Changes::default();
-                while let Some(ResourceChange { change }) = list.next_element()? {
-                    changes.add(&change);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<C, A::Error> {
+                let mut changes = C::default();
+                while let Some(changed) = list.next_element::<Changed>()? {
+                    changes.add(&changed);
                 }
                 Ok(changes)
             }
         }
 
-        deserializer.deserialize_any(Count)
+        deserializer.deserialize_any(Collect(PhantomData)).map(Self)
     }
 }
 
-/// Whether any output changes.
-#[derive(Default)]
-struct AnyOutput(bool);
-
-impl<'de> Deserialize<'de> for AnyOutput {
+impl<'de, C: Collector> Deserialize<'de> for Outputs<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyChange;
+        struct Collect<C>(PhantomData<C>);
 
-        impl<'de> Visitor<'de> for AnyChange {
-            type Value = AnyOutput;
+        impl<'de, C: Collector> Visitor<'de> for Collect<C> {
+            type Value = C;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("output changes by name")
             }
 
-            fn visit_unit<E>(self) -> Result<AnyOutput, E> {
-                Ok(AnyOutput(false))
+            fn visit_unit<E>(self) -> Result<C, E> {
+                Ok(C::default())
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyOutput, A::Error> {
-                let mut any = AnyOutput(false);
-                while let Some((IgnoredAny, change)) = map.next_entry::<_, Change>()? {
-                    any.0 |= change.is_change();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<C, A::Error> {
+                let mut changes = C::default();
+                while let Some((name, change)) = map.next_entry()? {
+                    changes.add(&Changed { address: Some(name), change, ..Changed::default() });
                 }
-                Ok(any)
+                Ok(changes)
             }
         }
 
-        deserializer.deserialize_any(AnyChange)
+        deserializer.deserialize_any(Collect(PhantomData)).map(Self)
     }
 }
 

@@ -1,0 +1,222 @@
+//! The summary of a run: Markdown that is appended to a file, for GitHub's page of a job or a comment on a change.
+
+mod markdown;
+mod rows;
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use datastore_api::{Attempt, RunKey};
+use fs_err as fs;
+
+use crate::report::{Counts, Outcome, Report};
+use crate::run::Renderings;
+use crate::run::plan_summary::{ChangesOf, read};
+use crate::show::summary::markdown::{block, code, inline};
+use crate::show::summary::rows::Rows;
+
+/// GitHub refuses a larger file.
+const MAX_SIZE: usize = 1 << 20;
+/// A reason takes no more room than this.
+const MAX_REASON: usize = 64 << 10;
+
+/// What a summary is made of.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) report: &'a Report,
+    /// The run, if the arguments made one.
+    pub(crate) run: Option<&'a RunKey>,
+    /// The attempt that the run is stored under.
+    pub(crate) attempt: Option<Attempt>,
+    /// The command that applies the plan.
+    pub(crate) apply: Option<String>,
+    /// Why the run failed, with all errors of the tool.
+    pub(crate) reason: Option<String>,
+    pub(crate) renderings: Renderings,
+}
+
+impl<'a> Facts<'a> {
+    /// Those of a run that could not start.
+    pub(crate) fn of_rejection(report: &'a Report, reason: String) -> Self {
+        let reason = Some(reason);
+        Self {
+            report,
+            run: None,
+            attempt: None,
+            apply: None,
+            reason,
+            renderings: Renderings::default(),
+        }
+    }
+}
+
+/// Appends the summary to a file. An error is only a warning.
+pub(crate) fn append(path: &Path, facts: &Facts<'_>) {
+    if let Err(error) = try_append(path, facts) {
+        tracing::warn!("the summary {} is not written: {error}", path.display());
+    }
+}
+
+fn try_append(path: &Path, facts: &Facts<'_>) -> io::Result<()> {
+    let existing = match fs::metadata(path) {
+        Ok(file) if !file.is_file() => return Err(io::Error::other("it is not a file")),
+        Ok(file) => file.len(),
+        Err(_) => 0,
+    };
+    // Several runs may share the file.
+    let gap = if existing > 0 { "\n" } else { "" };
+    let existing = usize::try_from(existing).unwrap_or(usize::MAX);
+    let room = MAX_SIZE.saturating_sub(existing).saturating_sub(gap.len());
+    let text = summary(facts, room)
+        .ok_or_else(|| io::Error::other("it has no more room; GitHub takes at most 1 MiB"))?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.append(true).create(true).mode(0o600).open(path)?;
+    file.write_all(format!("{gap}{text}").as_bytes())
+}
+
+/// The summary in at most `room` bytes. `None`: it does not fit, not even without table and plan.
+fn summary(facts: &Facts<'_>, room: usize) -> Option<String> {
+    let mut head = format!("### {}\n\n", title(facts));
+    if let Some(reason) = &facts.reason {
+        head.push_str(&block(reason, MAX_REASON).unwrap_or_default());
+        head.push('\n');
+    }
+    if let Some(next) = &facts.report.hint {
+        // A `String` is always writable.
+        let _ = writeln!(head, "Next: {}\n", inline(next));
+    }
+    let tail = details(facts);
+    let room = room.checked_sub(head.len() + tail.len())?;
+
+    let rows = facts.renderings.json.as_deref().and_then(read_rows).unwrap_or_default();
+    let folded = Folded::read(&facts.renderings, room);
+    // The table gets what the plan leaves, but at least half.
+    let table = rows.table((room / 2).max(room.saturating_sub(folded.size())));
+    let folded = folded.to_markdown(room.saturating_sub(table.len()));
+    Some(format!("{head}{table}{folded}{tail}"))
+}
+
+/// What was done to which layer, and the result.
+fn title(facts: &Facts<'_>) -> String {
+    let report = facts.report;
+    let counts = report.plan.as_ref().and_then(|plan| plan.counts);
+    let result = match (report.outcome, counts) {
+        (Outcome::NoChanges, _) => "no changes".to_owned(),
+        (Outcome::Changes, Some(counts)) if counts == Counts::default() => {
+            "changes of outputs or the state, but of no resource".to_owned()
+        }
+        (Outcome::Changes, Some(Counts { create, update, delete })) => {
+            format!("{create} to create, {update} to update, {delete} to delete")
+        }
+        (Outcome::Changes, None) => "changes".to_owned(),
+        (Outcome::Applied, _) if !report.has_step("apply") => {
+            "was applied before, nothing is applied again".to_owned()
+        }
+        (Outcome::Applied, Some(Counts { create, update, delete })) => {
+            format!("applied: {create} created, {update} updated, {delete} deleted")
+        }
+        (Outcome::Applied, None) => "applied".to_owned(),
+        (Outcome::Failed, _) => format!("failed (exit code {})", report.exit),
+        (Outcome::Interrupted, _) => "interrupted".to_owned(),
+    };
+    let action = match &*report.action {
+        "plan" => "Plan",
+        "apply" => "Apply",
+        _ => "Run",
+    };
+    let layer = facts.run.map(|run| inline(&format!("{}/{}", run.namespace, run.layer)));
+    let layer = layer.map(|layer| format!(" of {layer}")).unwrap_or_default();
+    format!("{action}{layer}: {result}")
+}
+
+/// The run, the tool, the revision and the plan, and the command that applies it.
+fn details(facts: &Facts<'_>) -> String {
+    let report = facts.report;
+    let mut details = Vec::new();
+    if let Some(run) = facts.run {
+        let attempt = facts.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
+        details.push(format!("run {}", code(&format!("{run}{attempt}"))));
+    }
+    for tool in [&report.tool, &report.terragrunt].into_iter().flatten() {
+        details.push(format!("{} {}", inline(&tool.name), inline(&tool.version)));
+    }
+    details.extend(report.revision.iter().map(|revision| format!("revision {}", code(revision))));
+    if let Some(plan) = &report.plan {
+        let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
+        let made_by = plan.run.as_ref().filter(|_| report.action == "apply");
+        let made_by = made_by.map(|run| format!("{} ", code(&format!("{run}{attempt}"))));
+        let sum = code(&format!("sha256:{}", plan.sha256));
+        details.push(format!("plan {}{sum}", made_by.unwrap_or_default()));
+    }
+    let mut text = details.join(", ");
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+        text.push('\n');
+    }
+    if let Some(command) = facts.apply.as_ref().and_then(|command| block(command, MAX_REASON)) {
+        text.push_str("\nApply it with:\n\n");
+        text.push_str(&command);
+    }
+    text
+}
+
+/// A text that is shown on a click.
+#[derive(Debug, Default)]
+struct Folded {
+    title: &'static str,
+    text: String,
+}
+
+impl Folded {
+    /// The plan, or the log if there is no plan; at most `room` bytes are read.
+    fn read(renderings: &Renderings, room: usize) -> Self {
+        let Renderings { pretty, log, .. } = renderings;
+        let (path, title) = match (pretty, log) {
+            (Some(pretty), _) => (pretty, "Plan"),
+            (None, Some(log)) => (log, "Log"),
+            (None, None) => return Self::default(),
+        };
+        let mut bytes = Vec::new();
+        let file = fs::File::open(path);
+        match file.and_then(|file| file.take(room as u64 + 1).read_to_end(&mut bytes)) {
+            Ok(_) => {
+                Self { title, text: String::from_utf8_lossy(&bytes).trim_matches('\n').to_owned() }
+            }
+            Err(error) => {
+                tracing::warn!("the summary lacks the plan: {error}");
+                Self::default()
+            }
+        }
+    }
+
+    /// About the size of the Markdown in bytes.
+    fn size(&self) -> usize {
+        self.text.len() + 512
+    }
+
+    /// The Markdown in at most `room` bytes, empty if that is too little.
+    fn to_markdown(&self, room: usize) -> String {
+        if self.text.is_empty() {
+            return String::new();
+        }
+        let (start, end) =
+            (format!("<details><summary>{}</summary>\n\n", self.title), "\n</details>\n\n");
+        let room = room.saturating_sub(start.len() + end.len());
+        block(&self.text, room).map(|block| format!("{start}{block}{end}")).unwrap_or_default()
+    }
+}
+
+fn read_rows(path: &Path) -> Option<Rows> {
+    let changes = fs::File::open(path)
+        .map_err(|error| error.to_string())
+        .and_then(|file| read::<Rows>(file).map_err(|error| error.to_string()));
+    match changes {
+        Ok(ChangesOf { resources, outputs, .. }) => Some(resources.with_outputs(outputs)),
+        Err(error) => {
+            tracing::warn!("the summary lacks the table of changes: {error}");
+            None
+        }
+    }
+}
