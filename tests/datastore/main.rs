@@ -40,7 +40,7 @@ mod storage {
     mod fuse_program;
     mod get_faults;
     mod hanging_file_system;
-    mod hanging_mount;
+    mod hanging_fuse_mount;
     mod kill_and_load;
     pub(crate) mod modified_objects;
     mod probe;

@@ -36,8 +36,8 @@ async fn objects_encrypted_with_another_key_are_never_returned_as_stored() {
                 let put = async |bytes| place(root.as_ref(), double.as_ref(), &key, bytes).await;
                 put(encrypted_by_burrito(&plain)).await;
                 for method in [Method::GET, Method::HEAD] {
-                    let asked = request(&datastore, method.clone(), &url);
-                    assert_eq!(send(asked).await.status, 500, "{method} {url}");
+                    let sent = request(&datastore, method.clone(), &url);
+                    assert_eq!(send(sent).await.status, 500, "{method} {url}");
                 }
                 let part = request(&datastore, Method::GET, &url).header("range", "bytes=0-3");
                 assert_eq!(send(part).await.status, 500, "{url}");
@@ -72,12 +72,12 @@ fn commands_never_treat_objects_of_another_key_as_plain() {
         };
         let cat = run(&["cat", &key]);
         assert_eq!((cat.status.code(), &*cat.stdout), (Some(10), &b""[..]));
-        let said = String::from_utf8(cat.stderr).unwrap();
-        assert!(said.contains("can be read in two ways"), "{said}");
+        let output = String::from_utf8(cat.stderr).unwrap();
+        assert!(output.contains("can be read in two ways"), "{output}");
         let verify = run(&["verify"]);
         assert_eq!(verify.status.code(), Some(10));
-        let said = String::from_utf8(verify.stdout).unwrap();
-        assert!(said.contains(&format!("unread (`{key}` can be read in two ways")), "{said}");
+        let output = String::from_utf8(verify.stdout).unwrap();
+        assert!(output.contains(&format!("unread (`{key}` can be read in two ways")), "{output}");
     }
 }
 
@@ -110,8 +110,8 @@ async fn ciphertext_of_another_key_or_truncated_returns_500_for_every_kind() {
             for bytes in [&cut, &another, &another[..32].to_vec()] {
                 put(&key, bytes.clone()).await;
                 for method in [Method::GET, Method::HEAD] {
-                    let asked = request(&datastore, method.clone(), &url);
-                    assert_eq!(send(asked).await.status, 500, "{method} {url}");
+                    let sent = request(&datastore, method.clone(), &url);
+                    assert_eq!(send(sent).await.status, 500, "{method} {url}");
                 }
                 let part = request(&datastore, Method::GET, &url).header("range", "bytes=0-3");
                 assert_eq!(send(part).await.status, 500, "{url}");
@@ -151,6 +151,6 @@ fn verify_lists_what_may_be_ciphertext_of_every_kind() {
     command.env("BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY", KEY);
     let verify = command.output().unwrap();
     assert_eq!(verify.status.code(), Some(10));
-    let said = String::from_utf8(verify.stdout).unwrap();
-    assert_eq!(said.matches("unread (`").count(), 4, "{said}");
+    let output = String::from_utf8(verify.stdout).unwrap();
+    assert_eq!(output.matches("unread (`").count(), 4, "{output}");
 }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use datastore_api::Sha256;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use reqwest::Method;
 use tempfile::TempDir;
 
-use crate::http::{RUN, files, noise};
+use crate::http::{CLIENT, RUN, files, noise};
 
 const MIB: usize = 1 << 20;
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
@@ -102,6 +103,23 @@ impl Running {
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
         let status = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
         (status, answer.split_off(end + 4))
+    }
+
+    /// Status and text of the answer to a request, which must come within `limit`.
+    pub(crate) async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> (u16, String) {
+        let url = format!("http://{}/{path}", self.address);
+        let body = if matches!(method, Method::GET | Method::HEAD) { "" } else { "content" };
+        let answer = async {
+            let response = CLIENT.request(method, url).body(body).send().await.unwrap();
+            (response.status().as_u16(), response.text().await.unwrap())
+        };
+        let answer = tokio::time::timeout(limit, answer).await;
+        answer.unwrap_or_else(|_| panic!("no answer within {limit:?}: {path}"))
     }
 
     /// The most memory that it has held, in MiB.

@@ -1,4 +1,4 @@
-//! A file system that answers everything except the end of a read: the program behind a mount of `hanging_mount.rs`.
+//! A file system that answers everything except the end of a read: the program behind a mount of `hanging_fuse_mount.rs`.
 //!
 //! It speaks as much of the protocol of FUSE (`linux/fuse.h`) as these tests need. Every file named `pretty.plan` has
 //! [`SIZE`] bytes; every other name is a directory. A read at [`HANGS_AT`] or later, and the closing of a file, are never

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use reqwest::Client;
+use reqwest::Method;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -18,25 +18,12 @@ use crate::program::process::Running;
 /// What a request may take over a storage that hangs.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The status and the text of an answer within [`ANSWER`].
-async fn answer(request: reqwest::RequestBuilder) -> (u16, String) {
-    let answered = async {
-        let response = request.send().await.unwrap();
-        (response.status().as_u16(), response.text().await.unwrap())
-    };
-    timeout(ANSWER, answered).await.expect("no answer in time")
+async fn get(datastore: &Running, path: &str) -> (u16, String) {
+    datastore.answer(Method::GET, path, ANSWER).await
 }
 
-fn url(datastore: &Running, rest: &str) -> String {
-    format!("http://{}/{rest}", datastore.address)
-}
-
-async fn get(datastore: &Running, rest: &str) -> (u16, String) {
-    answer(Client::new().get(url(datastore, rest))).await
-}
-
-async fn put(datastore: &Running, rest: &str) -> (u16, String) {
-    answer(Client::new().put(url(datastore, rest)).body("content")).await
+async fn put(datastore: &Running, path: &str) -> (u16, String) {
+    datastore.answer(Method::PUT, path, ANSWER).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,10 +40,9 @@ async fn non_regular_file_returns_500_at_once_and_blocks_no_thread() {
     // Of an artifact that is still to be stored.
     mkfifo(&digests.join("file-1"), Mode::S_IRWXU).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(attempt.join("short.diff")).unwrap();
-    let client = Client::new();
-    let unreadable = (0..300).map(|n| {
+    let unreadable = Iterator::map(0..300, async |n| {
         let format = ["bin", "pretty", "short"][n % 3];
-        answer(client.get(url(&datastore, &plan(format))))
+        get(&datastore, &plan(format)).await
     });
     assert!(join_all(unreadable).await.iter().all(|(status, _)| *status == 500));
     assert!(datastore.log.lock().unwrap().contains("its path is a FIFO, not a file"));

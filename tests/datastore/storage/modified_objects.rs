@@ -249,7 +249,7 @@ async fn accept_beside_uploads_reports_that_the_object_was_replaced() {
 async fn objects_that_are_stored_and_deleted_meanwhile_are_not_lost() {
     let datastore = TestDatastore::temporary().await;
     let open = || Store::open(&Storage::File(datastore.root())).unwrap();
-    let (deleting, looking, is_over) = (open(), open(), CancellationToken::new());
+    let (deleting, checking_store, is_over) = (open(), open(), CancellationToken::new());
     let changing = async {
         for round in 0..300 {
             stored(&datastore, URL, noise(100, round)).await;
@@ -259,7 +259,7 @@ async fn objects_that_are_stored_and_deleted_meanwhile_are_not_lost() {
     };
     let checking = async {
         while !is_over.is_cancelled() {
-            assert!(!looking.is_lost(FILE).await.unwrap());
+            assert!(!checking_store.is_lost(FILE).await.unwrap());
         }
     };
     tokio::join!(changing, checking);

@@ -37,7 +37,7 @@ async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait
     let limits = Limits { connections: 2, wait: SECOND, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let mut busy = vec![uploading(&datastore), uploading(&datastore)];
-    let ask = |socket: &mut TcpStream| {
+    let send_get = |socket: &mut TcpStream| {
         write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     };
     let mut beyond = connect(&datastore);
@@ -45,14 +45,14 @@ async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait
         beyond.write_all(HEALTH).unwrap();
         assert!(answer(&mut beyond).starts_with("HTTP/1.1 200 "));
     }
-    ask(&mut beyond);
+    send_get(&mut beyond);
     let refused = rest(&mut beyond);
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains("retry-after: 5\r\n"), "{refused}");
     assert!(refused.ends_with("too many connections are open; try again"), "{refused}");
 
     let mut waiting = connect(&datastore);
-    ask(&mut waiting);
+    send_get(&mut waiting);
     std::thread::sleep(SECOND / 10);
     drop(busy.pop());
     assert!(answer(&mut waiting).starts_with("HTTP/1.1 404 "));
@@ -64,15 +64,15 @@ async fn exactly_64_connections_are_accepted_beyond_the_limit() {
     let datastore = TestDatastore::limited(limits).await;
     let mut within = vec![uploading(&datastore), uploading(&datastore)];
     // They wait to be within the limit. A connection between two requests would be closed to make room.
-    let ask = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
+    let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
     let beyond = (0..63).map(|_| {
         let mut socket = connect(&datastore);
-        socket.write_all(ask.as_bytes()).unwrap();
+        socket.write_all(get.as_bytes()).unwrap();
         socket
     });
     let mut beyond = beyond.collect::<Vec<_>>();
     let mut last = connect(&datastore);
-    last.write_all(&[HEALTH, ask.as_bytes()].concat()).unwrap();
+    last.write_all(&[HEALTH, get.as_bytes()].concat()).unwrap();
     assert!(answer(&mut last).starts_with("HTTP/1.1 200 "), "the 64th");
     let mut one_more = connect(&datastore);
     one_more.write_all(HEALTH).unwrap();

@@ -68,9 +68,9 @@ async fn apply_uses_the_bundles_commit_and_logs_both_if_the_plans_is_missing() {
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let planned = &tenant.repository.commits[0];
-    let says = format!("the bundle lacks the plan's commit {planned}: working on {anew}");
+    let text = format!("the bundle lacks the plan's commit {planned}: working on {anew}");
     let log = tenant.stored("apply-1").log(0).await;
-    assert!(log.contains(&says) && ended.stderr.contains(&says), "{log}\n{}", ended.stderr);
+    assert!(log.contains(&text) && ended.stderr.contains(&text), "{log}\n{}", ended.stderr);
     assert!(log.contains("# anew"), "{log}");
     // What was applied is the plan.
     assert_eq!(tenant.annotation("apply-commit").await, **planned);
@@ -143,7 +143,7 @@ async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
 
     applies_at("apply-1", &annotated).await;
 
-    // Without `plan-sum` nothing says that the annotation is of this plan.
+    // Without `plan-sum` the annotation may be of another plan.
     planned_again(&tenant, &recorded).await;
     tenant.remove_annotation("plan-sum").await;
     applies_at("apply-2", &recorded).await;
@@ -165,12 +165,12 @@ async fn apply_with_burritos_datastore_uses_the_plans_commit_and_warns_of_missin
     let tenant = tenant!("annotated").fake(SHOWS);
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
-    let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;
-    let ended = tenant.start_through(&upstream.url, "plan", "plan-1");
+    let burritos = FaultyDatastore::burritos(&tenant.datastore.url).await;
+    let ended = tenant.start_through(&burritos.url, "plan", "plan-1");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     commit_and_order_apply(&tenant, "later", false).await;
 
-    let ended = tenant.start_through(&upstream.url, "apply", "apply-1");
+    let ended = tenant.start_through(&burritos.url, "apply", "apply-1");
 
     is_applied_at_the_plans_commit(&tenant, &ended).await;
     let warning = "WARN the place and the backend of the plan plan-1/0 are not recorded";

@@ -6,7 +6,7 @@ use support::{Ended, Sandbox};
 
 use crate::RUNNER;
 
-/// Every command line and what the runner says to it; none of them reaches the tool.
+/// Every command line and the runner's message; none of them reaches the tool.
 fn refused(code: i32, lines: &[&[&str]]) -> String {
     let mut all = String::new();
     for args in lines {
@@ -20,10 +20,13 @@ fn refused(code: i32, lines: &[&[&str]]) -> String {
         assert_eq!(sandbox.calls(), Vec::<String>::new(), "{args:?}");
         assert!(ended.stdout.is_empty(), "{args:?}: {}", ended.stdout);
         assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
-        let said = ended.stderr.lines().filter(|line| !line.is_empty() && !line.contains("INFO"));
-        let said =
-            said.collect::<Vec<_>>().join("\n").replace(&*sandbox.work().to_string_lossy(), "WORK");
-        writeln!(all, "$ runner {}\n{said}\n", args.join(" ")).unwrap();
+        let messages =
+            ended.stderr.lines().filter(|line| !line.is_empty() && !line.contains("INFO"));
+        let messages = messages
+            .collect::<Vec<_>>()
+            .join("\n")
+            .replace(&*sandbox.work().to_string_lossy(), "WORK");
+        writeln!(all, "$ runner {}\n{messages}\n", args.join(" ")).unwrap();
     }
     all
 }

@@ -121,10 +121,10 @@ fn url_without_a_scheme_is_reported() {
     for address in ["localhost:9700", "127.0.0.1:9700", "datastore.burrito:80/x", "datastore"] {
         let ended = sandbox.run(&["plan", "--datastore", address]);
         assert_eq!(ended.code, 64, "{ended:?}");
-        let says = format!(
+        let text = format!(
             "(PLANCHA_DATASTORE_URL): {address} has no scheme: write http://{address} or https://"
         );
-        assert!(ended.stderr.contains(&says), "{ended:?}");
+        assert!(ended.stderr.contains(&text), "{ended:?}");
     }
     let ended = sandbox.run(&["plan", "--datastore", "user:hunter2@host"]);
     assert!(ended.code == 64 && !ended.stderr.contains("hunter2"), "{ended:?}");
@@ -353,9 +353,9 @@ fn a_prerelease_that_no_tool_accepts_in_the_code_is_refused() {
         for words in [&["resolve"][..], &["plan"]] {
             let ended = sandbox.run(words);
             assert_eq!(ended.code, 8, "{item}: {ended:?}");
-            let says =
+            let text =
                 format!("main.tf:2: `{item}` names a prerelease, which terraform and tofu refuse");
-            assert!(ended.stderr.contains(&says), "{ended:?}");
+            assert!(ended.stderr.contains(&text), "{ended:?}");
             assert!(ended.stderr.contains("next: leave out what follows the dash"), "{ended:?}");
         }
     }
@@ -386,13 +386,13 @@ fn invalid_version_request_is_a_usage_error_or_a_configuration_error() {
 fn invalid_keyring_is_refused_even_without_a_download() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     sandbox.write("junk.asc", "not a key");
-    for (keyring, says) in
+    for (keyring, text) in
         [("missing.asc", "missing.asc"), ("junk.asc", "contains no OpenPGP public key")]
     {
         for words in [&["plan"][..], &["resolve"]] {
             let ended = sandbox.run(&[words, &["--keyring", keyring]].concat());
             assert_eq!(ended.code, 8, "{keyring}: {ended:?}");
-            assert!(ended.stderr.contains(says), "{keyring}: {ended:?}");
+            assert!(ended.stderr.contains(text), "{keyring}: {ended:?}");
         }
     }
     assert_eq!(sandbox.calls(), Vec::<String>::new());

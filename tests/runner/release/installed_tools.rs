@@ -119,21 +119,21 @@ fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
     let case = Case::new();
     let plan =
         ["plan", "--tool", "terraform", "--tool-version", V, "--bin-dir", "/sys/plancha/bin"];
-    let says = format!("terraform {V}: cannot write to /sys/plancha/bin/Terraform: ");
+    let warning = format!("terraform {V}: cannot write to /sys/plancha/bin/Terraform: ");
     for other in [None, Some("1.9.9")] {
         if let Some(other) = other {
             case.on_path(Terraform, other);
         }
         let ended = case.run(&plan);
         assert_eq!(ended.code, 8, "{ended:?}");
-        assert!(ended.stderr.contains(&format!("ERROR {says}")), "{ended:?}");
+        assert!(ended.stderr.contains(&format!("ERROR {warning}")), "{ended:?}");
         assert!(ended.stderr.contains("--bin-dir"), "{ended:?}");
     }
     case.on_path(Terraform, V);
     let ended = case.run(&plan);
     let path = case.sandbox.path("bin/terraform");
     let uses = format!("; {} is used, which is terraform {V}", path.display());
-    assert!(ended.stderr.contains(&format!("WARN {says}")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("WARN {warning}")), "{ended:?}");
     assert!(ended.stderr.contains(&uses), "{ended:?}");
     assert!(!ended.stderr.contains("ERROR terraform 1.9.8: cannot write"), "{ended:?}");
     // `install` is to install it.
@@ -150,19 +150,20 @@ fn program_on_path_needs_no_directory_for_tools() {
         command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
         Ended::from(command.output().unwrap())
     };
-    let says = "there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set";
+    let warning =
+        "there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set";
     let plan = ["plan", "--tool", "terraform", "--tool-version", V];
     let ended = run(&plan);
     assert_eq!(ended.code, 8, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("ERROR {says}\n  next: name one with --bin-dir")));
+    assert!(ended.stderr.contains(&format!("ERROR {warning}\n  next: name one with --bin-dir")));
     case.on_path(Terraform, V);
     let uses =
         format!("{} is used, which is terraform {V}", case.sandbox.path("bin/terraform").display());
     let ended = run(&plan);
-    assert!(ended.stderr.contains(&format!("WARN {says}; {uses}")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("WARN {warning}; {uses}")), "{ended:?}");
     for words in [&["plan", "--offline"][..], &[&plan[..], &["--offline"]].concat()] {
         let ended = run(words);
-        assert!(!ended.stderr.contains(says), "{ended:?}");
+        assert!(!ended.stderr.contains(warning), "{ended:?}");
         assert!(ended.stderr.contains("terraform 1.9.8 (on PATH: --offline"), "{ended:?}");
     }
     assert_eq!(run(&["resolve", "--offline"]).stdout, "1.9.8\n");
@@ -170,7 +171,7 @@ fn program_on_path_needs_no_directory_for_tools() {
     for words in [&["install", "terraform@1.9.8"][..], &["tools", "list"]] {
         let ended = run(words);
         assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
-        assert!(ended.stderr.contains(says), "{ended:?}");
+        assert!(ended.stderr.contains(warning), "{ended:?}");
     }
 }
 
@@ -222,8 +223,8 @@ fn unwritable_home_or_directory_is_named() {
         }
         let ended = Ended::from(command.output().unwrap());
         assert_eq!((ended.code, ended.stdout.as_str()), (8, ""), "{ended:?}");
-        let says = format!("terraform 1.9.8: cannot write to {}", dir.display());
-        assert!(ended.stderr.contains(&says) && ended.stderr.contains("--bin-dir"), "{ended:?}");
+        let warning = format!("terraform 1.9.8: cannot write to {}", dir.display());
+        assert!(ended.stderr.contains(&warning) && ended.stderr.contains("--bin-dir"), "{ended:?}");
     }
 
     let words = ["install", "terraform@1.9.8", "--bin-dir", bin.to_str().unwrap()];
@@ -377,7 +378,7 @@ fn silent_site_is_requested_once_if_path_has_a_match() {
     assert_eq!(ended.stdout, "1.10.0\n", "{ended:?}");
     assert_eq!(case.mirror.requests(list), 2);
     assert_eq!(case.run(&["install", "terraform@1.9.8"]).code, 0);
-    assert!(case.tool(V).exists(), "a site that answers again is asked again");
+    assert!(case.tool(V).exists(), "a site that answers again gets requests again");
 }
 
 #[test]
@@ -388,13 +389,13 @@ fn unreachable_site_is_not_requested_if_an_installed_tool_matches() {
     let ended = case.run_without_network(&latest);
     assert_eq!(ended.stdout, format!("{}\n", case.tool(V).display()), "{ended:?}");
     let ended = case.run_without_network(&latest);
-    let says = format!(
+    let warning = format!(
         "terraform 1.9.8 (already installed in {}: the list of versions cannot be updated: \
          http://127.0.0.1:1 was skipped",
         case.tool(V).ancestors().nth(2).unwrap().display()
     );
-    assert!(ended.stderr.contains(&says), "{ended:?}");
-    // Where nothing will do, it is asked.
+    assert!(ended.stderr.contains(&warning), "{ended:?}");
+    // Where no installed version matches, it is requested.
     let ended = case.run_without_network(&["resolve", "tofu@latest"]);
     assert!(ended.code == 6 && ended.stderr.contains("cannot connect to"), "{ended:?}");
 }

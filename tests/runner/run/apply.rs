@@ -90,7 +90,7 @@ async fn plan_without_a_recorded_digest_is_refused() {
 async fn missing_plan_is_a_configuration_error() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    for (args, says) in [
+    for (args, text) in [
         (&["apply", "--name", "x"][..], "the datastore has no plan of default/x"),
         (&["apply", "--name", "x", "--plan", "p"], "the datastore has no plan `p` of default/x"),
         (
@@ -100,12 +100,12 @@ async fn missing_plan_is_a_configuration_error() {
         (&["apply", "--layer", "layer.yaml"], "the layer has no annotation plan-run"),
         (&["apply", "--plan-file", "missing"], "--plan-file missing does not exist"),
     ] {
-        let ended = match says {
+        let ended = match text {
             "--plan-file missing does not exist" => sandbox.run(args),
             _ => sandbox.run_with(&datastore.url, args),
         };
         assert_eq!(ended.code, 8, "{args:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{args:?}: {}", ended.stderr);
     }
 }
 
@@ -282,10 +282,10 @@ async fn damaged_stored_plan_is_reported_with_both_digests() {
             let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "x"]);
             assert_eq!(ended.code, 9, "{}", ended.stderr);
             let found = datastore_api::Sha256::of(&bytes).to_string();
-            for says in
+            for text in
                 ["the stored plan p/0 is damaged", expected, "nothing was applied; plan again"]
             {
-                assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+                assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
             }
             assert_eq!(ended.stderr.contains(&found), is_known, "{}", ended.stderr);
             assert!(!ended.stderr.contains("trying again"), "{}", ended.stderr);
@@ -310,6 +310,6 @@ fn stale_plan_and_directory_without_code_have_a_hint() {
     std::fs::create_dir(sandbox.work().join("empty")).unwrap();
     let ended = sandbox.run(&["plan", "empty"]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let says = "empty has no configuration: name the module's directory";
-    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    let text = "empty has no configuration: name the module's directory";
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
 }

@@ -32,11 +32,11 @@ fn in_git(sandbox: &Sandbox) {
     git(&work, &["commit", "--quiet", "-m", "x"]);
 }
 
-fn refused(ended: &Ended, says: &[&str]) {
+fn refused(ended: &Ended, texts: &[&str]) {
     assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(!ended.stdout.contains("Apply complete"), "{}", ended.stdout);
-    for says in says {
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    for text in texts {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
 }
 
@@ -120,21 +120,21 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
     assert_eq!(run_in(&sandbox, "dev", &[], PLAN).code, 0);
     let recorded = json(sandbox.read("the.plan.run.json").as_bytes());
     sandbox.write("the.plan", "another plan");
-    let says = ["../the.plan.run.json has", "its SHA-256 is"];
-    refused(&run_in(&sandbox, "dev", &[], APPLY), &says);
+    let expected = ["../the.plan.run.json has", "its SHA-256 is"];
+    refused(&run_in(&sandbox, "dev", &[], APPLY), &expected);
     assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
 
     for record in ["{", "", "xx", "{}"] {
         sandbox.write("the.plan.run.json", record);
         refused(&run_in(&sandbox, "dev", &[], APPLY), &["the record ../the.plan.run.json"]);
     }
-    // Only a complete record says where the plan belongs.
+    // Only a complete record has the place of the plan.
     let mut record = recorded;
     record.as_object_mut().unwrap().remove("place");
     sandbox.write("the.plan.run.json", &record.to_string());
-    let says = ["the record ../the.plan.run.json", "does not record the place"];
+    let expected = ["the record ../the.plan.run.json", "does not record the place"];
     let ended = run_in(&sandbox, "dev", &[], APPLY);
-    refused(&ended, &says);
+    refused(&ended, &expected);
     assert!(!ended.stderr.contains("there is no record"), "{}", ended.stderr);
     // Without a record, and of no form that can be read: nothing is known, and the plan is named.
     std::fs::remove_file(sandbox.work().join("the.plan.run.json")).unwrap();
@@ -151,9 +151,9 @@ fn file_that_is_no_plan_is_named_with_the_next_step() {
     for file in ["notes", "plan.json"] {
         let ended = run_in(&sandbox, "dev", &[], &["apply", "--plan-file", file]);
         assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
-        let says =
+        let expected =
             format!("ERROR {file} is not a plan of terraform\n  next: nothing was applied; ");
-        assert!(ended.stderr.contains(&says), "{file}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&expected), "{file}: {}", ended.stderr);
     }
 }
 
@@ -185,8 +185,8 @@ fn outside_git_an_apply_in_another_directory_names_the_plans_directory() {
     assert_eq!(run_in(&sandbox, "a/vpc", &[], plan).code, 0);
     for (dir, warns) in [("a/vpc", false), ("b/vpc", true)] {
         let ended = run_in(&sandbox, dir, &[], apply);
-        let says = format!("the plan was made in {}", sandbox.work().join("a/vpc").display());
-        assert_eq!(ended.stderr.contains(&says), warns, "{dir}: {}", ended.stderr);
+        let expected = format!("the plan was made in {}", sandbox.work().join("a/vpc").display());
+        assert_eq!(ended.stderr.contains(&expected), warns, "{dir}: {}", ended.stderr);
     }
 }
 

@@ -23,7 +23,7 @@ fn run_in(
     command.envs(variables.iter().copied()).output().unwrap().into()
 }
 
-/// A repository in the working directory, whose modules each have an output that says their name.
+/// A repository in the working directory, whose modules each have an output with their name.
 fn modules(sandbox: &Sandbox, origin: &str, names: &[&str]) {
     for name in names {
         sandbox
@@ -264,10 +264,10 @@ async fn directory_at_another_commit_or_modified_since_is_refused() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");
     modules(&sandbox, "git@git.example.com:team/infra", &["vpc", "db"]);
     let run = |args: &[&str]| run_in(&sandbox, "vpc", &datastore, &[], args);
-    let refused = |says: &str| {
+    let refused = |expected: &str| {
         let ended = run(&["apply"]);
         assert_eq!(ended.code, 9, "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     };
     let planned = git(&sandbox.work(), &["rev-parse", "HEAD"]);
     // What a caller leaves beside the code is no change of it.
@@ -317,7 +317,7 @@ async fn apply_uses_the_tool_version_of_the_plan() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
     assert_eq!(run(&["plan", "--name", "x", "--run", "p"]).code, 0);
-    for (args, says) in [
+    for (args, expected) in [
         (&["--tool", "tofu"][..], "was made by terraform 1.9.8, but --tool requests tofu"),
         (
             &["--tool-version", "1.10.0"],
@@ -328,7 +328,7 @@ async fn apply_uses_the_tool_version_of_the_plan() {
     ] {
         let ended = run(&[&["apply", "--name", "x", "--plan", "p"], args].concat());
         assert_eq!(ended.code, 9, "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
     assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
     // What the code asks for by now counts for the next plan.
@@ -403,25 +403,25 @@ async fn plan_prints_where_it_is_stored_and_how_to_apply_it() {
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         ended.stderr.lines().find(|line| line.contains("stored")).unwrap().to_owned()
     };
-    let said =
+    let message =
         line(&sandbox.run_with(&datastore.url, &["plan", ".", "--name", "a b", "--run", "p"]));
     assert!(
-        said.contains("stored as default/a b/p/0; apply it with: runner apply . --name 'a b'"),
-        "{said}"
+        message.contains("stored as default/a b/p/0; apply it with: runner apply . --name 'a b'"),
+        "{message}"
     );
-    let (_, command) = said.split_once("apply it with: runner ").unwrap();
+    let (_, command) = message.split_once("apply it with: runner ").unwrap();
     // As a shell takes it.
     let script = format!("exec {RUNNER} {command}");
     let ended = sandbox.program(Path::new("/bin/sh"), &["-c", &script]).output().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert_eq!(ended.status.code(), Some(0), "{message}");
 
-    let said = line(&sandbox.run(&["plan", "--plan-file", "the.plan"]));
+    let message = line(&sandbox.run(&["plan", "--plan-file", "the.plan"]));
     assert!(
-        said.contains("stored in the.plan; apply it with: runner apply --plan-file the.plan"),
-        "{said}"
+        message.contains("stored in the.plan; apply it with: runner apply --plan-file the.plan"),
+        "{message}"
     );
-    let said = line(&sandbox.run(&["plan"]));
-    assert!(said.contains("the plan is not stored"), "{said}");
+    let message = line(&sandbox.run(&["plan"]));
+    assert!(message.contains("the plan is not stored"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,18 +40,18 @@ fn state_in_a_leftover_is_pushed_with_the_tool_and_the_workspace_of_its_apply() 
     let dir = leftover(&sandbox, "plancha-Ab12Cd", true);
     let state = dir.join("work/live/vpc/errored.tfstate");
     std::fs::write(&state, "{}").unwrap();
-    let said = || {
+    let warning = || {
         make_old(&dir);
         sandbox.run(&["plan"]).stderr
     };
     let push = format!("state push {}`", state.display());
-    let unknown = said();
+    let unknown = warning();
     for text in [&*push, "has left", "with the tool of that apply", "TF_WORKSPACE set to"] {
         assert!(unknown.contains(text), "{text}: {unknown}");
     }
     let record = r#"{"version": 1, "program": "tofu", "workspace": "prod", "path": "live/vpc"}"#;
     std::fs::write(dir.join("push.json"), record).unwrap();
-    let known = said();
+    let known = warning();
     for text in [&*format!("`TF_WORKSPACE=prod tofu {push}"), "in the directory live/vpc of"] {
         assert!(known.contains(text), "{text}: {known}");
     }

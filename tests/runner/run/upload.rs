@@ -66,7 +66,7 @@ async fn upload_command_verifies_and_reports_each_file() {
         std::fs::write(file(name), whole).unwrap();
     }
 
-    // Another record is stored, and the log is there already: the record stays, and says why.
+    // Another record is stored, and the log is there already: the record stays, with a message.
     let put = |route: &str, query: &str, body: Vec<u8>| {
         let url = format!("{}api/{route}?namespace=default&layer=x&run=a&{query}", datastore.url);
         reqwest::Client::new().put(url).body(body).send()
@@ -79,8 +79,8 @@ async fn upload_command_verifies_and_reports_each_file() {
     for _ in 0..2 {
         let ended = upload();
         assert_eq!(ended.code, 9, "{}", ended.stderr);
-        let says = "the datastore already holds another applied.json";
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        let expected = "the datastore already holds another applied.json";
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
         assert!(!ended.stderr.contains("is removed"), "{}", ended.stderr);
         assert_eq!(std::fs::read(file("applied.json")).unwrap(), record);
     }
@@ -113,7 +113,7 @@ async fn upload_of_a_missing_directory_succeeds_if_the_attempt_is_stored() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     assert_eq!(sandbox.run_with(&datastore.url, UNPLANNED).code, 0);
-    for (attempt, code, says) in [
+    for (attempt, code, expected) in [
         ("0", 0, "and nothing to send: the datastore has attempt 0 of default/x/a"),
         ("1", 8, "the directory is removed once everything is sent"),
     ] {
@@ -121,7 +121,7 @@ async fn upload_of_a_missing_directory_succeeds_if_the_attempt_is_stored() {
         let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
         assert_eq!(ended.code, code, "{}", ended.stderr);
         assert!(ended.stderr.contains("there is no directory"), "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
 }
 
@@ -160,10 +160,10 @@ async fn several_uploads_of_one_directory_at_once_succeed() {
     for runner in runners {
         let ended = runner.wait();
         assert_eq!(ended.code, 0, "{}", ended.stderr);
-        let says = ["is stored; ", "another runner has sent", "and nothing to send"];
-        let said = says.map(|text| ended.stderr.contains(text));
-        assert_eq!(said.iter().filter(|said| **said).count(), 1, "{}", ended.stderr);
-        senders += usize::from(said[0]);
+        let expected = ["is stored; ", "another runner has sent", "and nothing to send"];
+        let printed = expected.map(|text| ended.stderr.contains(text));
+        assert_eq!(printed.iter().filter(|printed| **printed).count(), 1, "{}", ended.stderr);
+        senders += usize::from(printed[0]);
     }
     assert_eq!(senders, 1);
     assert!(!unsent(&sandbox).join("default").exists());
@@ -207,8 +207,8 @@ async fn upload_refuses_records_of_later_versions_and_leaves_them() {
             std::fs::write(dir.join(name), text).unwrap();
             let ended = sandbox.run(&upload(&datastore.url, &dir));
             assert_eq!(ended.code, 8, "{}", ended.stderr);
-            let says = format!("{} has version 2", dir.join(name).display());
-            assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+            let expected = format!("{} has version 2", dir.join(name).display());
+            assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
             assert!(dir.join(name).exists() && dir.join("run.log").exists());
         }
     }
@@ -226,7 +226,7 @@ async fn upload_refuses_files_whose_digests_are_damaged() {
     let file = dir.join("SHA256SUMS");
     let whole = std::fs::read(&file).unwrap();
     let end = whole.iter().rposition(|byte| *byte == b' ').unwrap();
-    for (damaged, says) in [
+    for (damaged, expected) in [
         (whole[..end - 10].to_vec(), "SHA256SUMS is damaged: line "),
         ([&whole[..], b"\xff\n"].concat(), "SHA256SUMS is damaged: "),
         (Vec::new(), "is damaged: SHA256SUMS does not have its digest"),
@@ -234,7 +234,7 @@ async fn upload_refuses_files_whose_digests_are_damaged() {
         std::fs::write(&file, damaged).unwrap();
         let ended = sandbox.run(&args);
         assert_eq!(ended.code, 9, "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
     }
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
@@ -280,7 +280,7 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
     let such_as = format!("such as {}", attempt.display());
     let push = format!("`terraform state push {}`", states.join("errored.tfstate").display());
     let record = attempt.join("applied.json");
-    for (dir, says) in [
+    for (dir, expected) in [
         (&*unsent(&sandbox), [&*such_as, "has neither applied.json nor attempt.json"]),
         (&record, ["it is a file", "next: name the directory of an attempt"]),
         (Path::new("empty"), ["and is empty", "as in the command that the run has printed"]),
@@ -289,7 +289,7 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
     ] {
         let ended = sandbox.run(&upload(&datastore.url, dir));
         assert_eq!(ended.code, 8, "{}", ended.stderr);
-        for text in says.into_iter().chain([dir.to_str().unwrap()]) {
+        for text in expected.into_iter().chain([dir.to_str().unwrap()]) {
             assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
         }
     }

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use reqwest::Method;
 use support::TestDatastore;
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::access::tenants::{Operation, operations};
 use crate::http::{CLIENT, RUN};
@@ -28,7 +28,7 @@ const ANSWER: Duration = Duration::from_secs(45);
 const MOUNT: &str = "exec 9<>/dev/fuse && mount -i -t fuse -o \
                      fd=9,rootmode=40000,user_id=0,group_id=0 none \"$1\" && ";
 
-/// A datastore with mounts of its own, which go away with it.
+/// A datastore in a new mount namespace. Its mounts go away with it.
 fn start(root: &Path, hangs: bool) -> Running {
     let script = if hangs { MOUNT.to_owned() } else { String::new() } + "shift && exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -88,22 +88,12 @@ fn enter(datastore: &Running, script: &str, directory: &Path) -> Command {
     command
 }
 
-/// Status and text of an answer within [`ANSWER`].
-async fn ask(datastore: &Running, method: Method, rest: &str) -> (u16, String) {
-    let url = format!("http://{}/{rest}", datastore.address);
-    let asked = async {
-        let response = CLIENT.request(method, url).body("content").send().await.unwrap();
-        (response.status().as_u16(), response.text().await.unwrap())
-    };
-    timeout(ANSWER, asked).await.unwrap_or_else(|_| panic!("no answer: {rest}"))
+async fn get(datastore: &Running, path: &str) -> (u16, String) {
+    datastore.answer(Method::GET, path, ANSWER).await
 }
 
-async fn get(datastore: &Running, rest: &str) -> (u16, String) {
-    ask(datastore, Method::GET, rest).await
-}
-
-async fn put(datastore: &Running, rest: &str) -> u16 {
-    ask(datastore, Method::PUT, rest).await.0
+async fn put(datastore: &Running, path: &str) -> u16 {
+    datastore.answer(Method::PUT, path, ANSWER).await.0
 }
 
 /// Waits until it has this readiness; its reason.
@@ -129,7 +119,9 @@ async fn over_a_directory_that_hangs_from_the_start_every_route_is_answered_in_t
     let (status, reason) = get(&datastore, "readyz").await;
     assert!(status == 503 && reason.contains("it is still being tried"), "{status} {reason}");
     for ((status, text), url) in answers_of_all(&datastore, &operations).await {
-        assert!((400..600).contains(&status), "{url}: {status} {text}");
+        // The body of this request is not the JSON that the route needs.
+        let expected: &[u16] = if url == "encrypt" { &[400] } else { &[500, 503] };
+        assert!(expected.contains(&status), "{url}: {status} {text}");
     }
     let reason = readiness(&datastore, 503, Duration::ZERO).await;
     assert!(reason.contains("does not answer"), "{reason}");
@@ -144,7 +136,8 @@ async fn answers_of_all<'a>(
     operations: &'a [Operation],
 ) -> Vec<((u16, String), &'a str)> {
     let hung = operations.iter().cycle().take(3 * operations.len()).map(async |one| {
-        let answer = ask(datastore, one.method.clone(), &format!("api/{}", one.url)).await;
+        let path = format!("api/{}", one.url);
+        let answer = datastore.answer(one.method.clone(), &path, ANSWER).await;
         (answer, &*one.url)
     });
     let mut hung = std::pin::pin!(join_all(hung));
@@ -192,7 +185,7 @@ async fn one_directory_that_hangs_delays_no_request_for_others() {
     let mount = Hang::begin(&datastore, &root.path().join("layers/hung"));
     let hung = (0..20).map(async |run| {
         let method = if run % 2 == 0 { Method::GET } else { Method::PUT };
-        ask(&datastore, method, &of_hung(run)).await
+        datastore.answer(method, &of_hung(run), ANSWER).await
     });
     let mut hung = std::pin::pin!(join_all(hung));
     let others = async {
@@ -252,7 +245,8 @@ async fn a_read_that_hangs_in_the_middle_ends_in_20_s_and_delays_no_request_for_
     let others = async {
         // The file is opened, and closing it hangs.
         for run in 1..=4 {
-            assert_eq!(ask(&datastore, Method::HEAD, &of_hung(run)).await.0, 200);
+            let head = datastore.answer(Method::HEAD, &of_hung(run), ANSWER).await;
+            assert_eq!(head.0, 200);
         }
         for run in 1..=20 {
             let since = Instant::now();
