@@ -102,7 +102,12 @@ async fn longest_idle_unauthenticated_connection_is_closed_to_make_room() {
     let found = answer(&mut known);
     assert!(found.starts_with("HTTP/1.1 404 "), "{found}");
     known.read_exact(&mut [0; "No plan for this attempt".len()]).unwrap();
-    let mut idle = (0..8).map(|_| connect(&datastore)).collect::<Vec<_>>();
+    let idle = (0..8).map(|_| {
+        // Each is older than the next, whenever the threads of the runtime poll them.
+        std::thread::sleep(SECOND / 20);
+        connect(&datastore)
+    });
+    let mut idle = idle.collect::<Vec<_>>();
     // Half a head.
     idle[2].write_all(&HEALTH[..9]).unwrap();
     idle[5].write_all(HEALTH).unwrap();
