@@ -45,6 +45,8 @@ mod interruption {
 mod source {
     mod archives;
     pub(crate) mod checkout;
+    mod git_server;
+    mod git_url;
     mod hcl;
     mod slow_git;
     mod submodules;

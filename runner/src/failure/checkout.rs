@@ -10,6 +10,7 @@ use crate::failure::{Failure, Kind};
 use crate::process::quoted;
 use crate::source::archive::ArchiveError;
 use crate::source::error::CheckoutError;
+use crate::source::git::CHANGED_KEY;
 use crate::source::work_dir::MARK;
 
 const NO_ROOM: &str =
@@ -162,7 +163,11 @@ fn of_git(error: &CheckoutError) -> Option<String> {
 }
 
 fn credentials(url: &str, reason: &str) -> String {
-    if reason.contains("Host key verification failed") {
+    if reason.contains(CHANGED_KEY) {
+        "find out whether the host really has a new key, as it publishes it; only then replace the key in known_hosts: \
+         someone may answer in its place"
+            .to_owned()
+    } else if reason.contains("Host key verification failed") {
         "add the host's key to known_hosts (`ssh-keyscan HOST`), after comparing it with the one that the host \
          publishes"
             .to_owned()

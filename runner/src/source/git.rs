@@ -8,6 +8,7 @@ mod work_tree;
 
 pub(super) use crate::source::git::checkout::{Git, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
+pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;
 pub(crate) use crate::source::git::work_tree::{WorkTree, is_code_changed, is_tracked, work_tree};

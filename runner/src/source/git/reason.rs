@@ -4,14 +4,20 @@ use crate::process::url_secrets::{Parameters, masked};
 use crate::source::error::CheckoutError;
 use crate::source::git::source::GitSource;
 
+/// Added to the reason if `known_hosts` has another key of the host.
+pub(crate) const CHANGED_KEY: &str = "known_hosts has another key of this host.";
+
 const NOT_WHOLE: &str = "it needs commits that are not in it";
 
 /// Why git failed, from its standard error.
 pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
     let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
     let url = source.url.clone();
-    let reason = reason(stderr);
-    if says(&["couldn't find remote ref", "not our ref"]) {
+    let reason = match reason(stderr) {
+        reason if says(&["HOST IDENTIFICATION HAS CHANGED"]) => format!("{reason} {CHANGED_KEY}"),
+        reason => reason,
+    };
+    if says(&["couldn't find remote ref", "not our ref", "request for unadvertised object"]) {
         no_such_revision(source)
     } else if source.is_bundle() {
         let needs_more = says(&["lacks these prerequisite commits"]);
