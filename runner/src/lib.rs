@@ -21,6 +21,7 @@ pub use process::guard;
 #[cfg(fuzzing)]
 pub mod fuzz {
     pub use crate::release::fuzz::{archive, list};
+    pub use crate::source::archive::fuzz::source_archive;
     pub use crate::version::fuzz::{configuration, request, version_file};
 }
 

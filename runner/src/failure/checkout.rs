@@ -155,6 +155,10 @@ fn of_git(error: &CheckoutError) -> Option<String> {
         CheckoutError::Credentials { url, reason } => credentials(url, reason),
         CheckoutError::Network { url, reason } => network(url, reason),
         CheckoutError::Git { reason } if reason.contains("No space left") => NO_ROOM.to_owned(),
+        CheckoutError::Git { reason } if reason.contains("No user exists for uid") => {
+            "ssh needs an entry of this user in /etc/passwd: add one, run as another user, or use an https URL"
+                .to_owned()
+        }
         CheckoutError::Git { reason } if reason.contains("git cannot be started") => {
             "install git, or name a directory as the source".to_owned()
         }

@@ -151,4 +151,8 @@ fn ssh_uses_mounted_keys_and_refuses_unknown_hosts() {
     assert_eq!(ended.code, 5, "{}", ended.stderr);
     assert!(ended.stderr.contains("another key of this host"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("ssh-keyscan"), "{}", ended.stderr);
+    script(&sandbox.path("ssh"), "echo 'No user exists for uid 1000650000' >&2; exit 255");
+    let ended = plan(&sandbox, &url, &[("GIT_SSH_COMMAND", &mounted)], &[]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("an entry of this user in /etc/passwd"), "{}", ended.stderr);
 }

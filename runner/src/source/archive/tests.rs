@@ -216,6 +216,16 @@ fn limits() -> impl Strategy<Value = Limits> {
     any::<bool>().prop_map(|of_any_program| Limits { of_any_program, ..Limits::default() })
 }
 
+/// Contents of files and of `pax` headers.
+fn contents() -> impl Strategy<Value = Vec<u8>> {
+    let record =
+        ("path|linkpath|size|GNU.sparse.name|comment", paths()).prop_map(|(key, value)| {
+            let rest = format!(" {key}={value}\n");
+            format!("{}{rest}", rest.len() + 2).into_bytes()
+        });
+    prop_oneof![record, prop::collection::vec(any::<u8>(), 0..20)]
+}
+
 proptest! {
     #[test]
     fn no_archive_writes_outside_of_its_directory(
@@ -245,5 +255,16 @@ proptest! {
     ) {
         unpacked(&bytes, limits).unwrap_err();
         unpacked(&compressed(&bytes), limits).unwrap_err();
+    }
+
+    #[test]
+    fn entries_of_any_kind_stay_inside(
+        of_any_program in any::<bool>(),
+        entries in prop::collection::vec((any::<u8>(), paths(), paths(), contents()), 0..8),
+    ) {
+        let entries = entries.iter().map(|(kind, path, target, content)| {
+            (*kind, path.as_bytes(), target.as_bytes(), &content[..])
+        });
+        fuzz::source_archive(&entries.collect::<Vec<_>>(), of_any_program);
     }
 }

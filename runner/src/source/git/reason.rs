@@ -33,6 +33,8 @@ pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
         "error: 403",
     ]) {
         CheckoutError::Credentials { url, reason }
+    } else if says(&["No user exists for uid"]) {
+        CheckoutError::Git { reason }
     } else if says(&[
         "not found",
         "does not appear to be a git repository",
