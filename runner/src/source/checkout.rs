@@ -169,6 +169,9 @@ async fn unpack(
     unpacked.map_err(|error| stopped.unwrap_or(error))
 }
 
+/// An archive is read in pieces of this size: small ones, because each may unpack to 100 MB.
+const PIECE: usize = 4 << 10;
+
 /// Ends with an error after a signal.
 struct Stoppable<R> {
     inner: R,
@@ -179,7 +182,10 @@ impl<R: Read> Read for Stoppable<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self.signals.stopped() {
             Some(stop) => Err(std::io::Error::other(stop.to_string())),
-            None => self.inner.read(buffer),
+            None => {
+                let length = buffer.len().min(PIECE);
+                self.inner.read(&mut buffer[..length])
+            }
         }
     }
 }
