@@ -182,7 +182,8 @@ Examples:
   runner plan                                   the module in this directory, nothing stored
   runner plan live/vpc --datastore http://127.0.0.1:8080
   runner plan --layer layer.yaml --datastore URL annotations go into layer.yaml
-  runner plan https://git.example.com/infra.git --revision v1.4 --path live/vpc")]
+  runner plan https://git.example.com/infra.git --revision v1.4 --path live/vpc
+  runner plan --datastore URL --summary plan.md  also Markdown, for a comment on the change")]
     Plan(Box<PlanArgs>),
     /// Apply a stored plan, after verifying its digest
     #[command(after_help = "\

@@ -102,12 +102,12 @@ async fn show_plan(target: &Target, known: &Known, screen: &mut Screen) -> Resul
     };
     let Some(plan) = plan else { return Ok(()) };
     screen.write(&format!("\n{title}")).await?;
-    let (mut painter, mut has_begun) = (Painter::new(screen.colours()), false);
+    let (mut painter, mut has_started) = (Painter::new(screen.colours()), false);
     show_download(plan, async |piece| {
         let text = painter.push(piece);
         // The tool begins with empty lines.
-        let text = if has_begun { &text } else { text.trim_start_matches('\n') };
-        has_begun |= !text.is_empty();
+        let text = if has_started { &text } else { text.trim_start_matches('\n') };
+        has_started |= !text.is_empty();
         screen.write(text).await
     })
     .await?;

@@ -112,7 +112,7 @@ impl Known {
             Some("no_changes") => Cell::styled("no changes", Style::Green),
             Some("applied") => Cell::styled("applied", Style::Green),
             Some(outcome @ ("failed" | "interrupted")) => {
-                // `unknown` and `interrupted` tell no more than the outcome.
+                // `unknown` and `interrupted` add nothing to the outcome.
                 let class = record.class.as_deref();
                 let class = class.filter(|class| !["unknown", outcome].contains(class));
                 let class = class.map(|class| format!(" ({})", one_line(class)));
@@ -215,7 +215,7 @@ pub(super) fn is_of_file(error: &ClientError) -> bool {
     }
 }
 
-/// What the short text tells: Burrito's runner stores no other record.
+/// What the short text says: Burrito's runner stores no other record.
 fn of_short(text: Option<&str>, is_applied: bool) -> Record {
     let text = text.unwrap_or_default().trim();
     let record = Record::default();
