@@ -2,6 +2,7 @@
 //! and tool are recorded with a plan, and compared before the tool applies anything.
 
 pub(crate) mod backend;
+pub(crate) mod binding;
 pub(crate) mod configuration;
 pub(crate) mod local_state;
 pub(crate) mod place;

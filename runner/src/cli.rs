@@ -2,12 +2,14 @@
 //!
 //! Each value is parsed here. What the values mean together is decided in [`crate::order`].
 
+mod binding;
 mod environment;
 mod hints;
 mod show;
 pub(crate) mod telemetry;
 mod tools;
 
+pub use binding::{BindingArgs, SnapshotMode};
 pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
@@ -248,6 +250,9 @@ pub struct StartArgs {
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
+    /// What binds an apply to its plan.
+    #[command(flatten)]
+    pub binding: BindingArgs,
     /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -386,6 +391,10 @@ pub struct RunArgs {
     /// Further arguments for the tool's plan (for its apply with --no-plan), unchanged
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
+
+    /// What binds an apply to its plan.
+    #[command(flatten)]
+    pub binding: BindingArgs,
 
     /// Where artifacts are stored.
     #[command(flatten)]

@@ -18,6 +18,7 @@ use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
 use crate::run::error::{AppliedError, RunError};
 use crate::source::scratch::ScratchError;
+use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// A run, or another command, that failed.
@@ -161,6 +162,10 @@ impl From<&RunError> for Failure {
                 .with_hint("everything else is done and stored; write the annotations by hand"),
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
+            RunError::Binding(cause) => cause.into(),
+            RunError::Snapshot(cause) => {
+                Self::new(Kind::Unclassified, error).with_hint(snapshot_hint(cause))
+            }
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
                  directory with --work-dir DIR",
@@ -218,6 +223,15 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
             Failure { hint, ..Failure::new(Kind::Unclassified, error) }
         }
     }
+}
+
+/// What to do about a snapshot that could not be made.
+fn snapshot_hint(cause: &SnapshotError) -> &'static str {
+    let disk = match cause {
+        SnapshotError::File(_, cause) | SnapshotError::Archive(cause) => disk_hint(cause),
+        _ => None,
+    };
+    disk.unwrap_or("run again, or without a snapshot (--snapshot=never)")
 }
 
 /// What to do about a disk that is full or read-only.

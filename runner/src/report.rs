@@ -71,6 +71,9 @@ pub(crate) struct Report {
     /// The dependencies for which terragrunt used mock outputs, by their configuration files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
+    /// Whether the plan has a `binding.json` beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) bound: bool,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
     pub(crate) applied: Option<String>,
     pub(crate) started: Timestamp,
@@ -81,10 +84,10 @@ pub(crate) struct Report {
 
 /// The part of a plan's `run.json` that an apply needs. It ignores everything else, so that it can also read later
 /// versions of the document.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct PlanRecord {
     #[serde(default)]
-    outcome: String,
+    pub(crate) outcome: String,
     pub(crate) plan: Option<PlanReport>,
     #[serde(default)]
     pub(crate) applied: Option<String>,
@@ -108,6 +111,8 @@ pub(crate) struct PlanRecord {
     pub(crate) providers: Option<BTreeMap<String, String>>,
     #[serde(default)]
     pub(crate) mocks: Vec<String>,
+    #[serde(default)]
+    pub(crate) bound: bool,
 }
 
 /// A tool that made a plan.
@@ -218,6 +223,7 @@ impl Report {
             removed_state: None,
             configuration_sha256: None,
             mocks: Vec::new(),
+            bound: false,
             applied: None,
             started,
             steps: Vec::new(),

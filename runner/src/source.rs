@@ -2,7 +2,6 @@
 
 pub(crate) mod archive;
 pub(crate) mod checkout;
-pub(crate) mod context;
 mod copy;
 pub(crate) mod error;
 pub(crate) mod git;
@@ -11,6 +10,7 @@ pub(crate) mod path;
 mod references;
 pub(crate) mod regular;
 pub(crate) mod scratch;
+pub(crate) mod snapshot;
 pub(crate) mod states;
 mod submodules;
 pub(crate) mod work_dir;

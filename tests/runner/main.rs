@@ -32,6 +32,12 @@ mod show {
     mod terminal;
 }
 
+/// What a plan is bound to, and its snapshot.
+mod binding {
+    mod document;
+    mod snapshot;
+}
+
 /// Signals, kills and a datastore that does not respond.
 mod interruption {
     mod datastore_responses;

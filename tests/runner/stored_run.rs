@@ -50,6 +50,20 @@ impl StoredRun {
         self.put("logs", &format!("attempt={attempt}"), bytes).await;
     }
 
+    /// Stores the plan of attempt 0 as the run `to`, as an earlier release would have: without a binding, and with a
+    /// `run.json` that was changed.
+    pub(crate) async fn copy_as_of_an_earlier_release(
+        &self,
+        to: &Self,
+        change: impl FnOnce(&mut serde_json::Value),
+    ) {
+        let mut report = crate::json(&self.artifact("run.json", 0).await);
+        report.as_object_mut().unwrap().shift_remove("bound").unwrap();
+        change(&mut report);
+        to.put("plans", "attempt=0&format=bin", self.plan("bin", 0).await).await;
+        to.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+    }
+
     /// Replaces a file, or stores it.
     pub(crate) async fn put_artifact(&self, name: &str, attempt: u32, bytes: Vec<u8>) {
         self.put("artifacts", &format!("attempt={attempt}&name={name}"), bytes).await;

@@ -4,6 +4,7 @@
 
 mod contents;
 mod msgpack;
+mod state;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use fs_err as fs;
 use tempfile::NamedTempFile;
 
 pub(crate) use contents::Contents;
+pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};
 

@@ -1,9 +1,11 @@
 //! Errors of stored plans, of the comparison with what a plan was made of, and of `runner upload`.
 
 use crate::basis::BasisError;
+use crate::basis::binding::BindingError;
 use crate::failure::{Failure, Kind, disk_hint};
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UploadError;
+use crate::source::archive::ArchiveError;
 
 impl From<&UploadError> for Failure {
     fn from(error: &UploadError) -> Self {
@@ -62,6 +64,17 @@ impl From<&StoredPlanError> for Failure {
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
             ),
             StoredPlanError::Basis(cause) => cause.into(),
+            StoredPlanError::Binding(cause) => cause.into(),
+            StoredPlanError::NoSnapshot(_) | StoredPlanError::SnapshotDeleted(_) => {
+                Self::new(Kind::Config, error).with_hint(
+                    "nothing was applied; plan again with --snapshot=always, or apply on the source itself with \
+                     --snapshot=never",
+                )
+            }
+            StoredPlanError::Snapshot { cause, .. } => Self {
+                hint: Some(archive_hint(cause)),
+                ..Self::new(Kind::Integrity, error)
+            },
             StoredPlanError::DigestMismatch { .. } => Self::new(Kind::Integrity, error)
                 .with_hint("nothing was applied; plan again, and find out who wrote the other one"),
             StoredPlanError::Unchecked(_) => {
@@ -80,6 +93,40 @@ impl From<&StoredPlanError> for Failure {
                 ..Self::new(Kind::Unclassified, error)
             },
         }
+    }
+}
+
+fn archive_hint(cause: &ArchiveError) -> String {
+    let disk = match cause {
+        ArchiveError::File(_, cause) | ArchiveError::Read(cause) => disk_hint(cause),
+        _ => None,
+    };
+    let next = disk.unwrap_or("plan again");
+    format!("nothing was applied; {next}")
+}
+
+impl From<&BindingError> for Failure {
+    fn from(error: &BindingError) -> Self {
+        let next = match error {
+            BindingError::Unreadable { .. } | BindingError::Missing { .. } => {
+                "nothing was applied; plan again, and find out who changed the files of the plan"
+            }
+            BindingError::Unsigned { .. } => {
+                "nothing was applied; plan again with --signing-key, or apply without --verify-key"
+            }
+            BindingError::Unplanned => {
+                "plan first, with --signing-key, and apply that plan; or leave out --verify-key"
+            }
+            BindingError::Signature { .. } => {
+                "nothing was applied; check that --verify-key is the key of the planning runs; plan again"
+            }
+            BindingError::AbsolutePaths { .. } => {
+                "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \
+                 directory with --work-dir DIR"
+            }
+            BindingError::Differs { .. } => "nothing was applied; plan again",
+        };
+        Self::new(Kind::Integrity, error).with_hint(next)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cli::{ApplyArgs, Environment, PlanArgs, RunArgs};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
-use crate::order::job::{Action, Apply, Job, JobError, Named, inside};
+use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys};
 use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
 use crate::order::outputs::{check_outputs, ignored_paths};
 use crate::order::requested_tool::requested_tool;
@@ -91,6 +91,7 @@ impl Job {
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
         let options = plan_options(&args)?;
+        let (signing_key, verify_key) = keys(&args.binding)?;
         let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
@@ -105,6 +106,7 @@ impl Job {
             named: Named {
                 plan: plan_is_named,
                 run: args.run.is_some(),
+                source: args.dir.is_some() || args.source.is_some(),
                 tool: args.tool,
                 version: args.tool_version.clone(),
                 terragrunt: args.terragrunt.clone(),
@@ -127,6 +129,9 @@ impl Job {
             options,
             datastore,
             again: false,
+            snapshot: args.binding.snapshot,
+            signing_key,
+            verify_key,
             allow_mocks: false,
             plan_file: args.plan_file,
             grace: args.grace,

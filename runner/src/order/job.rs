@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use datastore_api::{Attempt, Client, RunKey};
 
+use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
 use crate::basis::place::PlanPlace;
-use crate::cli::{PlanName, ToolArgs};
+use crate::cli::{BindingArgs, PlanName, SnapshotMode, ToolArgs};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::report::Outcome;
@@ -54,6 +55,12 @@ pub(crate) struct Job {
     pub(crate) datastore: Option<Client>,
     /// Whether to apply without a stored plan even if this run has been applied before (`--again`).
     pub(crate) again: bool,
+    /// Whether a plan stores a snapshot of its working directory, and an apply works in that of its plan.
+    pub(crate) snapshot: SnapshotMode,
+    /// The key that signs a plan.
+    pub(crate) signing_key: Option<SigningKey>,
+    /// The key by which the plan to apply must be signed.
+    pub(crate) verify_key: Option<VerifyKey>,
     /// Whether to apply a plan that terragrunt made with mock outputs.
     pub(crate) allow_mocks: bool,
     /// Without a datastore: the file that the plan is written to or read from.
@@ -76,6 +83,8 @@ pub(crate) struct Named {
     pub(crate) plan: bool,
     /// Whether the run was named.
     pub(crate) run: bool,
+    /// Whether the source was named.
+    pub(crate) source: bool,
     pub(crate) tool: Option<ToolName>,
     pub(crate) version: Option<String>,
     pub(crate) terragrunt: Option<String>,
@@ -131,6 +140,8 @@ pub(crate) enum JobError {
     #[error("{0}")]
     Config(String),
     #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
     Layer(#[from] LayerError),
     #[error("the cluster")]
     Cluster(#[from] ClusterError),
@@ -154,6 +165,15 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.action.as_str(), self.run)
     }
+}
+
+/// The keys that the arguments name.
+pub(crate) fn keys(
+    args: &BindingArgs,
+) -> Result<(Option<SigningKey>, Option<VerifyKey>), KeyError> {
+    let signing_key = args.signing_key.as_deref().map(SigningKey::read).transpose()?;
+    let verify_key = args.verify_key.as_deref().map(VerifyKey::read).transpose()?;
+    Ok((signing_key, verify_key))
 }
 
 /// A path below the source. In a layer, `.` and `/x` are allowed as well, as in Burrito.

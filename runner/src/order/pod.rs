@@ -11,7 +11,7 @@ use crate::basis::place::{self, PlanPlace};
 use crate::cli::{BIN_DIR, DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::identity::workspace;
-use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside};
+use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside, keys};
 use crate::order::layer::{
     Cluster, EffectiveSpec, LayerHandle, LayerSpec, Order, OrderedAttempt, Repository, ToolSpec,
 };
@@ -83,6 +83,7 @@ impl Job {
         let effective = EffectiveSpec::new(&order.layer.spec, &repository.spec);
         let requested = RequestedTools::new(&order.layer.spec, &effective)?;
         let action = requested_action(action, &order, &effective)?;
+        let (signing_key, verify_key) = keys(&args.binding)?;
         let mut tools = args.tools;
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
         let path = order.layer.spec.path.as_deref().unwrap_or_default();
@@ -109,6 +110,9 @@ impl Job {
             tools,
             options: PlanOptions::default(),
             again: false,
+            snapshot: args.binding.snapshot,
+            signing_key,
+            verify_key,
             allow_mocks: args.allow_mocks,
             plan_file: None,
             grace: GRACE,

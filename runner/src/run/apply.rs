@@ -85,11 +85,8 @@ impl Run<'_> {
             };
             Ok::<_, RunError>((fetched, earlier))
         };
-        let prepared = async {
-            let code = self.check_out(basis).await?;
-            self.initialize(code).await
-        };
-        let (fetched, prepared) = tokio::join!(signals.or(fetched), prepared);
+        // Init waits for the plan: it must not run for one that is refused.
+        let (fetched, code) = tokio::join!(signals.or(fetched), self.check_out(choice.as_ref()));
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
         if let Some(plan) = plan.as_ref().map(|plan| plan.sha256) {
             let same = records.into_iter().find(|record| record.is_of(plan));
@@ -101,9 +98,9 @@ impl Run<'_> {
             }
         }
         self.report.plan = plan;
-        let mut prepared = prepared?;
-        if let Some(basis) = basis {
-            self.compare(from, basis, &prepared)?;
+        let mut prepared = self.initialize(code?).await?;
+        if let Some(choice) = &choice {
+            self.compare(from, choice, &prepared)?;
         }
         // Held until the apply is recorded.
         let _lock = self.lock_run(from).await?;
@@ -112,6 +109,9 @@ impl Run<'_> {
             return self.record_earlier_apply(from, record).await;
         }
         self.check_planned_state(basis)?;
+        if let Some(choice) = &choice {
+            self.compare_state(choice, &prepared).await?;
+        }
         self.apply(&mut prepared, sum).await
     }
 

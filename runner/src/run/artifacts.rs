@@ -16,6 +16,7 @@ pub(crate) use open::{AttemptRequest, OpenError};
 pub(crate) use plans::{NewestPlan, StoredPlan};
 pub(crate) use records::{Recorded, applied_key};
 
+use crate::basis::binding;
 use crate::report::Report;
 
 /// A larger `run.json` is not read.
@@ -175,6 +176,19 @@ impl Artifacts {
             return Ok(());
         }
         self.put_unless_kept(&(other(REPORT), Upload::bytes(report.to_json()))).await
+    }
+
+    /// Stores the plan's binding, once. In a pod that repeats a number it replaces that of the plan before.
+    pub(crate) async fn put_binding(&self, json: String) -> Result<(), ClientError> {
+        if !self.takes_other_files() {
+            return Ok(());
+        }
+        self.create(&(other(binding::FILE), Upload::bytes(json))).await
+    }
+
+    /// Whether the datastore takes files that Burrito does not have.
+    pub(crate) fn takes_other_files(&self) -> bool {
+        self.server != Server::Burritos
     }
 
     /// Whether this attempt holds a finished plan or an apply.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use datastore_api::ClientError;
 
 use crate::basis::BasisError;
+use crate::basis::binding::BindingError;
 use crate::order::layer::LayerError;
 use crate::process::Stop;
 use crate::release::ReleaseError;
@@ -15,6 +16,7 @@ use crate::run::push::{ErroredState, Unpushed};
 use crate::run::stored_plan::StoredPlanError;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
+use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnostics::Diagnostics;
 use crate::version::VersionError;
 
@@ -51,6 +53,10 @@ pub(crate) enum RunError {
     StoredPlan(#[from] StoredPlanError),
     #[error(transparent)]
     Basis(#[from] BasisError),
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    #[error("the snapshot cannot be made")]
+    Snapshot(#[from] SnapshotError),
     #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]

@@ -1,5 +1,7 @@
 //! The action `plan`: plan, show, store, annotate.
 
+pub(crate) mod renderings;
+
 use std::path::Path;
 
 use datastore_api::client::Upload;
@@ -7,6 +9,7 @@ use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 
+use crate::basis::binding::{self, Binding, Bound};
 use crate::basis::plan_file;
 use crate::order::layer;
 use crate::process::private_file;
@@ -15,9 +18,20 @@ use crate::run::artifacts::{Artifacts, Entry};
 use crate::run::error::RunError;
 use crate::run::plan_summary::Summary;
 use crate::run::prepare::Prepared;
-use crate::run::{PLAN_FILE, Run, open_artifacts, renderings};
+use crate::run::snapshot::{Packed, SnapshotSource};
+use crate::run::{PLAN_FILE, Run, open_artifacts};
+use crate::source::snapshot::SnapshotError;
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
+
+/// The files of a plan.
+struct PlanFiles<'a> {
+    bin: &'a Path,
+    json: &'a Path,
+    /// The plan itself, which is stored first.
+    first: &'a Entry,
+    rest: &'a [Entry],
+}
 
 impl Run<'_> {
     /// Opens the datastore while the code is prepared, and plans.
@@ -27,11 +41,17 @@ impl Run<'_> {
             tokio::join!(signals.or(open_artifacts(self.job)), self.check_out(None));
         // The error of the datastore first: without a datastore no failure can be stored.
         self.artifacts = artifacts.map_err(RunError::Stopped)??;
-        let mut prepared = self.initialize(code?).await?;
-        self.plan(&mut prepared).await
+        let code = code?;
+        let source = self.snapshot_source(&code.workspace).await?;
+        let mut prepared = self.initialize(code).await?;
+        Box::pin(self.plan(&mut prepared, source)).await
     }
 
-    async fn plan(&mut self, prepared: &mut Prepared) -> Result<(), RunError> {
+    async fn plan(
+        &mut self,
+        prepared: &mut Prepared,
+        source: Option<SnapshotSource>,
+    ) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));
         drop(private_file(&bin)?);
@@ -42,6 +62,7 @@ impl Run<'_> {
         self.record_lock_file(prepared).await?;
         self.find_backend(prepared, &bin);
         self.record_removed_state(prepared)?;
+        let packed = source.map(|source| self.pack(source));
         let tool = &prepared.tool();
 
         let bin_file = (File::Plan(PlanFormat::Bin), Upload::file(&bin).await?);
@@ -67,8 +88,17 @@ impl Run<'_> {
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
             (File::Plan(PlanFormat::Short), Upload::bytes(short)),
         ];
+        let packed = match packed {
+            Some(packed) => {
+                let packed = self.signals.or(packed).await.map_err(RunError::Stopped)?;
+                Some(packed.map_err(std::io::Error::other)?)
+            }
+            None => None,
+        };
         let (signals, grace) = (self.signals, self.upload_grace());
-        let stored = signals.within(grace, self.store_plan(&bin_file, &rest, ahead)).await;
+        let files = PlanFiles { bin: &bin, json: &json, first: &bin_file, rest: &rest };
+        let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
+        let stored = signals.within(grace, stored).await;
         stored.map_err(RunError::Stopped)??;
         if let Some(path) = &self.job.plan_file {
             plan_file::export_plan(&bin, path, &self.report)?;
@@ -107,24 +137,53 @@ impl Run<'_> {
         Ok(summary.await.map_err(std::io::Error::other)??)
     }
 
-    /// Stores the plan, its renderings, the log and the report. If one of them cannot be stored, the plan fails.
+    /// Stores the plan, its renderings, its snapshot and binding, the log and the report. If one of them cannot be
+    /// stored, the plan fails.
     async fn store_plan(
         &mut self,
-        first: &Entry,
-        rest: &[Entry],
+        prepared: &Prepared,
+        files: PlanFiles<'_>,
+        packed: Option<Result<Packed, SnapshotError>>,
         ahead: Option<Result<(), ClientError>>,
     ) -> Result<(), RunError> {
-        let Some(artifacts) = &mut self.artifacts else {
-            self.report.exit = self.job.action.success_code(self.report.outcome);
-            return Ok(());
-        };
-        artifacts.create_all(first, rest, ahead).await?;
+        self.report.exit = self.job.action.success_code(self.report.outcome);
+        let Some(artifacts) = &mut self.artifacts else { return Ok(()) };
+        artifacts.create_all(files.first, files.rest, ahead).await?;
+        let artifacts = artifacts.clone();
         if let Some(plan) = &mut self.report.plan {
             plan.run = Some(self.job.run.run.to_string());
             plan.attempt = Some(artifacts.attempt());
         }
-        self.report.exit = self.job.action.success_code(self.report.outcome);
-        Ok(artifacts.put_outcome(self.log.path(), &self.report).await?)
+        let workspace = match packed {
+            Some(packed) => self.store_snapshot(&artifacts, packed, files.json).await?,
+            None => None,
+        };
+        self.report.bound = artifacts.takes_other_files();
+        let binding = self.binding(prepared, &files, workspace);
+        let (binding, outcome) = tokio::join!(
+            artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
+            artifacts.put_outcome(self.log.path(), &self.report)
+        );
+        Ok(binding.and(outcome)?)
+    }
+
+    /// What the plan is bound to.
+    fn binding(
+        &self,
+        prepared: &Prepared,
+        files: &PlanFiles<'_>,
+        workspace: Option<binding::Workspace>,
+    ) -> Binding {
+        Binding::new(Bound {
+            run: &self.job.run,
+            plan: files.first.1.sha256(),
+            workspace,
+            report: &self.report,
+            tool: &prepared.installed,
+            terragrunt: prepared.terragrunt.as_ref(),
+            arguments: self.job.options.shown(),
+            state: plan_file::version_in_plan(files.bin),
+        })
     }
 
     /// Writes the plan's annotations to the layer.

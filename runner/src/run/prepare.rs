@@ -12,8 +12,9 @@ use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::stored_plan::Choice;
+use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::{self, Workspace};
-use crate::source::context::CheckoutContext;
 use crate::tool::argv::Tool;
 use crate::tool::path_dir::with_tools;
 use crate::tool::provider_mirror::{cli_config, own_files};
@@ -28,6 +29,8 @@ pub(super) struct Prepared {
     pub(super) env: Vec<(String, OsString)>,
     /// Whether the variables name a provider mirror that no init has used yet.
     pub(super) mirrored: bool,
+    /// Whether the code is a plan's snapshot, whose lock file must not change.
+    pub(super) is_snapshot: bool,
 }
 
 impl Prepared {
@@ -38,17 +41,71 @@ impl Prepared {
             dir: &self.workspace.dir,
             color: std::io::IsTerminal::is_terminal(&std::io::stdout()),
             env: &self.env,
+            readonly_lock_file: self.is_snapshot,
         }
     }
 }
 
 impl Run<'_> {
-    /// Checks out the code and installs the tool that it requires. With a `basis` both are those of the plan to
+    /// Checks out the code and installs the tool that it requires. With a `choice` both are those of the plan to
     /// apply.
-    pub(super) async fn check_out(&mut self, basis: Option<&Basis>) -> Result<Prepared, RunError> {
+    pub(super) async fn check_out(
+        &mut self,
+        choice: Option<&Choice>,
+    ) -> Result<Prepared, RunError> {
         let job = self.job;
+        let basis = choice.map(|choice| &choice.basis);
         // Only once, because it warns about settings that it ignores.
         let releases = Releases::new(&job.tools, self.environment)?;
+        let snapshot = match choice {
+            Some(choice) => choice.snapshot(job)?.map(|snapshot| (choice, snapshot)),
+            None => None,
+        };
+        let workspace = async {
+            match snapshot {
+                Some((choice, snapshot)) => self.unpack(choice, snapshot).await,
+                None => self.check_out_source(basis).await,
+            }
+        };
+        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
+        let workspace = workspace?;
+        if let (None, Some(work_dir)) = (&workspace.own, &job.work_dir) {
+            tracing::warn!(
+                "--work-dir {} is not used: the source {} is a writable directory, and is used in place",
+                work_dir.display(),
+                workspace.dir.display()
+            );
+        }
+        self.report.revision.clone_from(&workspace.revision);
+        if let (Some(basis), None) = (basis, snapshot) {
+            self.check_code(basis, &workspace).await?;
+        }
+        let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
+        let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
+        if let Some(choice) = choice
+            && let Some(binding) = &choice.binding
+        {
+            binding.check_tools(&choice.name(), &installed, terragrunt.as_ref())?;
+        }
+        let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
+        self.check_unpushed(&workspace, program).await?;
+        self.report.tool = Some(tool_report(&installed));
+        self.report.terragrunt = terragrunt.as_ref().map(tool_report);
+        self.log_tools(&installed, terragrunt.as_ref())?;
+        let (mut env, mirrored) = self.tool_env(installed.tool)?;
+        let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
+        let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
+        env.push(("PATH".to_owned(), path));
+        if terragrunt.is_some() {
+            env.extend(self.environment.terragrunt_log.iter().cloned());
+        }
+        let is_snapshot = snapshot.is_some();
+        Ok(Prepared { workspace, installed, terragrunt, env, mirrored, is_snapshot })
+    }
+
+    /// Checks out the source, at the commit of the plan to apply.
+    async fn check_out_source(&self, basis: Option<&Basis>) -> Result<Workspace, RunError> {
+        let job = self.job;
         let url = match &job.source {
             checkout::Source::Git(git) => Some(git.url()),
             _ => None,
@@ -62,41 +119,8 @@ impl Run<'_> {
             repository: job.place.repository.as_deref().or(url),
             planned: basis.and_then(Basis::commit),
         };
-        let workspace = checkout::checkout(
-            &job.source,
-            &job.path,
-            job.work_dir.as_deref(),
-            &job.ignored_paths,
-            context,
-        );
-        let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
-        let workspace = workspace?;
-        if let (None, Some(work_dir)) = (&workspace.own, &job.work_dir) {
-            tracing::warn!(
-                "--work-dir {} is not used: the source {} is a writable directory, and is used in place",
-                work_dir.display(),
-                workspace.dir.display()
-            );
-        }
-        self.report.revision.clone_from(&workspace.revision);
-        if let Some(basis) = basis {
-            self.check_code(basis, &workspace).await?;
-        }
-        let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
-        let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
-        let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
-        self.check_unpushed(&workspace, program).await?;
-        self.report.tool = Some(tool_report(&installed));
-        self.report.terragrunt = terragrunt.as_ref().map(tool_report);
-        self.log_tools(&installed, terragrunt.as_ref())?;
-        let (mut env, mirrored) = self.tool_env(installed.tool)?;
-        let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
-        let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
-        env.push(("PATH".to_owned(), path));
-        if terragrunt.is_some() {
-            env.extend(self.environment.terragrunt_log.iter().cloned());
-        }
-        Ok(Prepared { workspace, installed, terragrunt, env, mirrored })
+        let (path, work_dir) = (&job.path, job.work_dir.as_deref());
+        Ok(checkout::checkout(&job.source, path, work_dir, &job.ignored_paths, context).await?)
     }
 
     /// Logs the resolved tools with their sources.

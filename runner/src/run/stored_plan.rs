@@ -6,15 +6,19 @@ use std::path::{Path, PathBuf};
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
+use nix::unistd::{AccessFlags, access};
 
+use crate::basis::binding::{Binding, BindingError, Workspace};
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
-use crate::cli::PlanName;
+use crate::cli::{PlanName, SnapshotMode};
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::process::private_file;
 use crate::report::PlanReport;
 use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
+use crate::source::archive::ArchiveError;
+use crate::source::checkout::Source;
 use crate::version::ToolName;
 
 /// There is no plan that may be applied.
@@ -34,6 +38,14 @@ pub(crate) enum StoredPlanError {
     NoneHere { layer: String, plan: String, theirs: String, ours: String },
     #[error(transparent)]
     Basis(#[from] BasisError),
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    #[error("the plan {0} has no snapshot, and --snapshot=always requires one")]
+    NoSnapshot(String),
+    #[error("the snapshot of the plan {0} has been deleted")]
+    SnapshotDeleted(String),
+    #[error("the snapshot of the plan {plan}: {cause}")]
+    Snapshot { plan: String, cause: ArchiveError },
     #[error("the record {} of the plan cannot be read", .path.display())]
     Record {
         path: PathBuf,
@@ -74,7 +86,10 @@ pub(crate) async fn choose(
     from: &Apply,
     artifacts: Option<&Artifacts>,
 ) -> Result<Option<Choice>, StoredPlanError> {
-    let stored = match (from, artifacts) {
+    let mut stored = match (from, artifacts) {
+        (Apply::Unplanned(_), _) if job.verify_key.is_some() => {
+            return Err(BindingError::Unplanned.into());
+        }
         (Apply::Unplanned(_), _) => return Ok(None),
         (Apply::File(_), _) => None,
         (Apply::Run(PlanName { run, attempt }), Some(artifacts)) => {
@@ -98,6 +113,14 @@ pub(crate) async fn choose(
     {
         return Err(StoredPlanError::Unfinished(plan.to_string()));
     }
+    let binding = match &mut stored {
+        Some(plan) => binding(job, plan)?,
+        None if job.verify_key.is_some() => {
+            let plan = "in a file".to_owned();
+            return Err(BindingError::Unsigned { plan }.into());
+        }
+        None => None,
+    };
     let (name, record) = match (from, &stored) {
         (Apply::File(path), _) => {
             let record = plan_file::record(path).map_err(|cause| StoredPlanError::Record {
@@ -110,15 +133,71 @@ pub(crate) async fn choose(
         (_, None) => (String::new(), None),
     };
     let basis = Basis::new(job, from, name, record)?;
-    Ok(Some(Choice { stored, basis }))
+    Ok(Some(Choice { stored, basis, binding }))
+}
+
+/// The binding of a plan, verified. From then on it is the plan's record: `run.json` may be replaced.
+fn binding(job: &Job, plan: &mut StoredPlan) -> Result<Option<Binding>, StoredPlanError> {
+    let name = plan.to_string();
+    let Some(json) = plan.binding.take() else {
+        if plan.record.as_ref().is_some_and(|record| record.bound) {
+            return Err(BindingError::Missing { plan: name }.into());
+        }
+        if job.verify_key.is_some() {
+            return Err(BindingError::Unsigned { plan: name }.into());
+        }
+        return Ok(None);
+    };
+    let binding = Binding::parse(&json, &name, &job.run, job.verify_key.as_ref())?;
+    plan.record = Some(binding.record(plan.record.take()));
+    Ok(Some(binding))
 }
 
 /// The plan to apply.
 #[derive(Debug)]
 pub(crate) struct Choice {
     /// None for a plan in a file.
-    stored: Option<StoredPlan>,
+    pub(crate) stored: Option<StoredPlan>,
     pub(crate) basis: Basis,
+    /// None for a plan in a file and for one of an earlier release.
+    pub(crate) binding: Option<Binding>,
+}
+
+impl Choice {
+    /// The plan's name, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.stored.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The snapshot in which the plan is applied. `None`: the source is used.
+    pub(crate) fn snapshot(&self, job: &Job) -> Result<Option<&Workspace>, StoredPlanError> {
+        let snapshot = self.binding.as_ref().and_then(|binding| binding.workspace.as_ref());
+        let is_used = match job.snapshot {
+            SnapshotMode::Never => false,
+            SnapshotMode::Always => true,
+            // A pod's work directory is always named; it ends with the pod.
+            SnapshotMode::Auto => job.pod || job.work_dir.is_none() && !is_in_place(job),
+        };
+        match snapshot {
+            None if job.snapshot == SnapshotMode::Always => {
+                if job.pod {
+                    tracing::warn!(
+                        "the plan {} has no snapshot: working on the bundle",
+                        self.name()
+                    );
+                    return Ok(None);
+                }
+                Err(StoredPlanError::NoSnapshot(self.name()))
+            }
+            snapshot => Ok(snapshot.filter(|_| is_used)),
+        }
+    }
+}
+
+/// Whether the job names a directory that is used in place.
+fn is_in_place(job: &Job) -> bool {
+    let Source::Directory(dir) = &job.source else { return false };
+    job.named.source && access(dir, AccessFlags::W_OK).is_ok()
 }
 
 /// Writes the plan to the private file `to` and verifies its digest. `None`: there is none.
@@ -135,7 +214,11 @@ pub(crate) async fn fetch(
             from_file(job, path, record, to).await.map(Some)
         }
         (_, Some(plan), Some(artifacts)) => {
-            from_datastore(job, plan, artifacts, to).await.map(Some)
+            let fetched = from_datastore(job, plan, artifacts, to).await?;
+            if let Some(binding) = choice.and_then(|choice| choice.binding.as_ref()) {
+                binding.check_plan(&plan.to_string(), fetched.sha256)?;
+            }
+            Ok(Some(fetched))
         }
         _ => Ok(None),
     }
@@ -203,7 +286,9 @@ async fn from_datastore(
     if !matches_annotation(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| StoredPlanError::Unchecked(name.clone()))?;
-        check(&name, "its run.json", &expected, &sha256.to_string())?;
+        let is_bound = plan.record.as_ref().is_some_and(|record| record.bound);
+        let place = if is_bound { "its binding.json" } else { "its run.json" };
+        check(&name, place, &expected, &sha256.to_string())?;
     }
     let run = Some(plan.run.to_string());
     Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })

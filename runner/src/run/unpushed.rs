@@ -61,7 +61,7 @@ impl Run<'_> {
 
     /// The record of how a state of this run gets into its backend.
     pub(super) fn push_record(&self, program: String) -> PushRecord {
-        PushRecord::new(program, self.job.place.workspace.clone(), self.job.path.clone())
+        PushRecord::new(program, self.job.place.workspace.clone(), &self.job.path)
     }
 
     /// How a state of an earlier apply gets into its backend. Without a record it may be of any workspace.

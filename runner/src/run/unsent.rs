@@ -473,7 +473,7 @@ mod tests {
         let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = Scratch::create_in(tmp.path()).unwrap();
         let run = run();
-        let push = PushRecord::new("terraform".to_owned(), None, PathBuf::new());
+        let push = PushRecord::new("terraform".to_owned(), None, Path::new(""));
         scratch.record_apply(&layer_id(&run), &push).unwrap();
         let keeper = Keeper {
             state_home: Some(home.path()),

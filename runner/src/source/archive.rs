@@ -5,7 +5,7 @@
 
 mod compression;
 mod headers;
-mod link;
+pub(super) mod link;
 mod unpack;
 
 use std::path::PathBuf;

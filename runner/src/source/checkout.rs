@@ -3,6 +3,8 @@
 //! A writable directory is used in place. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
 //! by the `git` program, into a directory of the runner's. What the code means is not known here.
 
+pub(crate) mod context;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::process::Signals;
 use crate::source::archive::{self, Limits};
-use crate::source::context::CheckoutContext;
+use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy;
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, GitSource};
@@ -74,6 +76,18 @@ impl Source {
             return Err("the source is empty; `.` is the current directory".to_owned());
         }
         Ok(Self::Directory(text.into()))
+    }
+}
+
+impl Workspace {
+    /// A snapshot that was unpacked into the private directory `root`, which ends with the run.
+    pub(crate) fn unpacked(
+        root: PathBuf,
+        path: &Path,
+        revision: Option<String>,
+    ) -> Result<Self, CheckoutError> {
+        let dir = inside(&root, path)?;
+        Ok(Self { dir, revision, own: Some(root), kept: false, _lock: None })
     }
 }
 

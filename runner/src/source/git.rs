@@ -2,12 +2,14 @@
 
 mod checkout;
 mod command;
+mod files;
 mod reason;
 mod source;
 mod work_tree;
 
 pub(super) use crate::source::git::checkout::{Git, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
+pub(crate) use crate::source::git::files::files;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;

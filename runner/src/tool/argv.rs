@@ -23,6 +23,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) color: bool,
     /// Variables on top of the runner's own.
     pub(crate) env: &'a [(String, OsString)],
+    /// Whether init must not change the lock file.
+    pub(crate) readonly_lock_file: bool,
 }
 
 /// The caller's options for the tool's plan.
@@ -39,6 +41,27 @@ impl PlanOptions {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The arguments as text, without the values of variables, which may be secret.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        self.append_to(&mut args);
+        let mut is_value = false;
+        let shown = args.into_iter().map(|arg| {
+            let arg = arg.to_string_lossy().into_owned();
+            let is_variable = std::mem::replace(&mut is_value, matches!(&*arg, "-var" | "--var"));
+            let flag = ["-var=", "--var="].into_iter().find(|flag| arg.starts_with(flag));
+            match (flag, is_variable) {
+                (None, false) => arg,
+                (flag, _) => {
+                    let name = arg.trim_start_matches(flag.unwrap_or_default());
+                    let name = name.split('=').next().unwrap_or_default();
+                    format!("{}{name}=***", flag.unwrap_or_default())
+                }
+            }
+        });
+        shown.collect()
     }
 
     fn append_to(&self, args: &mut Vec<OsString>) {
@@ -59,7 +82,19 @@ fn joined(option: &str, value: &OsStr) -> OsString {
 
 impl Tool<'_> {
     pub(crate) fn init(&self) -> Program {
-        self.program("init", self.color, &["-input=false"])
+        let mut program = self.program("init", self.color, &["-input=false"]);
+        if self.readonly_lock_file && !is_before(&self.installed.version, READONLY_LOCK_FILE) {
+            program.args.push("-lockfile=readonly".into());
+        }
+        program
+    }
+
+    /// Prints the state.
+    pub(crate) fn state_pull(&self) -> Program {
+        let mut program = self.program("state", false, &[]);
+        // `-no-color` is none of its flags.
+        program.args = vec!["state".into(), "pull".into()];
+        program
     }
 
     /// Writes the plan to `out`, which should be a file of mode 0600: the tool keeps the mode.
@@ -126,10 +161,17 @@ impl Tool<'_> {
     }
 }
 
+/// The first version of terraform whose init can be told not to change the lock file. Every tofu can.
+const READONLY_LOCK_FILE: &str = "1.0.0";
+
 /// Whether this terragrunt's flags and variables still have the prefix `terragrunt`.
 fn is_prefixed(version: &Version) -> bool {
-    let renamed = "0.73.0".parse::<Version>().map(|renamed| version.compare(&renamed));
-    matches!(renamed, Ok(Ordering::Less))
+    is_before(version, "0.73.0")
+}
+
+fn is_before(version: &Version, other: &str) -> bool {
+    let order = other.parse::<Version>().map(|other| version.compare(&other));
+    matches!(order, Ok(Ordering::Less))
 }
 
 /// Makes terragrunt forward the tool's output unchanged. By default it prefixes every line with the time, `STDOUT` and
@@ -161,7 +203,14 @@ mod tests {
         let terraform = installed(ToolName::Terraform, "1.9.8");
         let terragrunt = terragrunt.map(|version| installed(ToolName::Terragrunt, version));
         let (terragrunt, dir) = (terragrunt.as_ref(), Path::new("/w"));
-        let tool = Tool { installed: &terraform, terragrunt, dir, color: false, env: &[] };
+        let tool = Tool {
+            installed: &terraform,
+            terragrunt,
+            dir,
+            color: false,
+            env: &[],
+            readonly_lock_file: false,
+        };
         let plan = Path::new("/p");
         let programs = [
             tool.init(),

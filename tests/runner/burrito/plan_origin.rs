@@ -125,13 +125,13 @@ async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
     let tenant = tenant!("precedence").fake(SHOWS);
     planned(&tenant).await;
     let [annotated, recorded, _] = tenant.repository.commits.clone();
-    let mut report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
+    let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
     assert_eq!(report["revision"], *annotated);
-    report["revision"] = json!(recorded);
-    let report = report.to_string().into_bytes();
-    tenant.stored("plan-1").put_artifact("run.json", 0, report).await;
+    let [bound, old] = ["plan-1", "plan-old"].map(|run| tenant.stored(run));
+    let other_revision = |report: &mut serde_json::Value| report["revision"] = json!(recorded);
+    bound.copy_as_of_an_earlier_release(&old, other_revision).await;
     let applies_at = async |run: &str, commit: &str| {
-        tenant.run(run, json!({"run": "plan-1", "attempt": "0"})).await;
+        tenant.run(run, json!({"run": "plan-old", "attempt": "0"})).await;
         let ended = tenant.start("apply", run);
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         let log = tenant.stored(run).log(0).await;
@@ -143,20 +143,11 @@ async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
 
     applies_at("apply-1", &annotated).await;
 
-    // Without `plan-sum` the annotation may be of another plan.
-    planned_again(&tenant, &recorded).await;
+    // Without `plan-sum` the annotation may be of another plan. Another plan, since one is applied once.
+    assert_eq!(tenant.start("plan", "plan-1").code, 0);
+    bound.copy_as_of_an_earlier_release(&old, other_revision).await;
     tenant.remove_annotation("plan-sum").await;
     applies_at("apply-2", &recorded).await;
-}
-
-/// Another plan under the same name, since one is applied once. Its `run.json` then has another revision.
-async fn planned_again(tenant: &Tenant, recorded: &str) {
-    let ended = tenant.start("plan", "plan-1");
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let stored = tenant.stored("plan-1");
-    let mut report = parsed(&stored.artifact("run.json", 0).await);
-    report["revision"] = json!(recorded);
-    stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
 }
 
 /// Burrito's own datastore has no `run.json`: the layer's annotations remain.
@@ -186,7 +177,7 @@ async fn fields_missing_in_run_json_are_a_warning_in_a_pod() {
         (&["backend"][..], "the backend is unknown, here or when the plan"),
         (
             &["place", "configuration_sha256"],
-            "the place and the backend of the plan plan-1/0 are not recorded",
+            "the place and the backend of the plan plan-old/0 are not recorded",
         ),
     ]
     .into_iter()
@@ -194,14 +185,15 @@ async fn fields_missing_in_run_json_are_a_warning_in_a_pod() {
     {
         // Another plan, since one is applied once.
         assert_eq!(tenant.start("plan", "plan-1").code, 0);
-        let mut report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
-        for field in fields {
-            report.as_object_mut().unwrap().shift_remove(*field);
-        }
-        let report = report.to_string().into_bytes();
-        tenant.stored("plan-1").put_artifact("run.json", 0, report).await;
+        let [bound, old] = ["plan-1", "plan-old"].map(|run| tenant.stored(run));
+        let without_fields = |report: &mut serde_json::Value| {
+            for field in fields {
+                report.as_object_mut().unwrap().shift_remove(*field);
+            }
+        };
+        bound.copy_as_of_an_earlier_release(&old, without_fields).await;
         let run = format!("apply-{number}");
-        tenant.run(&run, json!({"run": "plan-1", "attempt": "0"})).await;
+        tenant.run(&run, json!({"run": "plan-old", "attempt": "0"})).await;
         let ended = tenant.start("apply", &run);
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         assert!(ended.stderr.contains(&format!("WARN {warning}")), "{}", ended.stderr);

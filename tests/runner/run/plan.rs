@@ -361,7 +361,15 @@ async fn datastore_with_conflicting_files_fails_the_plan() {
     let names = StoredRun::new(&datastore, "default", "hello", "r").names(3).await;
     assert_eq!(
         names,
-        ["plan.bin", "plan.json", "pretty.plan", "run.json", "run.log", "short.diff"]
+        [
+            "binding.json",
+            "plan.bin",
+            "plan.json",
+            "pretty.plan",
+            "run.json",
+            "run.log",
+            "short.diff"
+        ]
     );
 
     let always = FaultyDatastore::before(&datastore.url, fault(usize::MAX)).await;

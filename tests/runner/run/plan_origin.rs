@@ -181,16 +181,18 @@ async fn a_plan_of_another_backend_is_refused() {
 async fn plan_without_a_recorded_origin_is_applied_only_by_name_or_layer() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    let args = ["plan", "--layer", "layer.yaml", "--run", "p"];
+    let args = ["plan", "--layer", "layer.yaml", "--run", "bound"];
     assert_eq!(sandbox.run_with(&datastore.url, &args).code, 0);
-    let mut report = run_json(&datastore, "hello", "p").await;
-    for field in ["place", "backend", "configuration_sha256", "providers"] {
-        report.as_object_mut().unwrap().remove(field).unwrap();
-    }
-    let url = "/api/artifacts?namespace=default&layer=hello&run=p&attempt=0&name=run.json";
-    let url = datastore.url.join(url).unwrap();
-    let put = reqwest::Client::new().put(url).body(report.to_string()).send().await.unwrap();
-    assert_eq!(put.status(), 200);
+    let [bound, old] =
+        ["bound", "p"].map(|run| StoredRun::new(&datastore, "default", "hello", run));
+    let without_origin = |report: &mut serde_json::Value| {
+        for field in ["place", "backend", "configuration_sha256", "providers"] {
+            report.as_object_mut().unwrap().remove(field).unwrap();
+        }
+    };
+    bound.copy_as_of_an_earlier_release(&old, without_origin).await;
+    let layer = sandbox.read("layer.yaml").replace("plan-run: bound/0", "plan-run: p/0");
+    sandbox.write("layer.yaml", &layer);
 
     let ended = sandbox.run_with(&datastore.url, &["apply", "--name", "hello"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
@@ -429,13 +431,11 @@ async fn a_plan_that_records_no_backend_is_applied_only_by_name() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
-    assert_eq!(run(&["plan", "--name", "x", "--run", "p"]).code, 0);
-    let mut report = run_json(&datastore, "x", "p").await;
-    report["backend"] = serde_json::Value::Null;
-    let url = "/api/artifacts?namespace=default&layer=x&run=p&attempt=0&name=run.json";
-    let url = datastore.url.join(url).unwrap();
-    let put = reqwest::Client::new().put(url).body(report.to_string()).send().await.unwrap();
-    assert_eq!(put.status(), 200);
+    assert_eq!(run(&["plan", "--name", "x", "--run", "bound"]).code, 0);
+    let [bound, old] = ["bound", "p"].map(|run| StoredRun::new(&datastore, "default", "x", run));
+    let without_backend =
+        |report: &mut serde_json::Value| report["backend"] = serde_json::Value::Null;
+    bound.copy_as_of_an_earlier_release(&old, without_backend).await;
 
     let ended = run(&["apply", "--name", "x"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);

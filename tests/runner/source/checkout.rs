@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Sandbox, TestDatastore};
+use support::{Ended, Sandbox, TestDatastore};
 
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -272,29 +272,33 @@ async fn directory_revision_is_its_head_and_dirty_if_files_differ() {
     assert_eq!(plan("dirty"), format!("{head}-dirty"));
 }
 
-#[test]
-fn read_only_directory_is_planned_in_a_copy() {
-    let sandbox = Sandbox::new(RUNNER).hello();
-    let (from, to) = (sandbox.work(), sandbox.path("read-only"));
+/// Plans a directory that is read-only for the runner.
+pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> Ended {
+    let to = sandbox.path("read-only");
     std::fs::create_dir(&to).unwrap();
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let script = if root {
-        "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && exec \"$3\" plan \"$2\""
+        "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && exec \"$3\" plan \"$2\" $ARGS"
     } else {
-        "cp \"$1\"/* \"$2\" && chmod 555 \"$2\" && exec \"$3\" plan \"$2\""
+        "cp -R \"$1\"/. \"$2\" && chmod 555 \"$2\" && exec \"$3\" plan \"$2\" $ARGS"
     };
     let command = sandbox.command(&[]);
     let mut inside = Command::new(if root { "unshare" } else { "env" });
     inside.args(if root { &["--mount"][..] } else { &[] }).args(["sh", "-c", script, "sh"]);
-    inside.args([&from, &to]).arg(command.get_program()).current_dir(sandbox.work()).env_clear();
+    inside.args([from, &to]).arg(command.get_program()).current_dir(sandbox.work()).env_clear();
     inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = inside.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    assert!(stderr.contains("is read-only: working in a copy"), "{stderr}");
-    assert!(!from.join(".terraform").exists() && sandbox.is_clean());
+    inside.env("ARGS", args.join(" ")).output().unwrap().into()
+}
+
+#[test]
+fn read_only_directory_is_planned_in_a_copy() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let ended = plan_read_only(&sandbox, &sandbox.work(), &[]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("is read-only: working in a copy"), "{}", ended.stderr);
+    assert!(!sandbox.work().join(".terraform").exists() && sandbox.is_clean());
 }
 
 #[test]

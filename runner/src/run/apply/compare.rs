@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use fs_err as fs;
+
 use crate::basis::Basis;
-use crate::basis::plan_file::{self, Contents};
+use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
 use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
+use crate::run::stored_plan::Choice;
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_code_changed;
@@ -19,9 +22,10 @@ impl Run<'_> {
     pub(super) fn compare(
         &mut self,
         from: &Apply,
-        basis: &Basis,
+        choice: &Choice,
         prepared: &Prepared,
     ) -> Result<(), RunError> {
+        let basis = &choice.basis;
         if prepared.terragrunt.is_some() {
             // It runs init during the apply. Until then its cache shows an earlier run.
             self.describe(prepared)?;
@@ -41,7 +45,42 @@ impl Run<'_> {
             self.compare_contents(path, basis, prepared)?;
         }
         self.report.revision = basis.revision_or(self.report.revision.take());
+        // Terragrunt runs init in a cache, during the apply.
+        if let Some(binding) = &choice.binding
+            && prepared.is_snapshot
+            && prepared.terragrunt.is_none()
+        {
+            binding.check_lock_file(&choice.name(), self.report.lock_file_sha256)?;
+        }
         Ok(())
+    }
+
+    /// Compares the state with that of which the plan was made, as late as possible: another apply changes it.
+    pub(super) async fn compare_state(
+        &mut self,
+        choice: &Choice,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        let Some(binding) = choice.binding.as_ref().filter(|binding| binding.state.is_some())
+        else {
+            return Ok(());
+        };
+        if prepared.terragrunt.is_some() {
+            return Ok(());
+        }
+        let plan = &choice.name();
+        let file = self.scratch.join("state");
+        self.step_into("state pull", &prepared.tool().state_pull(), &file).await?;
+        let read = fs::File::open(&file).and_then(StateVersion::read);
+        fs::remove_file(&file)?;
+        match read {
+            Ok(state) => Ok(binding.check_state(plan, &state)?),
+            // The tool compares it as well, though without these words.
+            Err(error) => {
+                tracing::warn!("the state is not compared with that of the plan {plan}: {error}");
+                Ok(())
+            }
+        }
     }
 
     /// Compares the contents of a plan file that has no record beside it.

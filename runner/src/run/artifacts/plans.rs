@@ -3,11 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
+use bytes::Bytes;
+use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, ClientError, File, Name, PlanFormat, RunKey, Sha256};
 
+use crate::basis::binding;
 use crate::basis::place::PlanPlace;
 use crate::report::PlanRecord;
 use crate::run::artifacts::{Artifacts, MAX_REPORT, REPORT, Server, other};
+use crate::source::snapshot;
 
 /// A plan in the datastore.
 #[derive(Clone, Debug)]
@@ -17,6 +21,8 @@ pub(crate) struct StoredPlan {
     pub(crate) attempt: Option<Attempt>,
     /// Its `run.json`, if that could be read.
     pub(crate) record: Option<PlanRecord>,
+    /// Its `binding.json`, as it is stored.
+    pub(crate) binding: Option<Bytes>,
 }
 
 /// The result of a search for a layer's newest plan.
@@ -55,7 +61,7 @@ impl Artifacts {
         attempt: Option<Attempt>,
     ) -> Result<Option<StoredPlan>, ClientError> {
         if self.server == Server::Burritos {
-            return Ok(Some(StoredPlan { run: run.clone(), attempt, record: None }));
+            return Ok(Some(StoredPlan { run: run.clone(), attempt, record: None, binding: None }));
         }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
         let bin = File::Plan(PlanFormat::Bin);
@@ -63,9 +69,19 @@ impl Artifacts {
             attempt.is_none_or(|attempt| attempt == stored.attempt)
                 && stored.artifacts.iter().any(|artifact| artifact.name == bin.name())
         });
-        let Some(attempt) = found.map(|found| found.attempt) else { return Ok(None) };
-        let record = self.record_of(run, attempt).await?;
-        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(attempt), record }))
+        let Some(AttemptFiles { attempt, artifacts }) = found else { return Ok(None) };
+        let binding = async {
+            if !artifacts.iter().any(|artifact| artifact.name == binding::FILE) {
+                return Ok(None);
+            }
+            let (run, file) = (self.sibling(run), other(binding::FILE));
+            match self.client.get_file(&run, Some(*attempt), &file).await? {
+                Some(download) => download.bytes(MAX_REPORT).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let (record, binding) = tokio::try_join!(self.record_of(run, *attempt), binding)?;
+        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(*attempt), record, binding }))
     }
 
     /// The newest finished plan of the layer that was made for this place, or whose place is not recorded.
@@ -109,6 +125,16 @@ impl Artifacts {
         let recorded = recorded.map(|recorded| recorded.sha256);
         let file = File::Plan(PlanFormat::Bin);
         self.client.save_recorded_file(&run, plan.attempt, &file, recorded, to).await
+    }
+
+    /// Downloads the snapshot of a plan into a private file. `None`: it has been deleted.
+    pub(crate) async fn fetch_snapshot(
+        &self,
+        plan: &StoredPlan,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        let (run, file) = (self.sibling(&plan.run), other(snapshot::FILE));
+        self.client.save_file(&run, plan.attempt, &file, to).await
     }
 
     /// The `run.json` of an attempt. `None`: there is none, or it cannot be read.

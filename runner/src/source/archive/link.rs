@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 /// Its target is relative, and goes up at its start only and at most to the root. A link may lead through other links: each
 /// of them ends below the root, and from there the rest of the target only goes down. A target such as `a/../b` could
 /// leave the root where `a` is a link itself.
-pub(super) fn is_inside(link: &Path, target: &Path) -> bool {
+pub(crate) fn is_inside(link: &Path, target: &Path) -> bool {
     let mut depth = link.components().count().saturating_sub(1);
     let mut goes_down = false;
     for part in target.components() {

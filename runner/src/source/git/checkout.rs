@@ -10,7 +10,7 @@ use fs_err as fs;
 use secrecy::ExposeSecret as _;
 
 use crate::process::{self, Log, Output};
-use crate::source::context::CheckoutContext;
+use crate::source::checkout::context::CheckoutContext;
 use crate::source::error::CheckoutError;
 use crate::source::git::command::{program, question};
 use crate::source::git::reason::{failure, no_such_revision};

@@ -44,7 +44,7 @@ pub(crate) async fn is_tracked(file: &Path) -> bool {
 }
 
 /// Whether the directory may be in a work tree: it or a parent has `.git`. Without one, git is not started.
-fn may_have_git(dir: &Path) -> bool {
+pub(super) fn may_have_git(dir: &Path) -> bool {
     let Ok(dir) = fs::canonicalize(dir) else { return true };
     dir.ancestors().any(|dir| match std::fs::symlink_metadata(dir.join(".git")) {
         Ok(_) => true,

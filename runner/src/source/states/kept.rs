@@ -39,7 +39,7 @@ pub(crate) struct PushRecord {
 
 impl PushRecord {
     /// The record of an apply.
-    pub(crate) fn new(program: String, workspace: Option<String>, path: PathBuf) -> Self {
+    pub(crate) fn new(program: String, workspace: Option<String>, path: &Path) -> Self {
         // JSON has only UTF-8, and the path is only shown.
         let path = path.to_string_lossy().into_owned().into();
         Self { version: VERSION, program, workspace, path, sha256: None }
@@ -132,7 +132,7 @@ mod tests {
     fn record_of_a_path_that_is_not_utf_8_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = Path::new(OsStr::from_bytes(b"live/\xff")).to_owned();
-        let record = PushRecord::new("tofu".to_owned(), None, path);
+        let record = PushRecord::new("tofu".to_owned(), None, &path);
         record.write_for_directory(dir.path()).unwrap();
         let state = KeptState::in_directory(dir.path().join("errored.tfstate"), dir.path());
         assert_eq!(state.record.unwrap().program, "tofu");

@@ -1,0 +1,302 @@
+//! What a plan is bound to: `binding.json`, stored beside it once and never replaced by another plan's.
+//!
+//! An apply compares it with what it finds, and refuses every difference. The document may be signed; who may read or
+//! write it in the datastore is not known here.
+
+mod signature;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use datastore_api::{RunKey, Sha256};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub(crate) use signature::{KeyError, SigningKey, VerifyKey};
+
+use crate::basis::backend::Backend;
+use crate::basis::binding::signature::Signature;
+use crate::basis::place::PlanPlace;
+use crate::basis::plan_file::StateVersion;
+use crate::release::Installed;
+use crate::report::{PlanRecord, PlanReport, Report, ToolRecord};
+
+/// Its name beside the plan.
+pub(crate) const FILE: &str = "binding.json";
+/// The version of the document that this runner writes.
+const VERSION: u32 = 1;
+
+/// What a plan is bound to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Binding {
+    version: u32,
+    namespace: String,
+    layer: String,
+    run: String,
+    /// The digest of `plan.bin`.
+    pub(crate) plan: Sha256,
+    /// The snapshot of the working directory, if there is one.
+    pub(crate) workspace: Option<Workspace>,
+    /// The digest of `.terraform.lock.hcl`, after the plan.
+    pub(crate) lock_file_sha256: Option<Sha256>,
+    pub(crate) tool: BoundTool,
+    pub(crate) terragrunt: Option<BoundTool>,
+    pub(crate) place: Option<PlanPlace>,
+    pub(crate) backend: Option<Backend>,
+    pub(crate) revision: Option<String>,
+    pub(crate) configuration_sha256: Option<Sha256>,
+    /// The providers' versions, by their addresses.
+    pub(crate) providers: Option<BTreeMap<String, String>>,
+    /// The dependencies for which terragrunt used mock outputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mocks: Vec<String>,
+    /// The tool's arguments, without the values of variables.
+    arguments: Vec<String>,
+    /// The version of the state that the plan was made of.
+    pub(crate) state: Option<StateVersion>,
+}
+
+/// The snapshot of a plan's working directory, `workspace.tar.zst`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Workspace {
+    pub(crate) sha256: Sha256,
+    /// The working directory inside the snapshot.
+    pub(crate) path: PathBuf,
+    /// The directory of which the snapshot was made.
+    pub(crate) directory: PathBuf,
+    /// Which values of the plan contain that directory. They are wrong in another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) absolute_paths: Vec<String>,
+}
+
+/// A tool that made the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BoundTool {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The digest of its binary.
+    pub(crate) sha256: Sha256,
+    /// The operating system and the architecture of the binary.
+    platform: String,
+}
+
+/// The binding does not hold.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindingError {
+    #[error("the {FILE} of the plan {plan} cannot be read: {reason}")]
+    Unreadable { plan: String, reason: String },
+    #[error("the plan {plan} has no {FILE}, though its run.json says that it has one")]
+    Missing { plan: String },
+    #[error("the plan {plan} is not signed, and --verify-key requires a signature")]
+    Unsigned { plan: String },
+    #[error("the signature of the plan {plan} is not of the key of --verify-key: {reason}")]
+    Signature { plan: String, reason: String },
+    #[error(
+        "--no-plan makes its own plan, which is not signed, and --verify-key requires a signature"
+    )]
+    Unplanned,
+    #[error(
+        "the plan {plan} contains the directory {} in which it was made, which does not exist here: {}",
+        .directory.display(), .values.join(", ")
+    )]
+    AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
+    #[error("the plan {plan} is bound to another {what}: {theirs}; here it is {ours}")]
+    Differs { plan: String, what: &'static str, theirs: String, ours: String },
+}
+
+/// The document: the binding and its signature.
+#[derive(Debug, Deserialize)]
+struct Document {
+    binding: Box<RawValue>,
+    #[serde(default)]
+    signature: Option<Signature>,
+}
+
+impl BoundTool {
+    fn new(tool: &Installed) -> Self {
+        let (name, version) = (tool.tool.to_string(), tool.version.to_string());
+        Self { name, version, sha256: tool.sha256, platform: platform() }
+    }
+
+    /// The difference between the plan's binary and this one: both digests. Binaries of different platforms differ.
+    fn difference(&self, ours: &Installed) -> Option<(String, String)> {
+        let differs = self.platform == platform() && self.sha256 != ours.sha256;
+        let named = |sha256| format!("{} {} with the sha256 {sha256}", self.name, self.version);
+        differs.then(|| (named(self.sha256), named(ours.sha256)))
+    }
+}
+
+/// The operating system and the architecture of this process, with Rust's names.
+fn platform() -> String {
+    format!("{}_{}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
+/// What the binding of a new plan takes from its run.
+pub(crate) struct Bound<'a> {
+    pub(crate) run: &'a RunKey,
+    pub(crate) plan: Sha256,
+    pub(crate) workspace: Option<Workspace>,
+    pub(crate) report: &'a Report,
+    pub(crate) tool: &'a Installed,
+    pub(crate) terragrunt: Option<&'a Installed>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) state: Option<StateVersion>,
+}
+
+impl Binding {
+    /// The binding of a new plan.
+    pub(crate) fn new(bound: Bound<'_>) -> Self {
+        let Bound { run, plan, workspace, report, tool, terragrunt, arguments, state } = bound;
+        Self {
+            version: VERSION,
+            namespace: run.namespace.to_string(),
+            layer: run.layer.to_string(),
+            run: run.run.to_string(),
+            plan,
+            workspace,
+            lock_file_sha256: report.lock_file_sha256,
+            tool: BoundTool::new(tool),
+            terragrunt: terragrunt.map(BoundTool::new),
+            place: report.place.clone(),
+            backend: report.backend.clone(),
+            revision: report.revision.clone(),
+            configuration_sha256: report.configuration_sha256,
+            providers: report.providers.clone(),
+            mocks: report.mocks.clone(),
+            arguments,
+            state,
+        }
+    }
+
+    /// The document, signed if there is a key.
+    pub(crate) fn to_json(&self, key: Option<&SigningKey>) -> String {
+        let binding = serde_json::to_string(self);
+        let binding = binding.expect("a binding has only text keys and whole numbers");
+        let signature = key.map(|key| key.sign(binding.as_bytes()));
+        let signature = serde_json::to_string(&signature);
+        let signature = signature.expect("a signature has only text");
+        format!("{{\"binding\":{binding},\n\"signature\":{signature}}}\n")
+    }
+
+    /// Reads the document of a plan of this layer, and verifies its signature if there is a key.
+    pub(crate) fn parse(
+        json: &[u8],
+        plan: &str,
+        layer: &RunKey,
+        key: Option<&VerifyKey>,
+    ) -> Result<Self, BindingError> {
+        let unreadable =
+            |reason: String| BindingError::Unreadable { plan: plan.to_owned(), reason };
+        let document = serde_json::from_slice::<Document>(json);
+        let Document { binding, signature } =
+            document.map_err(|error| unreadable(error.to_string()))?;
+        if let Some(key) = key {
+            let signature =
+                signature.ok_or_else(|| BindingError::Unsigned { plan: plan.to_owned() })?;
+            key.verify(binding.get().as_bytes(), &signature)
+                .map_err(|reason| BindingError::Signature { plan: plan.to_owned(), reason })?;
+        }
+        let read = serde_json::from_str::<Self>(binding.get());
+        let read = read.map_err(|error| unreadable(error.to_string()))?;
+        if read.version != VERSION {
+            return Err(unreadable(format!("it has version {}", read.version)));
+        }
+        let theirs = format!("{}/{}", read.namespace, read.layer);
+        let ours = format!("{}/{}", layer.namespace, layer.layer);
+        read.same(plan, "layer", &theirs, &ours)?;
+        Ok(read)
+    }
+
+    /// The plan's record, of which `binding.json` has all that an apply compares.
+    pub(crate) fn record(&self, record: Option<PlanRecord>) -> PlanRecord {
+        let of = |tool: &BoundTool| ToolRecord {
+            name: tool.name.clone(),
+            version: tool.version.clone(),
+        };
+        let own = record.as_ref().and_then(|record| record.plan.as_ref());
+        let plan = PlanReport {
+            sha256: self.plan,
+            run: own.and_then(|own| own.run.clone()),
+            attempt: own.and_then(|own| own.attempt),
+            counts: own.and_then(|own| own.counts),
+        };
+        PlanRecord {
+            plan: Some(plan),
+            revision: self.revision.clone(),
+            tool: Some(of(&self.tool)),
+            terragrunt: self.terragrunt.as_ref().map(of),
+            place: self.place.clone(),
+            backend: self.backend.clone(),
+            configuration_sha256: self.configuration_sha256,
+            providers: self.providers.clone(),
+            mocks: self.mocks.clone(),
+            bound: true,
+            ..record.unwrap_or_default()
+        }
+    }
+
+    /// Refuses other bytes of the plan.
+    pub(crate) fn check_plan(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
+        self.same(plan, "plan", &format!("sha256 {}", self.plan), &format!("sha256 {sha256}"))
+    }
+
+    /// Refuses another binary of a tool, where it is for the platform on which the plan was made.
+    pub(crate) fn check_tools(
+        &self,
+        plan: &str,
+        tool: &Installed,
+        terragrunt: Option<&Installed>,
+    ) -> Result<(), BindingError> {
+        let of_terragrunt = self.terragrunt.as_ref().zip(terragrunt);
+        for (theirs, ours) in [(&self.tool, tool)].into_iter().chain(of_terragrunt) {
+            if let Some((theirs, ours)) = theirs.difference(ours) {
+                return self.same(plan, "binary", &theirs, &ours);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses other bytes of the snapshot.
+    pub(crate) fn check_snapshot(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
+        let theirs = self.workspace.as_ref().map(|workspace| workspace.sha256);
+        let theirs = theirs.map_or_else(|| "none".to_owned(), |theirs| format!("sha256 {theirs}"));
+        self.same(plan, "snapshot", &theirs, &format!("sha256 {sha256}"))
+    }
+
+    /// Refuses another lock file.
+    pub(crate) fn check_lock_file(
+        &self,
+        plan: &str,
+        sha256: Option<Sha256>,
+    ) -> Result<(), BindingError> {
+        let shown = |sha256: Option<Sha256>| {
+            sha256.map_or_else(|| "none".to_owned(), |sha256| format!("sha256 {sha256}"))
+        };
+        self.same(plan, "lock file", &shown(self.lock_file_sha256), &shown(sha256))
+    }
+
+    /// Refuses another version of the state.
+    pub(crate) fn check_state(&self, plan: &str, ours: &StateVersion) -> Result<(), BindingError> {
+        let Some(theirs) = &self.state else { return Ok(()) };
+        if theirs.lineage != ours.lineage && !theirs.lineage.is_empty() {
+            return self.same(plan, "lineage of the state", &theirs.lineage, &ours.lineage);
+        }
+        let serial = |of: &StateVersion| of.serial.to_string();
+        self.same(plan, "serial of the state", &serial(theirs), &serial(ours))
+    }
+
+    #[expect(clippy::unused_self, reason = "a method reads better where it is called")]
+    fn same(
+        &self,
+        plan: &str,
+        what: &'static str,
+        theirs: &str,
+        ours: &str,
+    ) -> Result<(), BindingError> {
+        if theirs == ours {
+            return Ok(());
+        }
+        let (plan, theirs, ours) = (plan.to_owned(), theirs.to_owned(), ours.to_owned());
+        Err(BindingError::Differs { plan, what, theirs, ours })
+    }
+}

@@ -1,0 +1,241 @@
+//! Signatures of bindings: Ed25519 with a key pair, or HMAC-SHA256 with a shared secret.
+//!
+//! A key is a file. PEM is an Ed25519 key as `openssl genpkey -algorithm ed25519` writes it; any other content is a shared
+//! secret. The key decides the algorithm, never the document.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use fs_err as fs;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
+use secrecy::zeroize::Zeroizing;
+use serde::{Deserialize, Serialize};
+
+/// What is signed begins with it: a signature of a binding is none of anything else.
+const CONTEXT: &[u8] = b"plancha binding 1\n";
+/// A shared secret has at least as many bytes.
+const MIN_SECRET: usize = 32;
+/// A key file has at most as many bytes.
+const MAX_FILE: u64 = 64 << 10;
+/// The public key in its DER form (RFC 8410), before its 32 bytes.
+const SPKI: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
+
+const ED25519_NAME: &str = "ed25519";
+const HMAC_NAME: &str = "hmac-sha256";
+
+/// A key cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag} {}: {reason}", .path.display())]
+pub(crate) struct KeyError {
+    flag: &'static str,
+    path: PathBuf,
+    reason: String,
+}
+
+/// A signature in `binding.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Signature {
+    algorithm: String,
+    /// In base64.
+    value: String,
+}
+
+/// The key that signs bindings.
+pub(crate) enum SigningKey {
+    Ed25519(Box<Ed25519KeyPair>),
+    Hmac(Box<hmac::Key>),
+}
+
+/// The key that signatures must be of.
+pub(crate) enum VerifyKey {
+    /// The 32 bytes of the public key; of several any may have signed.
+    Ed25519(Vec<[u8; 32]>),
+    Hmac(Box<hmac::Key>),
+}
+
+impl SigningKey {
+    /// Reads `--signing-key`.
+    pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
+        let failed = |reason: String| KeyError::new("--signing-key", path, reason);
+        let content = read(path).map_err(failed)?;
+        if !is_pem(&content) {
+            return secret(&content).map(Self::Hmac).map_err(failed);
+        }
+        let der = PrivatePkcs8KeyDer::from_pem_slice(&content).map_err(|_| {
+            failed("it has no private key: expected a PEM file with `PRIVATE KEY`, as `openssl genpkey -algorithm ed25519` writes it".to_owned())
+        })?;
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der());
+        let pair = pair.map_err(|_| failed("its key is not an Ed25519 key".to_owned()))?;
+        Ok(Self::Ed25519(Box::new(pair)))
+    }
+
+    pub(super) fn sign(&self, binding: &[u8]) -> Signature {
+        let message = [CONTEXT, binding].concat();
+        let (algorithm, value) = match self {
+            Self::Ed25519(pair) => (ED25519_NAME, BASE64_STANDARD.encode(pair.sign(&message))),
+            Self::Hmac(key) => (HMAC_NAME, BASE64_STANDARD.encode(hmac::sign(key, &message))),
+        };
+        Signature { algorithm: algorithm.to_owned(), value }
+    }
+}
+
+impl VerifyKey {
+    /// Reads `--verify-key`.
+    pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
+        let failed = |reason: String| KeyError::new("--verify-key", path, reason);
+        let content = read(path).map_err(failed)?;
+        if !is_pem(&content) {
+            return secret(&content).map(Self::Hmac).map_err(failed);
+        }
+        let mut keys = Vec::new();
+        for key in SubjectPublicKeyInfoDer::pem_slice_iter(&content) {
+            let key = key.map_err(|error| failed(error.to_string()))?;
+            let raw = key.strip_prefix(SPKI).and_then(|raw| raw.try_into().ok());
+            keys.push(raw.ok_or_else(|| failed("its key is not an Ed25519 key".to_owned()))?);
+        }
+        if keys.is_empty() {
+            return Err(failed(
+                "it has no public key: expected a PEM file with `PUBLIC KEY`, as `openssl pkey -pubout` writes it"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self::Ed25519(keys))
+    }
+
+    /// The error is the reason.
+    pub(super) fn verify(&self, binding: &[u8], signature: &Signature) -> Result<(), String> {
+        let expected = match self {
+            Self::Ed25519(_) => ED25519_NAME,
+            Self::Hmac(_) => HMAC_NAME,
+        };
+        if signature.algorithm != expected {
+            return Err(format!("it is {}, and the key is for {expected}", signature.algorithm));
+        }
+        let value = BASE64_STANDARD.decode(&signature.value);
+        let value = value.map_err(|_| "it is not base64".to_owned())?;
+        let message = [CONTEXT, binding].concat();
+        let is_valid = match self {
+            Self::Ed25519(keys) => keys
+                .iter()
+                .any(|key| UnparsedPublicKey::new(&ED25519, key).verify(&message, &value).is_ok()),
+            Self::Hmac(key) => hmac::verify(key, &message, &value).is_ok(),
+        };
+        if is_valid { Ok(()) } else { Err("it does not match".to_owned()) }
+    }
+}
+
+impl KeyError {
+    fn new(flag: &'static str, path: &Path, reason: String) -> Self {
+        Self { flag, path: path.to_owned(), reason }
+    }
+}
+
+/// Reads a key file; the error is the reason.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE {
+        return Err(format!("it is not a file of at most {MAX_FILE} bytes"));
+    }
+    let content = fs::read(path).map_err(|error| error.to_string())?;
+    Ok(Zeroizing::new(content))
+}
+
+fn is_pem(content: &[u8]) -> bool {
+    memchr::memmem::find(content, b"-----BEGIN ").is_some()
+}
+
+/// A shared secret; a line break at the end is not part of it.
+fn secret(content: &[u8]) -> Result<Box<hmac::Key>, String> {
+    let secret = content.trim_ascii_end();
+    if secret.len() < MIN_SECRET {
+        return Err(format!(
+            "it is neither a PEM file nor a shared secret of at least {MIN_SECRET} bytes, such as `openssl rand -hex 32` writes"
+        ));
+    }
+    Ok(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey")
+    }
+}
+
+impl fmt::Debug for VerifyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("VerifyKey")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A throwaway pair, made by `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout`.
+    const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIDdlmflEit/EP1V1fOAopBHnUd6cIuwhUthY8/pgZvck\n-----END PRIVATE KEY-----";
+    const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAl6XZzbmwojRXxl1frowr+bqhKvtpY9SkSBKVXWWrHBc=\n-----END PUBLIC KEY-----";
+    /// A key of another algorithm.
+    const P256: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAErQjFsx8/e036u3fo0ThvkOIJy6rD\nIKiSgBr2ZlsAcGg+Rzmxu6FBWwFrrb+W4CF755b3Yupq9LRPwf5k1Yn2RQ==\n-----END PUBLIC KEY-----";
+
+    fn file(content: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), content).unwrap();
+        file
+    }
+
+    fn signing(content: &str) -> Result<SigningKey, String> {
+        SigningKey::read(file(content).path()).map_err(|error| error.reason)
+    }
+
+    fn verifying(content: &str) -> Result<VerifyKey, String> {
+        VerifyKey::read(file(content).path()).map_err(|error| error.reason)
+    }
+
+    #[test]
+    fn a_signature_of_a_key_is_accepted_by_its_other_half_only() {
+        let secret = "s".repeat(32);
+        for (private, public) in [(PRIVATE, PUBLIC), (&secret, &secret)] {
+            let signature = signing(private).unwrap().sign(b"a binding");
+            let key = verifying(public).unwrap();
+            key.verify(b"a binding", &signature).unwrap();
+            key.verify(b"another", &signature).unwrap_err();
+            for other in [PUBLIC, &secret].into_iter().filter(|other| *other != public) {
+                let error = verifying(other).unwrap().verify(b"a binding", &signature).unwrap_err();
+                assert!(error.contains("and the key is for"), "{error}");
+            }
+            let cut = Signature { value: signature.value[1..].to_owned(), ..signature };
+            key.verify(b"a binding", &cut).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn any_of_several_public_keys_may_have_signed() {
+        let signature = signing(PRIVATE).unwrap().sign(b"x");
+        let other = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+        verifying(other).unwrap().verify(b"x", &signature).unwrap_err();
+        verifying(&format!("{other}{PUBLIC}")).unwrap().verify(b"x", &signature).unwrap();
+    }
+
+    #[test]
+    fn keys_that_cannot_be_used_are_refused_with_the_reason() {
+        for (content, reason) in [
+            ("", "at least 32 bytes"),
+            ("short\n", "at least 32 bytes"),
+            (PUBLIC, "it has no private key"),
+        ] {
+            let error = signing(content).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        for (content, reason) in [(P256, "not an Ed25519 key"), (PRIVATE, "it has no public key")] {
+            let error = verifying(content).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        let error = SigningKey::read(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(error.starts_with("--signing-key /nonexistent: "), "{error}");
+    }
+}

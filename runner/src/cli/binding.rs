@@ -1,0 +1,38 @@
+//! Arguments that bind an apply to its plan.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What binds an apply to its plan.
+#[derive(Debug, Args)]
+pub struct BindingArgs {
+    /// Whether a plan stores a snapshot of its working directory in the datastore, and an apply works in its plan's.
+    /// auto: yes for a git URL, an archive or a read-only directory; no for a writable directory, with --work-dir on an
+    /// apply, and in Burrito's pods
+    #[arg(
+        long,
+        env = "PLANCHA_SNAPSHOT",
+        help_heading = "Binding",
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
+    pub snapshot: SnapshotMode,
+    /// Sign the plan with this key: Ed25519 (PEM), or a shared secret of at least 32 bytes
+    #[arg(long, env = "PLANCHA_SIGNING_KEY", help_heading = "Binding", value_name = "FILE")]
+    pub signing_key: Option<PathBuf>,
+    /// Apply only a plan that is signed with this key: the public keys (PEM), or the shared secret
+    #[arg(long, env = "PLANCHA_VERIFY_KEY", help_heading = "Binding", value_name = "FILE")]
+    pub verify_key: Option<PathBuf>,
+}
+
+/// When there is a snapshot of a plan's working directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SnapshotMode {
+    /// Where the source is not a writable directory.
+    Auto,
+    /// In every case; a plan or an apply without one fails.
+    Always,
+    /// In no case.
+    Never,
+}

@@ -1,0 +1,228 @@
+//! The snapshot of a plan's working directory: whether it is made, of which code, and that it is stored. An apply
+//! unpacks it.
+
+mod absolute_paths;
+
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use datastore_api::Sha256;
+use datastore_api::client::Upload;
+use fs_err as fs;
+use reqwest::StatusCode;
+use tokio::task::JoinHandle;
+
+use crate::basis::binding::{self, BindingError};
+use crate::cli::SnapshotMode;
+use crate::process::private_file;
+use crate::run::Run;
+use crate::run::artifacts::{Artifacts, Entry, other};
+use crate::run::error::RunError;
+use crate::run::stored_plan::{Choice, StoredPlanError};
+use crate::source::archive;
+use crate::source::checkout::{Source, Workspace};
+use crate::source::git;
+use crate::source::snapshot::{self, Before, SnapshotError, SourceFiles, before, select};
+
+/// What a snapshot is made of, as known before init.
+#[derive(Debug)]
+pub(super) struct SnapshotSource {
+    root: PathBuf,
+    /// The working directory below the root.
+    path: PathBuf,
+    files: SourceFiles,
+}
+
+/// A snapshot in a private file.
+#[derive(Debug)]
+pub(super) struct Packed {
+    file: PathBuf,
+    root: PathBuf,
+    path: PathBuf,
+}
+
+impl Run<'_> {
+    /// Lists the code before init, if a snapshot is to be made.
+    pub(super) async fn snapshot_source(
+        &self,
+        workspace: &Workspace,
+    ) -> Result<Option<SnapshotSource>, RunError> {
+        let job = self.job;
+        let is_wanted = match job.snapshot {
+            SnapshotMode::Always => true,
+            SnapshotMode::Never => false,
+            // A pod's code is in a bundle that the datastore has already.
+            SnapshotMode::Auto => workspace.own.is_some() && !job.pod,
+        };
+        if !is_wanted || job.datastore.is_none() {
+            return Ok(None);
+        }
+        match self.list_source(workspace).await {
+            Ok(source) => Ok(Some(source)),
+            Err(error) => self.without_snapshot(error),
+        }
+    }
+
+    async fn list_source(&self, workspace: &Workspace) -> Result<SnapshotSource, SnapshotError> {
+        let dir = canonical(&workspace.dir)?;
+        // A module of a work tree may use others beside it.
+        let root = match &workspace.own {
+            Some(own) => canonical(own)?,
+            None => git::work_tree(&dir).await.map_or_else(|| dir.clone(), |tree| tree.top),
+        };
+        let path = below(&dir, &root).unwrap_or_default();
+        // A copy has no `.git`: its source is asked.
+        let listed = match (&self.job.source, &workspace.own) {
+            (Source::Directory(source), Some(_)) => git::files(source).await,
+            _ => git::files(&root).await,
+        };
+        let listed = listed.map_err(SnapshotError::Git)?;
+        // In a new checkout everything that git does not track was made by the tool.
+        let is_new =
+            !matches!(self.job.source, Source::Directory(_)) && self.job.work_dir.is_none();
+        let top = root.clone();
+        let before = if is_new && listed.is_some() {
+            Before::new()
+        } else {
+            let listed = tokio::task::spawn_blocking(move || before(&top)).await;
+            listed.map_err(std::io::Error::other)??
+        };
+        let data_dir = self.environment.tf_data_dir.as_ref().map(|data_dir| dir.join(data_dir));
+        let of_runner = self.job.ignored_paths.iter().filter_map(|path| below(path, &root));
+        let files = SourceFiles {
+            before,
+            data_dir: data_dir.and_then(|data_dir| below(&data_dir, &root)),
+            of_runner: of_runner.collect(),
+            ..listed.map_or_else(SourceFiles::default, |files| SourceFiles {
+                tracked: Some(files.tracked),
+                not_ignored: files.not_ignored,
+                ..SourceFiles::default()
+            })
+        };
+        Ok(SnapshotSource { root, path, files })
+    }
+
+    /// Packs the files after the plan, beside other steps.
+    pub(super) fn pack(&self, source: SnapshotSource) -> JoinHandle<Result<Packed, SnapshotError>> {
+        let file = self.scratch.join(snapshot::FILE);
+        tokio::task::spawn_blocking(move || {
+            let SnapshotSource { root, path, files } = source;
+            let selected = select(&root, &files)?;
+            for left_out in &selected.left_out {
+                tracing::warn!(
+                    "the snapshot has no {}: it is neither a file nor a link inside the source, or may hold a secret",
+                    left_out.display()
+                );
+            }
+            let mut archive = BufWriter::new(private_file(&file)?);
+            snapshot::pack(&root, &selected, &mut archive)?;
+            archive.flush()?;
+            Ok(Packed { file, root, path })
+        })
+    }
+
+    /// Stores the snapshot. `None`: there is none, or the datastore does not take it. `json` is the plan as JSON.
+    pub(super) async fn store_snapshot(
+        &self,
+        artifacts: &Artifacts,
+        packed: Result<Packed, SnapshotError>,
+        json: &Path,
+    ) -> Result<Option<binding::Workspace>, RunError> {
+        let Packed { file, root, path } = match packed {
+            Ok(packed) => packed,
+            Err(error) => return self.without_snapshot(error),
+        };
+        if !artifacts.takes_other_files() {
+            tracing::warn!("the datastore is Burrito's and takes no snapshots: the plan has none");
+            return Ok(None);
+        }
+        let entry: Entry = (other(snapshot::FILE), Upload::file(file).await?);
+        let sha256 = entry.1.sha256();
+        match artifacts.create(&entry).await {
+            Ok(()) => {}
+            Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => {
+                tracing::warn!("the plan has no snapshot: {}", datastore_api::chain(&error));
+                return Ok(None);
+            }
+            Err(error)
+                if error.status() == Some(StatusCode::PAYLOAD_TOO_LARGE)
+                    && self.job.snapshot == SnapshotMode::Auto =>
+            {
+                tracing::warn!("the plan has no snapshot: {}", datastore_api::chain(&error));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(bound(root, path, sha256, json).await?))
+    }
+
+    /// Downloads the snapshot of the plan to apply, verifies and unpacks it.
+    pub(super) async fn unpack(
+        &self,
+        choice: &Choice,
+        snapshot: &binding::Workspace,
+    ) -> Result<Workspace, RunError> {
+        let (plan, file, to) =
+            (choice.name(), self.scratch.join(snapshot::FILE), self.scratch.join("work"));
+        let (Some(stored), Some(artifacts), Some(binding)) =
+            (&choice.stored, &self.artifacts, &choice.binding)
+        else {
+            return Err(StoredPlanError::NoSnapshot(plan).into());
+        };
+        let directory = canonical(&self.scratch.join(""))?.join("work");
+        if directory != snapshot.directory && !snapshot.absolute_paths.is_empty() {
+            let (directory, values) = (snapshot.directory.clone(), snapshot.absolute_paths.clone());
+            return Err(BindingError::AbsolutePaths { plan, directory, values }.into());
+        }
+        tracing::info!("working in the snapshot of the plan {plan}");
+        let fetched = self.signals.or(artifacts.fetch_snapshot(stored, &file)).await;
+        let fetched = fetched.map_err(RunError::Stopped)?.map_err(StoredPlanError::Datastore)?;
+        let Some(sha256) = fetched else {
+            return Err(StoredPlanError::SnapshotDeleted(plan).into());
+        };
+        binding.check_snapshot(&plan, sha256)?;
+        let (archive, target) = (fs::File::open(&file)?, to.clone());
+        let unpacked = tokio::task::spawn_blocking(move || {
+            archive::unpack(archive, &target, archive::Limits::default())
+        });
+        let unpacked = unpacked.await.map_err(std::io::Error::other)?;
+        unpacked.map_err(|cause| StoredPlanError::Snapshot { plan, cause })?;
+        fs::remove_file(file)?;
+        Ok(Workspace::unpacked(to, &snapshot.path, binding.revision.clone())?)
+    }
+
+    /// A plan without a snapshot, unless one is required.
+    fn without_snapshot<T>(&self, error: SnapshotError) -> Result<Option<T>, RunError> {
+        if self.job.snapshot == SnapshotMode::Always {
+            return Err(error.into());
+        }
+        tracing::warn!("the plan has no snapshot: {}", datastore_api::chain(&error));
+        Ok(None)
+    }
+}
+
+/// What the binding says of a snapshot.
+async fn bound(
+    root: PathBuf,
+    path: PathBuf,
+    sha256: Sha256,
+    json: &Path,
+) -> Result<binding::Workspace, RunError> {
+    let json = fs::File::open(json)?;
+    let directory = root.clone();
+    let found = tokio::task::spawn_blocking(move || {
+        absolute_paths::find(json, &directory.to_string_lossy())
+    });
+    let absolute_paths = found.await.map_err(std::io::Error::other)?;
+    let absolute_paths = absolute_paths.map_err(crate::run::plan_summary::PlanError::Json)?;
+    Ok(binding::Workspace { sha256, path, directory: root, absolute_paths })
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, SnapshotError> {
+    fs::canonicalize(path).map_err(|error| SnapshotError::File(path.to_owned(), error))
+}
+
+/// The path below a root, if it is.
+fn below(path: &Path, root: &Path) -> Option<PathBuf> {
+    path.strip_prefix(root).ok().map(Path::to_owned)
+}

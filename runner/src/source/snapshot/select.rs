@@ -1,0 +1,380 @@
+//! Which files belong to a snapshot.
+//!
+//! The code: what git tracks, and other files that no ignore file excludes. What init and plan generated, ignored or not.
+//! The lock file, and the modules that init fetched. Never: git's own files, providers, states, credentials; and files
+//! that usually hold secrets only where git tracks them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use fs_err as fs;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::source::archive::link::is_inside;
+use crate::source::snapshot::SnapshotError;
+
+/// What is known of the code before init runs. All paths are relative to the root of the snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct SourceFiles {
+    /// The files that git tracks, with those of its submodules; `None` without git, where every file of the source is code.
+    pub(crate) tracked: Option<BTreeSet<PathBuf>>,
+    /// The other files that git does not ignore. Empty without git.
+    pub(crate) not_ignored: BTreeSet<PathBuf>,
+    /// Every file that existed before init. What has changed since was generated.
+    pub(crate) before: Before,
+    /// The tool's data directory (`TF_DATA_DIR`), where it has another name than `.terraform`.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Files that the runner writes beside the code.
+    pub(crate) of_runner: Vec<PathBuf>,
+}
+
+/// The files that exist, as they are now.
+pub(crate) type Before = BTreeMap<PathBuf, Stamp>;
+
+/// What changes with every change of a file: time of the change, inode and size. It needs no clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    changed: (i64, i64),
+    inode: u64,
+    size: u64,
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(of: &Metadata) -> Self {
+        Self { changed: (of.ctime(), of.ctime_nsec()), inode: of.ino(), size: of.size() }
+    }
+}
+
+/// Lists the files below `root` before init runs, without those that no snapshot has.
+pub(crate) fn before(root: &Path) -> Result<Before, SnapshotError> {
+    let mut before = Before::new();
+    walk(
+        root,
+        |path| is_never(path, None),
+        |path, entry| {
+            let metadata =
+                entry.metadata().map_err(|error| SnapshotError::File(path.clone(), error))?;
+            before.insert(path, Stamp::from(&metadata));
+            Ok(())
+        },
+    )?;
+    Ok(before)
+}
+
+/// The paths of a snapshot, relative to its root.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Files and links in the order of their bytes. Directories follow from them.
+    pub(crate) files: BTreeSet<PathBuf>,
+    /// Empty directories.
+    pub(crate) directories: BTreeSet<PathBuf>,
+    /// Links that lead out of the root, special files and untracked files that may hold a secret.
+    pub(crate) left_out: Vec<PathBuf>,
+}
+
+/// The file in the root that excludes files, as for uploads to HCP Terraform.
+const IGNORE_FILE: &str = ".terraformignore";
+/// The tool's lock file: an apply must use the providers that it names, ignored by git or not.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+
+/// Selects the files below `root`.
+pub(crate) fn select(root: &Path, source: &SourceFiles) -> Result<Selected, SnapshotError> {
+    let ignore = read_ignore_file(root)?;
+    let mut selected = Selected::default();
+    let is_never = |path: &Path| is_never(path, source.data_dir.as_deref());
+    let empty = walk(root, is_never, |path, entry| {
+        let failed = |error| SnapshotError::File(path.clone(), error);
+        let kind = entry.file_type().map_err(failed)?;
+        let stamp = || entry.metadata().map(|metadata| Stamp::from(&metadata)).map_err(failed);
+        if !source.has(&path, stamp, &ignore)? {
+            return Ok(());
+        }
+        let is_packed = kind.is_file() || (kind.is_symlink() && leads_inside(root, &path)?);
+        if is_packed && !source.is_secret(&path) {
+            selected.files.insert(path);
+        } else {
+            selected.left_out.push(path);
+        }
+        Ok(())
+    })?;
+    selected.directories = empty;
+    selected.left_out.sort();
+    Ok(selected)
+}
+
+/// Calls `found` for everything below `root` but directories. Nothing is looked at for which `is_never` holds, and links
+/// are not followed. Returns the empty directories.
+fn walk(
+    root: &Path,
+    is_never: impl Fn(&Path) -> bool,
+    mut found: impl FnMut(PathBuf, &fs::DirEntry) -> Result<(), SnapshotError>,
+) -> Result<BTreeSet<PathBuf>, SnapshotError> {
+    let mut directories = vec![PathBuf::new()];
+    let mut empty = BTreeSet::new();
+    while let Some(directory) = directories.pop() {
+        let mut is_empty = true;
+        let path = root.join(&directory);
+        let entries = fs::read_dir(&path).map_err(|error| SnapshotError::File(path, error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| SnapshotError::File(directory.clone(), error))?;
+            is_empty = false;
+            let path = directory.join(entry.file_name());
+            if is_never(&path) {
+                continue;
+            }
+            let kind = entry.file_type();
+            if kind.map_err(|error| SnapshotError::File(path.clone(), error))?.is_dir() {
+                directories.push(path);
+            } else {
+                found(path, &entry)?;
+            }
+        }
+        if is_empty && !directory.as_os_str().is_empty() {
+            empty.insert(directory);
+        }
+    }
+    Ok(empty)
+}
+
+impl SourceFiles {
+    /// Whether a file belongs to the code, or was generated since.
+    fn has(
+        &self,
+        path: &Path,
+        stamp: impl Fn() -> Result<Stamp, SnapshotError>,
+        ignore: &Gitignore,
+    ) -> Result<bool, SnapshotError> {
+        if self.is_tracked(path) || path.ends_with(LOCK_FILE) || self.below_data(path).is_some() {
+            return Ok(true);
+        }
+        if self.of_runner.iter().any(|own| path.starts_with(own)) {
+            return Ok(false);
+        }
+        let is_code = self.tracked.is_none() || self.not_ignored.contains(path);
+        let is_ignored = || ignore.matched_path_or_any_parents(path, false).is_ignore();
+        if is_code && !is_ignored() {
+            return Ok(true);
+        }
+        Ok(match self.before.get(path) {
+            Some(before) => stamp()? != *before,
+            None => true,
+        })
+    }
+
+    fn is_tracked(&self, path: &Path) -> bool {
+        self.tracked.as_ref().is_some_and(|tracked| tracked.contains(path))
+    }
+
+    /// Whether a file may hold a secret that is not part of the code.
+    fn is_secret(&self, path: &Path) -> bool {
+        is_secret(path) && !self.is_tracked(path) && self.below_data(path).is_none()
+    }
+
+    fn below_data<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        below_data(path, self.data_dir.as_deref())
+    }
+}
+
+fn read_ignore_file(root: &Path) -> Result<Gitignore, SnapshotError> {
+    let path = root.join(IGNORE_FILE);
+    let mut builder = GitignoreBuilder::new("");
+    let failed = |error: &dyn std::error::Error| SnapshotError::Ignore {
+        file: IGNORE_FILE.to_owned(),
+        error: error.to_string(),
+    };
+    if fs::exists(&path).map_err(|error| SnapshotError::File(path.clone(), error))?
+        && let Some(error) = builder.add(&path)
+    {
+        return Err(failed(&error));
+    }
+    builder.build().map_err(|error| failed(&error))
+}
+
+fn leads_inside(root: &Path, link: &Path) -> Result<bool, SnapshotError> {
+    let path = root.join(link);
+    let target = fs::read_link(&path).map_err(|error| SnapshotError::File(path, error))?;
+    Ok(is_inside(link, &target))
+}
+
+/// The path below the last data directory of the tool in a path, if it has one.
+fn below_data<'a>(path: &'a Path, data_dir: Option<&Path>) -> Option<&'a Path> {
+    if let Some(below) = data_dir.and_then(|data_dir| path.strip_prefix(data_dir).ok()) {
+        return Some(below);
+    }
+    let mut parts = path.components();
+    let mut below = None;
+    while let Some(part) = parts.next() {
+        if part.as_os_str() == ".terraform" {
+            below = Some(parts.as_path());
+        }
+    }
+    below
+}
+
+/// Whether neither a file nor what is below a directory belongs to a snapshot, whoever made it.
+fn is_never(path: &Path, data_dir: Option<&Path>) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let is_state = |part: Component<'_>| {
+        part.as_os_str().as_bytes().windows(8).any(|part| part == b".tfstate")
+    };
+    let is_of_git = matches!(name, b".git" | b".git-credentials" | b".netrc");
+    if is_of_git || name.starts_with(b".plancha-") || path.components().any(is_state) {
+        return true;
+    }
+    // Of the tool's own data, only the modules and the selected workspace are more than a cache.
+    let data = below_data(path, data_dir);
+    data.and_then(|data| data.components().next()).is_some_and(|first| {
+        !["modules", "environment"].iter().any(|kept| first.as_os_str() == *kept)
+    })
+}
+
+/// Whether a file usually holds a secret.
+fn is_secret(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let is_kube_config = name == b"kubeconfig"
+        || name.starts_with(b"kubeconfig.")
+        || name.ends_with(b".kubeconfig")
+        || path.ends_with(".kube/config");
+    name.starts_with(b".env")
+        || name.ends_with(b".pem")
+        || name.ends_with(b".key")
+        || is_kube_config
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn paths(names: &[&str]) -> BTreeSet<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    /// Creates these files, of which those of `existing` exist before init.
+    fn directory(files: &[&str], existing: &[&str], source: SourceFiles) -> (TempDir, SourceFiles) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let is_ignore_file = file.ends_with(IGNORE_FILE);
+            let content = if is_ignore_file { "examples/\n*.md\n!README.md\n" } else { "" };
+            fs::write(path, content).unwrap();
+        }
+        let mut before = before(dir.path()).unwrap();
+        before.retain(|path, _| paths(existing).contains(path));
+        (dir, SourceFiles { before, ..source })
+    }
+
+    fn selected(dir: &TempDir, source: &SourceFiles) -> Vec<String> {
+        let selected = select(dir.path(), source).unwrap().files;
+        selected.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect()
+    }
+
+    /// What is selected of a directory with these files, which were all generated.
+    fn selected_of(files: &[&str], source: SourceFiles) -> Vec<String> {
+        let (dir, source) = directory(files, &[], source);
+        selected(&dir, &source)
+    }
+
+    #[test]
+    fn tracked_not_ignored_and_generated_files_are_selected() {
+        let existing = [
+            "main.tf",
+            "new.tf",
+            "ignored.tfvars",
+            "examples/x.tf",
+            "a.md",
+            "old.zip",
+            IGNORE_FILE,
+        ];
+        let source = SourceFiles {
+            tracked: Some(paths(&["main.tf", "a.md"])),
+            not_ignored: paths(&["new.tf", "examples/x.tf", IGNORE_FILE, "result.json"]),
+            of_runner: vec!["result.json".into()],
+            ..SourceFiles::default()
+        };
+        let files = [&existing[..], &["generated.zip", "result.json"]].concat();
+        let (dir, source) = directory(&files, &existing, source);
+        let before = [".terraformignore", "a.md", "generated.zip", "main.tf", "new.tf"];
+        assert_eq!(selected(&dir, &source), before);
+        fs::write(dir.path().join("old.zip"), "made again").unwrap();
+        assert_eq!(selected(&dir, &source), [&before[..], &["old.zip"]].concat());
+    }
+
+    #[test]
+    fn without_git_every_file_that_terraformignore_does_not_exclude_is_selected() {
+        let files = ["main.tf", "a.md", "README.md", "examples/x.tf", IGNORE_FILE];
+        let (dir, source) = directory(&files, &files, SourceFiles::default());
+        assert_eq!(selected(&dir, &source), [".terraformignore", "README.md", "main.tf"]);
+    }
+
+    #[test]
+    fn of_the_tools_data_only_modules_and_the_workspace_are_selected() {
+        let files = [
+            "m/.terraform.lock.hcl",
+            "m/.terraform/modules/modules.json",
+            "m/.terraform/modules/vpc/main.tf",
+            "m/.terraform/modules/vpc/.git/config",
+            "m/.terraform/modules/vpc/.terraform/providers/x",
+            "m/.terraform/environment",
+            "m/.terraform/providers/registry/aws",
+            "m/.terraform/terraform.tfstate",
+        ];
+        let files =
+            [&files[..], &["m/data/modules/a.tf", "m/data/providers/aws", "m/data/x"]].concat();
+        let data_dir = Some("m/data".into());
+        let source = SourceFiles { tracked: Some(paths(&[])), data_dir, ..SourceFiles::default() };
+        let (dir, source) = directory(&files, &files, source);
+        assert_eq!(
+            selected(&dir, &source),
+            [
+                "m/.terraform/environment",
+                "m/.terraform/modules/modules.json",
+                "m/.terraform/modules/vpc/main.tf",
+                "m/.terraform.lock.hcl",
+                "m/data/modules/a.tf",
+            ]
+        );
+    }
+
+    #[test]
+    fn states_and_credentials_are_never_selected_and_other_secrets_only_if_tracked() {
+        let secrets = [
+            ".env",
+            ".env.prod",
+            "tls/ca.pem",
+            "tls/ca.key",
+            "kubeconfig",
+            "a.kubeconfig",
+            ".kube/config",
+        ];
+        let never = [
+            ".git-credentials",
+            ".netrc",
+            "terraform.tfstate",
+            "terraform.tfstate.d/dev/x",
+            "errored.tfstate",
+        ];
+        let files = [&secrets[..], &never[..]].concat();
+        let source = |tracked| SourceFiles { tracked, ..SourceFiles::default() };
+        assert_eq!(selected_of(&files, source(Some(paths(&files)))).len(), secrets.len());
+        for tracked in [Some(paths(&[])), None] {
+            assert_eq!(selected_of(&files, source(tracked)), [] as [&str; 0]);
+        }
+    }
+
+    #[test]
+    fn links_out_of_the_root_and_special_files_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("main.tf", dir.path().join("inside")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("outside")).unwrap();
+        nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let found = select(dir.path(), &SourceFiles::default()).unwrap();
+        assert_eq!(found.files, paths(&["inside"]));
+        assert_eq!(found.left_out, [PathBuf::from("fifo"), PathBuf::from("outside")]);
+    }
+}

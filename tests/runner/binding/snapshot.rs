@@ -1,0 +1,259 @@
+//! A plan's snapshot: which files it has, and that an apply works in it.
+
+use std::collections::BTreeSet;
+
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore};
+
+use crate::source::checkout::{git, plan_read_only};
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+/// A repository whose module keeps its state in a file beside it, and has an output of `expression`.
+fn repository(sandbox: &Sandbox, expression: &str) -> String {
+    let dir = sandbox.path("repository");
+    std::fs::create_dir_all(dir.join("live/vpc")).unwrap();
+    std::fs::create_dir_all(dir.join("modules/m")).unwrap();
+    let state = sandbox.path("state");
+    let main = format!(
+        "terraform {{\n  backend \"local\" {{\n    path = \"{}\"\n  }}\n}}\n\
+         module \"m\" {{\n  source = \"../../modules/m\"\n}}\n\
+         output \"x\" {{\n  value = {expression}\n}}\n",
+        state.display()
+    );
+    std::fs::write(dir.join("live/vpc/main.tf"), main).unwrap();
+    std::fs::write(dir.join("live/vpc/x.txt"), "content of x").unwrap();
+    std::fs::write(dir.join("modules/m/main.tf"), "output \"y\" {\n  value = 1\n}\n").unwrap();
+    git(&dir, &["init", "--quiet"]);
+    git(&dir, &["add", "."]);
+    git(&dir, &["commit", "--quiet", "-m", "x"]);
+    format!("file://{}", dir.display())
+}
+
+const MODULE: [&str; 4] = ["--path", "live/vpc", "--name", "vpc"];
+
+fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
+    sandbox.run_with(&datastore.url, args)
+}
+
+fn stored(datastore: &TestDatastore, run: &str) -> StoredRun {
+    StoredRun::new(datastore, "default", "vpc", run)
+}
+
+/// The names of the files in a snapshot.
+async fn names(datastore: &TestDatastore, run: &str) -> BTreeSet<String> {
+    let archive = stored(datastore, run).artifact("workspace.tar.zst", 0).await;
+    let mut archive = tar::Archive::new(zstd::Decoder::new(&archive[..]).unwrap());
+    let entries = archive.entries().unwrap().map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.header().entry_type().is_file());
+    files.map(|entry| entry.path().unwrap().display().to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_works_in_the_snapshot_when_the_repository_is_gone() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let url = repository(&sandbox, "file(\"${path.module}/x.txt\")");
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    std::fs::rename(sandbox.path("repository"), sandbox.path("moved")).unwrap();
+
+    let applied =
+        run(&sandbox, &datastore, &["apply", "--name", "vpc", "--plan", "p", "--run", "a"]);
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("content of x"), "{}", applied.stdout);
+    assert!(
+        applied.stderr.contains("working in the snapshot of the plan p/0"),
+        "{}",
+        applied.stderr
+    );
+    let (plan, apply) = (
+        json(&stored(&datastore, "p").artifact("run.json", 0).await),
+        json(&stored(&datastore, "a").artifact("run.json", 0).await),
+    );
+    assert_eq!(apply["revision"], plan["revision"]);
+    assert!(sandbox.is_clean());
+    // The same as a command with the URL, which is not fetched either.
+    let again = ["apply", &url, "--plan", "p", "--run", "b"];
+    let again = run(&sandbox, &datastore, &[&again, &MODULE[..]].concat());
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn never_works_on_the_source_and_always_needs_a_snapshot() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let url = repository(&sandbox, "1");
+    for (run_name, when) in [("with", "auto"), ("without", "never")] {
+        let args = ["plan", &url, "--run", run_name, "--snapshot", when];
+        let planned = run(&sandbox, &datastore, &[&args, &MODULE[..]].concat());
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+    }
+    let has = |names: Vec<String>| names.contains(&"workspace.tar.zst".to_owned());
+    assert!(has(stored(&datastore, "with").names(0).await));
+    assert!(!has(stored(&datastore, "without").names(0).await));
+    let apply = |plan: &str, when: &str| {
+        let args = ["apply", &url, "--plan", plan, "--snapshot", when];
+        run(&sandbox, &datastore, &[&args, &MODULE[..]].concat())
+    };
+
+    let refused = apply("without", "always");
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the plan without/0 has no snapshot"), "{}", refused.stderr);
+    std::fs::rename(sandbox.path("repository"), sandbox.path("moved")).unwrap();
+    let failed = apply("with", "never");
+    assert_eq!(failed.code, 8, "{}", failed.stderr);
+    assert!(failed.stderr.contains("is not a git repository"), "{}", failed.stderr);
+}
+
+/// What the tool makes at plan: a generated file that git ignores, providers, modules and a state.
+const MAKES: &str = r"
+if [ $STEP = plan ]; then
+  mkdir -p .terraform/providers/x .terraform/modules/y
+  echo made > lambda.zip
+  echo p > .terraform/providers/x/terraform-provider-x
+  echo m > .terraform/modules/y/main.tf
+  echo '{}' > .terraform/terraform.tfstate
+  echo l > .terraform.lock.hcl
+fi
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_directory_has_code_and_generated_files_but_no_secrets() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(MAKES);
+    for (file, text) in [
+        (".gitignore", "*.zip\n*.tfvars\n.terraform/\n.terraform.lock.hcl\n"),
+        (".terraformignore", "docs/\n"),
+        ("vpc/main.tf", ""),
+        ("vpc/tls/ca.pem", "tracked"),
+        ("docs/tracked.md", "x"),
+    ] {
+        sandbox.write(file, text);
+    }
+    let work = sandbox.work();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "x"]);
+    for file in ["vpc/new.tf", "vpc/secret.tfvars", "vpc/.env", "vpc/tls/own.key", "docs/new.md"] {
+        sandbox.write(file, "x");
+    }
+    sandbox.write("vpc/old.zip", "from an earlier run");
+    sandbox.write("vpc/terraform.tfstate", "{}");
+    let args = ["plan", "vpc", "--name", "vpc", "--run", "p", "--result", "vpc/result.json"];
+
+    let planned = run(&sandbox, &datastore, &[&args[..], &["--snapshot", "always"]].concat());
+
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let expected = [
+        ".gitignore",
+        ".terraformignore",
+        "docs/tracked.md",
+        "vpc/.terraform.lock.hcl",
+        "vpc/.terraform/modules/y/main.tf",
+        "vpc/lambda.zip",
+        "vpc/main.tf",
+        "vpc/new.tf",
+        "vpc/tls/ca.pem",
+    ];
+    assert_eq!(names(&datastore, "p").await, expected.map(str::to_owned).into());
+    assert!(planned.stderr.contains("the snapshot has no vpc/tls/own.key"), "{}", planned.stderr);
+
+    let without = run(&sandbox, &datastore, &["plan", "vpc", "--name", "vpc", "--run", "q"]);
+    assert_eq!(without.code, 0, "{}", without.stderr);
+    assert!(!stored(&datastore, "q").names(0).await.contains(&"workspace.tar.zst".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_in_a_snapshot_cannot_change_the_lock_file() {
+    let datastore = TestDatastore::memory().await;
+    let changes = r#"
+if [ $STEP = init ]; then
+  mkdir -p .terraform
+  echo '{"backend": {"type": "s3", "config": {}}}' > .terraform/terraform.tfstate
+fi
+if [ $STEP = init ] && [ -n "$CHANGE" ]; then echo other > .terraform.lock.hcl; fi
+if [ $STEP = init ] && [ ! -e .terraform.lock.hcl ]; then echo l > .terraform.lock.hcl; fi
+"#;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(changes);
+    let url = repository(&sandbox, "1");
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let apply = ["apply", "--name", "vpc", "--plan", "p"];
+    let mut command = sandbox.command(&apply);
+    command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).env("CHANGE", "1");
+
+    let refused = Ended::from(command.output().unwrap());
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("bound to another lock file"), "{}", refused.stderr);
+    let applied = run(&sandbox, &datastore, &apply);
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let calls = sandbox.calls();
+    let inits = calls.iter().filter(|call| call.starts_with("init")).collect::<Vec<_>>();
+    assert!(!inits[0].contains("-lockfile=readonly"), "{inits:?}");
+    assert!(inits[1..].iter().all(|call| call.contains("-lockfile=readonly")), "{inits:?}");
+    assert_eq!(calls.iter().filter(|call| call.starts_with("apply")).count(), 1, "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let url = repository(&sandbox, "abspath(\"x.txt\")");
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+
+    let refused = run(&sandbox, &datastore, &["apply", "--name", "vpc", "--plan", "p"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("which does not exist here: output.x"), "{}", refused.stderr);
+    assert!(!sandbox.path("state").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datastore_that_takes_no_snapshot_is_a_warning() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let url = repository(&sandbox, "1");
+    let refused = |status| {
+        vec![Fault { method: "PUT", part: "name=workspace.tar.zst", status, times: usize::MAX }]
+    };
+    for (run, when, status, code) in [
+        ("forbidden", "always", 403, 0),
+        ("large", "auto", 413, 0),
+        ("too-large", "always", 413, 10),
+    ] {
+        let faulty = FaultyDatastore::before(&datastore.url, refused(status)).await;
+        let args = ["plan", &url, "--run", run, "--snapshot", when];
+
+        let planned = sandbox.run_with(&faulty.url, &[&args, &MODULE[..]].concat());
+
+        assert_eq!(planned.code, code, "{run}: {}", planned.stderr);
+        if code == 0 {
+            assert!(planned.stderr.contains("the plan has no snapshot"), "{}", planned.stderr);
+            let binding = json(&stored(&datastore, run).artifact("binding.json", 0).await);
+            assert!(binding["binding"]["workspace"].is_null(), "{binding}");
+        }
+    }
+}
+
+/// A read-only source is copied; its copy has no `.git`, but the source has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_read_only_work_tree_has_no_ignored_files() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    repository(&sandbox, "1");
+    let dir = sandbox.path("repository");
+    std::fs::write(dir.join(".gitignore"), "*.tfvars\n").unwrap();
+    std::fs::write(dir.join("live/vpc/secret.tfvars"), "x").unwrap();
+    let args = ["--path", "live/vpc", "--name", "vpc", "--run", "p", "--datastore"];
+
+    let planned = plan_read_only(&sandbox, &dir, &[&args[..], &[datastore.url.as_str()]].concat());
+
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let names = names(&datastore, "p").await;
+    assert!(names.contains("live/vpc/main.tf") && names.contains("modules/m/main.tf"), "{names:?}");
+    assert!(!names.contains("live/vpc/secret.tfvars"), "{names:?}");
+}
