@@ -69,12 +69,15 @@ pub(crate) mod fuzz {
 
     use super::{Limits, unpack};
 
+    /// Kind, name, target of a link, and content.
+    type Entry<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);
+
     const KINDS: &[u8] = b"0125LKxgS7D\0";
 
     /// Unpacks entries of a kind, a name, the name of a target and content. Nothing may be written outside of the new
     /// directory, and after an error nothing may be left.
     #[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "fuzz targets call it, and tests"))]
-    pub fn source_archive(entries: &[(u8, &[u8], &[u8], &[u8])], of_any_program: bool) {
+    pub fn source_archive(entries: &[Entry<'_>], of_any_program: bool) {
         let mut tar = Builder::new(Vec::new());
         for (kind, name, target, content) in entries {
             let mut header = Header::new_gnu();
@@ -109,7 +112,7 @@ pub(crate) mod fuzz {
             if let Ok(real) = std::fs::canonicalize(&path) {
                 assert!(
                     real.starts_with(std::fs::canonicalize(&to).unwrap_or_default()),
-                    "{path:?}"
+                    "a link leads outside"
                 );
             }
             if path.is_dir() && !path.is_symlink() {

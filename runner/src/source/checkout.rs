@@ -194,13 +194,11 @@ struct Stoppable<R> {
 
 impl<R: Read> Read for Stoppable<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self.signals.stopped() {
-            Some(stop) => Err(std::io::Error::other(stop.to_string())),
-            None => {
-                let length = buffer.len().min(PIECE);
-                self.inner.read(&mut buffer[..length])
-            }
+        if let Some(stop) = self.signals.stopped() {
+            return Err(std::io::Error::other(stop.to_string()));
         }
+        let length = buffer.len().min(PIECE);
+        self.inner.read(&mut buffer[..length])
     }
 }
 

@@ -85,7 +85,7 @@ fn wrong_usage_is_exit_code_64() {
     ERROR --datastore (PLANCHA_DATASTORE_URL): the URL has a user or password; a token goes into --token-file or PLANCHA_TOKEN: expected http://HOST[:PORT] or https://HOST[:PORT]
 
     $ runner plan --revision main
-    ERROR --revision goes with a git URL; the directory `.` is used as it is
+    ERROR --revision goes with a git URL or a git bundle; the directory `.` is used as it is
 
     $ runner apply --no-plan --plan r
     error: the argument '--no-plan' cannot be used with '--plan <RUN[/ATTEMPT]>'
@@ -118,7 +118,8 @@ fn missing_things_exit_8() {
     ERROR missing is not a directory: it does not exist
 
     $ runner plan main.tf
-    ERROR main.tf is not a directory; archives and git bundles cannot be used by this version
+    ERROR the archive main.tf: it is not a tar archive
+      next: a source is a directory, a git URL, a git bundle, or a tar archive, plain or compressed with gzip or zstd
 
     $ runner plan --layer missing.yaml
     ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2)
