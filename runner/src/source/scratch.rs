@@ -1,6 +1,7 @@
 //! The private directory of one run: plan files, the log, a checkout that is not kept.
 //!
-//! It has mode 0700 and is removed when the run ends. Directories of killed runs are removed by a later run of the same
+//! It has mode 0700 and is removed when the run ends. The first run at a time gets [`FIRST`], so that in every container of
+//! one image it has the same path: a plan may contain that path. Others get random names. Directories of killed runs are removed by a later run of the same
 //! user: a kernel lock shows which runs are alive. The lock file is removed last, so that a later run completes a
 //! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
 
@@ -21,6 +22,8 @@ use crate::source::states::{self, KeptState, PushRecord};
 const PREFIX: &str = "plancha-";
 /// The random letters after the prefix.
 const RANDOM_LEN: usize = 6;
+/// The directory that a run takes if no other has it.
+const FIRST: &str = "plancha-000000";
 /// The layer that a run applies.
 const LAYER: &str = "layer";
 const LOCK: &str = ".lock";
@@ -158,11 +161,9 @@ impl Drop for Scratch {
 
 /// Creates a directory with its lock file, and locks it.
 fn create_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX).rand_bytes(RANDOM_LEN).permissions(PermissionsExt::from_mode(0o700));
     let mut tries = 1;
     loop {
-        let dir = builder.tempdir_in(parent)?;
+        let dir = new_directory(parent, tries == 1)?;
         let locked = crate::process::private_file(&dir.path().join(LOCK)).and_then(|lock| {
             match lock.try_lock() {
                 Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
@@ -182,6 +183,20 @@ fn create_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
             Err(_) => tries += 1,
         }
     }
+}
+
+/// Creates a directory with the first name, if it is to be tried and no other run has it, else with a random one.
+fn new_directory(parent: &Path, try_first: bool) -> io::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(PermissionsExt::from_mode(0o700));
+    if try_first {
+        // It is created, never taken over: in /tmp another user may have made one.
+        match builder.prefix(FIRST).rand_bytes(0).tempdir_in(parent) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created,
+        }
+    }
+    builder.prefix(PREFIX).rand_bytes(RANDOM_LEN).tempdir_in(parent)
 }
 
 /// Whether this is named like the private directory of a run: `plancha-` and random letters.
@@ -228,7 +243,9 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
         return Ok(Vec::new());
     }
     let lock = unless_missing(regular::open(&dir.join(LOCK)))?;
-    if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
+    // Another run may remove the first directory and create it again. Only the lock shows that it is still the same one.
+    let is_first = dir.file_name().is_some_and(|name| name == FIRST);
+    if lock.is_none() && (is_first || age < MIN_AGE_WITHOUT_LOCK) {
         return Ok(Vec::new());
     }
     let unsent = dir.join(UNSENT);
@@ -237,7 +254,8 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
     if states.is_empty() {
         // Of several runs one removes it.
         match lock.as_ref().map_or(Ok(()), File::try_lock) {
-            Ok(()) => clear(dir)?,
+            Ok(()) if lock.as_ref().is_none_or(|lock| is_at(lock, &dir.join(LOCK))) => clear(dir)?,
+            Ok(()) => {}
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -263,6 +281,13 @@ fn clear(dir: &Path) -> io::Result<()> {
     }
     unless_missing(fs::remove_file(dir.join(LOCK)))?;
     if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
+}
+
+/// Whether an open file is still the one at this path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let (here, there) = (file.metadata().map(id), fs::symlink_metadata(path).map(id));
+    matches!((here, there), (Ok(here), Ok(there)) if here == there)
 }
 
 fn me() -> u32 {
@@ -334,6 +359,34 @@ mod tests {
         assert!(!dead.exists());
         assert!(state.exists(), "nothing else records what that apply has created");
         assert!(living.exists() && young.exists() && foreign.exists() && named.exists());
+    }
+
+    #[test]
+    fn one_run_at_a_time_has_the_first_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = Scratch::create_in(parent.path()).unwrap();
+        let second = Scratch::create_in(parent.path()).unwrap();
+        assert_eq!(first.join(""), parent.path().join(FIRST).join(""));
+        assert_ne!(second.join(""), first.join(""));
+        assert!(is_scratch(&first.join("")) && is_scratch(&second.join("")));
+        drop(first);
+        let third = Scratch::create_in(parent.path()).unwrap();
+        assert_eq!(third.join(""), parent.path().join(FIRST).join(""));
+        // Another user's link of that name is not followed.
+        drop(third);
+        std::os::unix::fs::symlink(parent.path().join("elsewhere"), parent.path().join(FIRST))
+            .unwrap();
+        let fourth = Scratch::create_in(parent.path()).unwrap();
+        assert_ne!(fourth.join(""), parent.path().join(FIRST).join(""));
+    }
+
+    #[test]
+    fn directory_of_another_run_is_not_removed_with_the_lock_of_the_one_before() {
+        let parent = tempfile::tempdir().unwrap();
+        let (dir, before) = make(parent.path(), FIRST, 2 * MIN_AGE, true);
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        let now = crate::process::private_file(&dir.join(LOCK)).unwrap();
+        assert!(is_at(&now, &dir.join(LOCK)) && !is_at(&before.unwrap(), &dir.join(LOCK)));
     }
 
     #[test]

@@ -205,11 +205,17 @@ async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
     let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
 
-    let refused = run(&sandbox, &datastore, &["apply", "--name", "vpc", "--plan", "p"]);
+    let apply = ["apply", "--name", "vpc", "--plan", "p", "--datastore", datastore.url.as_str()];
+    std::fs::create_dir(sandbox.path("other")).unwrap();
+    let elsewhere = sandbox.command(&apply).env("TMPDIR", sandbox.path("other")).output().unwrap();
 
+    let refused = Ended::from(elsewhere);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
     assert!(refused.stderr.contains("which does not exist here: output.x"), "{}", refused.stderr);
     assert!(!sandbox.path("state").exists());
+    // With the same TMPDIR, one run at a time has the same directory, as in containers of one image.
+    let applied = sandbox.run(&apply);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
