@@ -34,6 +34,7 @@ mod show {
 
 /// What a plan is bound to, and its snapshot.
 mod binding {
+    mod aws_provider;
     mod document;
     mod snapshot;
 }

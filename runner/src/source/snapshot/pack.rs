@@ -14,13 +14,15 @@ use crate::source::snapshot::select::Selected;
 
 /// The compression level: the fastest of the normal ones. Higher levels take several times as long for a tenth.
 const LEVEL: i32 = 1;
-/// Files are read in pieces of this size.
+/// Files are read in pieces of at most this size.
 const PIECE: usize = 256 << 10;
 
 /// Writes the snapshot of `root` to `to`.
 pub(crate) fn pack(root: &Path, selected: &Selected, to: impl Write) -> Result<(), SnapshotError> {
     let mut encoder = Encoder::new(to, LEVEL)?;
     encoder.include_checksum(true)?;
+    // It compresses on another thread than the one that reads. The bytes are the same.
+    encoder.multithread(1)?;
     let mut archive = Archive { root, tar: Builder::new(encoder) };
     for directory in directories(selected) {
         archive.directory(directory)?;
@@ -64,7 +66,8 @@ impl<W: Write> Archive<'_, W> {
         }
         // The header has the size, so exactly as many bytes must follow.
         let size = metadata.len();
-        let mut content = Exactly { inner: BufReader::with_capacity(PIECE, file), left: size };
+        let piece = usize::try_from(size).map_or(PIECE, |size| size.clamp(1, PIECE));
+        let mut content = Exactly { inner: BufReader::with_capacity(piece, file), left: size };
         let appended = self.append(EntryType::Regular, mode(&metadata), size, path, &mut content);
         if content.left > 0 {
             return Err(SnapshotError::Changed(path.to_owned()));
