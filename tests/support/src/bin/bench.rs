@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `pod`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -18,6 +18,8 @@ mod minio;
 mod pass;
 #[path = "bench/pod.rs"]
 mod pod;
+#[path = "bench/snapshot.rs"]
+mod snapshot;
 #[path = "bench/starve.rs"]
 mod starve;
 #[path = "bench/tend.rs"]
@@ -57,23 +59,24 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|pod|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|pod|snapshot|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
         );
         std::process::exit(64);
     };
     let programs = Programs { runner: runner.into(), datastore: datastore.into() };
     let wanted = |section: &str| sections.is_empty() || sections.iter().any(|s| s == section);
-    if wanted("run") {
-        tokio::task::block_in_place(|| run(&programs));
+    for (section, measure) in [
+        ("run", run as fn(&Programs)),
+        ("snapshot", snapshot::snapshot),
+        ("resolve", resolve),
+        ("install", install::install),
+    ] {
+        if wanted(section) {
+            tokio::task::block_in_place(|| measure(&programs));
+        }
     }
     if wanted("pod") {
         pod::pod(&programs).await;
-    }
-    if wanted("resolve") {
-        tokio::task::block_in_place(|| resolve(&programs));
-    }
-    if wanted("install") {
-        tokio::task::block_in_place(|| install::install(&programs));
     }
     if wanted("transfer") {
         transfer(&programs).await;
@@ -211,7 +214,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Plan and apply of `hello`, stored, against a shell script with the same six commands. Both initialize: an apply may
+/// Plan and apply of `hello`, stored, against a shell script with the same commands. Both initialize: an apply may
 /// be another job on another machine, and only init shows which backend it would work on.
 fn run(programs: &Programs) {
     const ROUNDS: usize = 15;
@@ -234,7 +237,7 @@ fn run(programs: &Programs) {
     };
     let script = "set -e; t() { terraform \"$@\"; }; t init -input=false -no-color; \
                   t plan -input=false -no-color -out=p; t show -no-color -json p >p.json; \
-                  t show -no-color p >p.txt; t init -input=false -no-color; \
+                  t show -no-color p >p.txt; t init -input=false -no-color; t state pull >state.json; \
                   t apply -input=false -no-color -auto-approve p";
     let (mut scripts, mut plans, mut applies, mut rss) = (vec![], vec![], vec![], vec![]);
     for round in 0..=ROUNDS {
@@ -260,7 +263,7 @@ fn run(programs: &Programs) {
     let totals = plans.iter().zip(&applies).map(|(plan, apply)| *plan + *apply).collect::<Vec<_>>();
     let (script, total) = (ms(median(&scripts)), ms(median(&totals)));
     println!("run: plan and apply of docs/examples/hello, medians of {ROUNDS} rounds in turn");
-    println!("  script (init, plan, show -json, show; init, apply) {script:4.1} ms");
+    println!("  script (init, plan, 2 show; init, state pull, apply) {script:4.1} ms");
     println!(
         "  runner plan {:.1} + runner apply {:.1}          {total:8.1} ms   {:.2} x, {:+.1} ms",
         ms(median(&plans)),
