@@ -65,12 +65,7 @@ async fn main() {
     };
     let programs = Programs { runner: runner.into(), datastore: datastore.into() };
     let wanted = |section: &str| sections.is_empty() || sections.iter().any(|s| s == section);
-    for (section, measure) in [
-        ("run", run as fn(&Programs)),
-        ("snapshot", snapshot::snapshot),
-        ("resolve", resolve),
-        ("install", install::install),
-    ] {
+    for (section, measure) in COMMANDS {
         if wanted(section) {
             tokio::task::block_in_place(|| measure(&programs));
         }
@@ -87,10 +82,11 @@ async fn main() {
     if wanted("clouds") {
         clouds::clouds(&programs).await;
     }
-    if let Some(s3s) = sections.iter().find_map(|section| section.strip_prefix("server=")) {
+    let value = |name: &str| sections.iter().find_map(|section| section.strip_prefix(name));
+    if let Some(s3s) = value("server=") {
         clouds::server(&programs, s3s).await;
     }
-    if let Some(program) = sections.iter().find_map(|section| section.strip_prefix("minio=")) {
+    if let Some(program) = value("minio=") {
         minio::minio(&programs, program).await;
     }
     if wanted("gc") {
@@ -102,12 +98,20 @@ async fn main() {
     if wanted("starve") {
         starve::starve(&programs).await;
     }
-    if let [load, what, size, seconds] = sections
-        && load == "load"
+    if let ["load", what, size, seconds] =
+        sections.iter().map(String::as_str).collect::<Vec<_>>()[..]
     {
         clouds::only(&programs, what, size.parse().unwrap(), seconds.parse().unwrap()).await;
     }
 }
+
+/// The sections that run commands one after the other.
+const COMMANDS: [(&str, fn(&Programs)); 4] = [
+    ("run", run),
+    ("snapshot", snapshot::snapshot),
+    ("resolve", resolve),
+    ("install", install::install),
+];
 
 struct Programs {
     runner: PathBuf,
