@@ -46,7 +46,8 @@ fn runner(
     command
 }
 
-fn environment(command: &mut Command, dir: &Path, round: usize) {
+/// The variables of a round, whose number makes a change; `dir` has the configuration of the command line.
+pub(super) fn environment(command: &mut Command, dir: &Path, round: usize) {
     command
         .env("TF_CLI_CONFIG_FILE", dir.join("rc"))
         .env("CHECKPOINT_DISABLE", "1")
