@@ -5,6 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod binding;
 pub(crate) mod configuration;
 pub(crate) mod local_state;
+pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod plan_file;
 

@@ -2,6 +2,7 @@
 //!
 //! Each value is parsed here. What the values mean together is decided in [`crate::order`].
 
+mod actions;
 mod binding;
 mod environment;
 mod hints;
@@ -9,6 +10,7 @@ mod show;
 pub(crate) mod telemetry;
 mod tools;
 
+pub use actions::{ApplyArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
@@ -166,6 +168,7 @@ fn is_overruled(arg: &Arg, given: &[OsString]) -> bool {
         "plan" => &["--no-plan", "--plan-file"],
         "datastore" => &["--plan-file"],
         "again" => &["--plan", "--plan-file"],
+        "order_key" => &["--plan-file"],
         "offline" => &["--refresh"],
         _ => &[],
     };
@@ -259,38 +262,6 @@ pub struct StartArgs {
     /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
-}
-
-/// `runner plan`
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// What plan and apply share.
-    #[command(flatten)]
-    pub run: RunArgs,
-    /// Exit with code 2 if changes are pending
-    #[arg(long)]
-    pub detailed_exitcode: bool,
-}
-
-/// `runner apply`
-#[derive(Debug, Args)]
-pub struct ApplyArgs {
-    /// What plan and apply share.
-    #[command(flatten)]
-    pub run: RunArgs,
-    /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
-    /// newest run of this repository, path and workspace that holds a plan]
-    #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
-    pub plan: Option<PlanName>,
-    /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
-    #[arg(long, conflicts_with = "plan_file")]
-    pub no_plan: bool,
-    /// With --no-plan: apply even if this run has been applied before
-    #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
-    pub again: bool,
-    /// Apply a plan that terragrunt made with mock outputs
-    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
-    pub allow_mocks: bool,
 }
 
 /// `runner upload`

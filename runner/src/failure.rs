@@ -182,16 +182,41 @@ impl From<&RunError> for Failure {
             RunError::Unpushed(unpushed) => {
                 Self::new(Kind::Config, error).with_hint(&unpushed.hint())
             }
-            RunError::AppliedElsewhere { .. } => Self::new(Kind::Integrity, error).with_hint(
-                "nothing was applied; use another --run or --name for this place, or apply it under this name \
-                 with --again",
-            ),
+            RunError::AppliedElsewhere { .. }
+            | RunError::OtherOrder { .. }
+            | RunError::NoOrderKeys => Self::of_order(error),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }
 }
 
 impl Failure {
+    /// An order that may be another one than the order that was applied.
+    fn of_order(error: &RunError) -> Self {
+        let (kind, next) = match error {
+            RunError::NoOrderKeys => (
+                Kind::Config,
+                "nothing was applied; update the datastore, or leave out --order-key",
+            ),
+            RunError::OtherOrder { is_planned: true, .. } => (
+                Kind::Integrity,
+                "nothing was applied; use another --order-key for a new order, or repeat the old one with --plan and \
+                 the plan that was applied",
+            ),
+            RunError::OtherOrder { .. } => (
+                Kind::Integrity,
+                "nothing was applied; use another --run or --order-key for a new order, or apply it under this name \
+                 with --again",
+            ),
+            _ => (
+                Kind::Integrity,
+                "nothing was applied; use another --run or --name for this place, or apply it under this name \
+                 with --again",
+            ),
+        };
+        Self::new(kind, error).with_hint(next)
+    }
+
     /// The tool failed. If another process holds the state's lock, the message names it.
     fn of_tool(error: &RunError, errors: &Diagnostics, hint: &str) -> Self {
         let lock = advice::held_lock(errors);

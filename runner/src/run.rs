@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::basis::order::{OrderKey, OrderRecord};
 use crate::cli::Environment;
 use crate::order::job::{Action, Job};
 use crate::order::layer::{self, Annotations};
@@ -76,6 +77,10 @@ pub(crate) struct Run<'a> {
     record_error: fn(&RunError, &mut Report),
     /// Set once the datastore has answered, and an apply has read the records of earlier ones.
     artifacts: Option<Artifacts>,
+    /// What an apply without a stored plan is made of. Set once the code is checked out.
+    order: Option<OrderRecord>,
+    /// The key under which the apply is recorded, if its order has one.
+    order_key: Option<OrderKey>,
 }
 
 impl<'a> Run<'a> {
@@ -89,8 +94,18 @@ impl<'a> Run<'a> {
     ) -> Self {
         let RunFiles { scratch, log } = files;
         let report = new_report(job);
-        let run =
-            Self { job, environment, signals, scratch, log, report, record_error, artifacts: None };
+        let run = Self {
+            job,
+            environment,
+            signals,
+            scratch,
+            log,
+            report,
+            record_error,
+            artifacts: None,
+            order: None,
+            order_key: None,
+        };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
             tokio::spawn(async move {

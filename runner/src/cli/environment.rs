@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use secrecy::SecretString;
+use secrecy::{SecretSlice, SecretString};
 
 use crate::basis::backend;
 use crate::version::{SearchContext, ToolName, variable_names};
@@ -29,6 +29,8 @@ pub struct Environment {
     pub tf_workspace: Option<String>,
     /// Variables that replace settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
+    /// Variables that give the tool values of variables (`TF_VAR_*`) and arguments (`TF_CLI_ARGS*`).
+    pub inputs: BTreeMap<OsString, SecretSlice<u8>>,
     /// Variables and directories that may request a version.
     pub search_context: SearchContext,
     /// tenv's other variables.
@@ -79,6 +81,7 @@ impl Environment {
             backend: backend::variable_names()
                 .filter_map(|name| Some((name, text(name)?.into())))
                 .collect(),
+            inputs: inputs(),
             pod: Pod::read(),
             tf_cli_config_file: path("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
@@ -99,6 +102,16 @@ impl Environment {
             (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
         ]
     }
+}
+
+/// The variables `TF_VAR_*` and `TF_CLI_ARGS*`.
+fn inputs() -> BTreeMap<OsString, SecretSlice<u8>> {
+    let is_input = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"TF_VAR_") || name.starts_with(b"TF_CLI_ARGS")
+    };
+    let set = env::vars_os().filter(|(name, _)| is_input(name));
+    set.map(|(name, value)| (name, value.into_encoded_bytes().into())).collect()
 }
 
 /// Variables that decide how output is shown on a terminal.

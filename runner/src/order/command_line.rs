@@ -35,11 +35,17 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, no_plan, again, allow_mocks } = args;
+        let ApplyArgs { run, plan, no_plan, again, order_key, allow_mocks } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
         let is_named = plan.is_some() || file.is_some();
+        if order_key.is_some() && !stored {
+            return Err(JobError::Usage(
+                "--order-key needs a datastore, which records the orders that were applied: name one with --datastore"
+                    .to_owned(),
+            ));
+        }
         let action = |layer: Option<&Layer>| {
             let unplanned =
                 layer.and_then(|layer| layer.spec.remediation_strategy.apply_without_plan_artifact);
@@ -74,7 +80,7 @@ impl Job {
             Ok(Action::Apply(from))
         };
         let job = Self::new(run, burrito, is_named, environment, action).await?;
-        Ok(Self { again, allow_mocks, ..job })
+        Ok(Self { again, order_key, allow_mocks, ..job })
     }
 
     async fn new(
@@ -129,6 +135,7 @@ impl Job {
             options,
             datastore,
             again: false,
+            order_key: None,
             snapshot: args.binding.snapshot,
             signing_key,
             verify_key,

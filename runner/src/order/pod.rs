@@ -110,6 +110,7 @@ impl Job {
             tools,
             options: PlanOptions::default(),
             again: false,
+            order_key: None,
             snapshot: args.binding.snapshot,
             signing_key,
             verify_key,

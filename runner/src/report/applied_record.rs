@@ -5,6 +5,7 @@ use datastore_api::{Attempt, Name, RunKey, Sha256};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::basis::order::{OrderKey, OrderRecord};
 use crate::basis::place::PlanPlace;
 use crate::report::{PlanRecord, PlanReport, Report};
 
@@ -49,6 +50,12 @@ pub(crate) struct AppliedRecord {
     /// When the apply succeeded.
     #[serde(default)]
     at: Option<Timestamp>,
+    /// What an apply without a stored plan was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<OrderRecord>,
+    /// The key under which it was ordered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order_key: Option<OrderKey>,
 }
 
 impl AppliedRecord {
@@ -74,6 +81,8 @@ impl AppliedRecord {
             place: report.place.clone(),
             directory: report.directory.clone(),
             at: Some(Timestamp::now()),
+            order: None,
+            order_key: None,
         }
     }
 
@@ -93,6 +102,8 @@ impl AppliedRecord {
             place,
             directory,
             at: None,
+            order: None,
+            order_key: None,
         })
     }
 
@@ -110,6 +121,12 @@ impl AppliedRecord {
     /// The digest of the plan that was applied, if there was one.
     pub(crate) fn plan_sha256(&self) -> Option<Sha256> {
         self.applied.parse().ok()
+    }
+
+    /// The digests under which the layer has this record: that of the plan, and that of the order's key.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = Sha256> {
+        let key = self.order_key.map(OrderKey::record_sha256);
+        self.plan_sha256().into_iter().chain(key)
     }
 
     /// Whether this plan was applied.

@@ -5,6 +5,7 @@ mod compare;
 mod errored_state;
 mod lock;
 mod lost_state;
+mod repeated;
 
 use datastore_api::Sha256;
 use fs_err as fs;
@@ -55,25 +56,13 @@ impl Run<'_> {
         from: &Apply,
         mut records: Vec<AppliedRecord>,
     ) -> Result<(), RunError> {
-        // A run of Burrito's is one order, even if its plan differs by now. Elsewhere a run's name may be used again
-        // for another plan.
-        let is_unplanned = matches!(from, Apply::Unplanned(_));
-        if self.job.pod || is_unplanned && !self.job.again {
-            if !records.is_empty() {
-                self.check_applied_place(&records[0])?;
-                return self.record_earlier_apply(from, records.swap_remove(0)).await;
-            }
-            if is_unplanned {
-                self.warn_of_other_datastores();
-                if let Some(record) = self.unsent_record(None) {
-                    self.check_applied_place(&record)?;
-                    return self.record_earlier_apply(from, record).await;
-                }
-            }
+        let of_order = self.ordered_record().await?;
+        if let Some(record) = self.earlier_apply(from, &mut records, of_order.as_ref()) {
+            self.check_repeated(&record).await?;
+            return self.record_earlier_apply(from, record).await;
         }
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
-        let basis = choice.as_ref().map(|choice| &choice.basis);
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
         let artifacts = self.artifacts.clone();
         let fetched = async {
@@ -89,30 +78,56 @@ impl Run<'_> {
         let (fetched, code) = tokio::join!(signals.or(fetched), self.check_out(choice.as_ref()));
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
         if let Some(plan) = plan.as_ref().map(|plan| plan.sha256) {
-            let same = records.into_iter().find(|record| record.is_of(plan));
-            if let Some(record) = same.or(earlier) {
-                return self.record_earlier_apply(from, record).await;
-            }
-            if let Some(record) = self.unsent_record(Some(plan)) {
+            let of_run = records.into_iter().find(|record| record.is_of(plan));
+            let record = of_run.or(earlier).or_else(|| self.unsent_record(Some(plan))).or(of_order);
+            if let Some(record) = record {
+                self.check_same_plan(&record, Some(plan))?;
                 return self.record_earlier_apply(from, record).await;
             }
         }
         self.report.plan = plan;
-        let mut prepared = self.initialize(code?).await?;
+        let code = code?;
+        self.describe_order(&code.workspace).await?;
+        let mut prepared = self.initialize(code).await?;
         if let Some(choice) = &choice {
             self.compare(from, choice, &prepared)?;
         }
         // Held until the apply is recorded.
-        let _lock = self.lock_run(from).await?;
+        let _locks = self.lock_run(from).await?;
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
+            self.compare_order(&record)?;
             return self.record_earlier_apply(from, record).await;
         }
-        self.check_planned_state(basis)?;
+        self.check_planned_state(choice.as_ref().map(|choice| &choice.basis))?;
         if let Some(choice) = &choice {
             self.compare_state(choice, &prepared).await?;
         }
         self.apply(&mut prepared, sum).await
+    }
+
+    /// The record of an earlier apply of this run or order, which is not repeated. `records` are those of this run.
+    ///
+    /// A run of Burrito's is one order, even if its plan differs by now. Elsewhere a run's name may be used again for
+    /// another plan.
+    fn earlier_apply(
+        &self,
+        from: &Apply,
+        records: &mut Vec<AppliedRecord>,
+        of_order: Option<&AppliedRecord>,
+    ) -> Option<AppliedRecord> {
+        let is_unplanned = matches!(from, Apply::Unplanned(_));
+        if !self.job.pod && (!is_unplanned || self.job.again) {
+            return None;
+        }
+        if !records.is_empty() {
+            return Some(records.swap_remove(0));
+        }
+        if !is_unplanned {
+            return None;
+        }
+        self.warn_of_other_datastores();
+        self.unsent_record(None).or_else(|| of_order.cloned())
     }
 
     /// Refuses a run that has the name of another place's run. A plan's place is compared before. In a pod the

@@ -71,6 +71,10 @@ pub(crate) enum RunError {
     Unpushed(Unpushed),
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
     AppliedElsewhere { run: String, theirs: String, ours: String },
+    #[error("{order} was applied with {difference}")]
+    OtherOrder { order: String, difference: String, is_planned: bool },
+    #[error("the datastore cannot record the key of an order (--order-key)")]
+    NoOrderKeys,
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]

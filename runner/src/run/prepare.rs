@@ -104,7 +104,10 @@ impl Run<'_> {
     }
 
     /// Checks out the source, at the commit of the plan to apply.
-    async fn check_out_source(&self, basis: Option<&Basis>) -> Result<Workspace, RunError> {
+    pub(super) async fn check_out_source(
+        &self,
+        basis: Option<&Basis>,
+    ) -> Result<Workspace, RunError> {
         let job = self.job;
         let url = match &job.source {
             checkout::Source::Git(git) => Some(git.url()),

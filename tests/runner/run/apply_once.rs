@@ -1,5 +1,7 @@
 //! A plan is applied once: no message of ours leads to a second apply, and no run replaces another's files.
 
+mod order;
+
 use std::path::PathBuf;
 use std::process::Stdio;
 

@@ -13,6 +13,7 @@ use datastore_api::{ClientError, File, PlanFormat, Sha256, chain};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::basis::order::OrderKey;
 use crate::order::job::Apply;
 use crate::order::layer::{self, Annotations};
 use crate::process::{Signals, Stop};
@@ -110,6 +111,17 @@ impl Run<'_> {
         true
     }
 
+    /// The latest kept record of the order with this key, for this datastore.
+    pub(super) fn unsent_record_of_order(&self, key: OrderKey) -> Option<AppliedRecord> {
+        let ours = self.datastore_url()?;
+        let kept = self.kept_records().into_iter().filter(|kept| {
+            let theirs = kept.record.order_key.filter(|theirs| theirs.sha256 == key.sha256);
+            theirs.is_some() && kept.other_datastore(ours).is_none()
+        });
+        let index = |kept: &KeptRecord| kept.record.order_key.map(|key| key.index);
+        kept.max_by_key(index).map(|kept| kept.record)
+    }
+
     fn is_of_this_run(&self, kept: &KeptRecord) -> bool {
         kept.record.run == self.job.run.run.as_ref()
     }
@@ -191,7 +203,8 @@ impl Run<'_> {
     /// Records the apply that the tool has just made, and does the other steps.
     pub(super) async fn record_apply(&mut self, sum: Option<String>) -> Result<(), RunError> {
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
-        let record = AppliedRecord::new(&self.job.run, attempt, &self.report, sum.clone());
+        let mut record = AppliedRecord::new(&self.job.run, attempt, &self.report, sum.clone());
+        (record.order, record.order_key) = (self.order.take(), self.order_key);
         self.report.applied = Some(record.applied.clone());
         Box::pin(self.finish_apply(sum, Some(record))).await
     }

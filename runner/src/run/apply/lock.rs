@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::{RunKey, Sha256};
+use datastore_api::RunKey;
 use fs_err as fs;
 
 use crate::order::job::Apply;
@@ -22,12 +22,13 @@ use crate::run::error::RunError;
 /// The lock files below the state home.
 const PLANS: &str = "plancha/applying-plans";
 const RUNS: &str = "plancha/applying";
+const ORDERS: &str = "plancha/applying-orders";
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a lock file is created, if other runners remove its directory at once.
 const TRIES: usize = 3;
 
-/// The lock of a plan or a run. Its file is removed when the apply ends, and stays when the runner is killed.
+/// The lock of a plan, a run or an order. Its file is removed when the apply ends, and stays when the runner is killed.
 #[derive(Debug)]
 pub(super) struct RunLock {
     file: File,
@@ -44,7 +45,8 @@ impl Drop for RunLock {
         }
         // The directories of the run's layer and namespace. One that is not empty is used by others.
         let dirs = self.path.ancestors().skip(1);
-        let dirs = dirs.take_while(|dir| !dir.ends_with(RUNS) && !dir.ends_with(PLANS));
+        let dirs =
+            dirs.take_while(|dir| ![RUNS, PLANS, ORDERS].iter().any(|top| dir.ends_with(top)));
         for dir in dirs.take(2) {
             if fs::remove_dir(dir).is_err() {
                 break;
@@ -76,67 +78,60 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the same plan, or the run of this name. The lock is held
-    /// until the returned value is dropped.
-    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Option<RunLock>, RunError> {
-        let job = self.job;
-        // A pod shares its disk with no other runner.
-        let plan = self.report.plan.as_ref().map(|plan| plan.sha256).filter(|_| !job.pod);
-        let is_unplanned = matches!(from, Apply::Unplanned(_));
-        let shares_run = is_unplanned && job.named.run && !job.again && self.artifacts.is_some();
-        if plan.is_none() && !shares_run {
-            return Ok(None);
-        }
-        let what = match plan {
-            Some(plan) => format!("the plan with the sha256 {plan}"),
-            None => format!("the run {}", job.run),
-        };
-        let locked = async {
-            let path = self.lock_path(plan)?;
-            let mut waits = false;
-            loop {
-                let file = open(&path)?;
-                match file.try_lock() {
-                    Ok(()) if is_current(&file, &path) => return Ok(RunLock { file, path }),
-                    // The runner that had the lock has removed the file.
-                    Ok(()) => continue,
-                    Err(TryLockError::WouldBlock) if !waits => {
-                        waits = true;
-                        tracing::info!("another runner is applying {what}: waiting for it");
-                    }
-                    Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(error)) => return Err(named(&path, &error)),
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        };
-        let locked = self.signals.or(locked).await.map_err(RunError::Stopped)?;
-        Ok(locked
-            .inspect_err(|error| {
-                tracing::warn!(
+    /// Waits until no other runner on this machine applies the same order, the same plan, or the run of this name. The
+    /// locks are held until the returned values are dropped.
+    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Vec<RunLock>, RunError> {
+        let mut locks = Vec::new();
+        for (what, path) in self.lock_paths(from) {
+            let locked = async { lock(&path?, &what).await };
+            match self.signals.or(locked).await.map_err(RunError::Stopped)? {
+                Ok(lock) => locks.push(lock),
+                Err(error) => tracing::warn!(
                     "cannot lock {what}, so another runner may apply it at the same time: {error}"
-                );
-            })
-            .ok())
+                ),
+            }
+        }
+        Ok(locks)
     }
 
-    /// The path of the lock file of a plan, else of that of the run.
-    fn lock_path(&self, plan: Option<Sha256>) -> io::Result<PathBuf> {
-        let home = self.environment.state_home.as_deref();
-        let home = home.ok_or_else(|| io::Error::other("there is no home directory"))?;
+    /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run. The order is
+    /// the same in every runner, so no two wait for each other.
+    fn lock_paths(&self, from: &Apply) -> Vec<(String, io::Result<PathBuf>)> {
+        let job = self.job;
+        // A pod shares its disk with no other runner.
+        if job.pod {
+            return Vec::new();
+        }
+        let home = || {
+            let home = self.environment.state_home.as_deref();
+            home.ok_or_else(|| io::Error::other("there is no home directory"))
+        };
         // A name is one segment of a path, and neither `.` nor `..`.
-        let RunKey { namespace, layer, run } = &self.job.run;
-        Ok(if let Some(plan) = plan {
-            home.join(PLANS).join(plan.to_string())
-        } else {
-            let dir = home.join(RUNS).join(namespace.as_ref());
-            dir.join(layer.as_ref()).join(run.as_ref())
-        })
+        let RunKey { namespace, layer, run } = &job.run;
+        let of_layer =
+            |home: &Path, dir: &str| home.join(dir).join(namespace.as_ref()).join(layer.as_ref());
+        let mut paths = Vec::new();
+        if let (Some(key), Some(text)) = (self.order_key, &job.order_key) {
+            let file = key.sha256.to_string();
+            let path = home().map(|home| of_layer(home, ORDERS).join(file));
+            paths.push((format!("the order `{text}`"), path));
+        }
+        let is_unplanned = matches!(from, Apply::Unplanned(_));
+        let shares_run = is_unplanned && job.named.run && !job.again && self.artifacts.is_some();
+        if let Some(plan) = &self.report.plan {
+            let file = plan.sha256.to_string();
+            let path = home().map(|home| home.join(PLANS).join(&file));
+            paths.push((format!("the plan with the sha256 {file}"), path));
+        } else if shares_run {
+            let path = home().map(|home| of_layer(home, RUNS).join(run.as_ref()));
+            paths.push((format!("the run {}", job.run), path));
+        }
+        paths
     }
 
     /// The record of an apply that was made since the records were first read.
     pub(super) async fn recorded_since(
-        &self,
+        &mut self,
         from: &Apply,
     ) -> Result<Option<AppliedRecord>, RunError> {
         let Some(artifacts) = &self.artifacts else { return Ok(None) };
@@ -155,7 +150,31 @@ impl Run<'_> {
         if record.is_some() || self.job.again {
             return Ok(record);
         }
-        Ok(self.unsent_record(plan))
+        match self.unsent_record(plan) {
+            Some(record) => Ok(Some(record)),
+            None => self.ordered_record().await,
+        }
+    }
+}
+
+/// Waits for the lock of a file.
+async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
+    let path = path.to_owned();
+    let mut waits = false;
+    loop {
+        let file = open(&path)?;
+        match file.try_lock() {
+            Ok(()) if is_current(&file, &path) => return Ok(RunLock { file, path }),
+            // The runner that had the lock has removed the file.
+            Ok(()) => continue,
+            Err(TryLockError::WouldBlock) if !waits => {
+                waits = true;
+                tracing::info!("another runner is applying {what}: waiting for it");
+            }
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(named(&path, &error)),
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Records of applies in the datastore: one beside the attempt (`applied.json`), and one under the digest of
-//! the plan. Both are created once and never replaced.
+//! Records of applies in the datastore: one beside the attempt (`applied.json`), and those of the layer, under the digest of
+//! the plan and under that of the order's key. All are created once and never replaced.
 
 use std::time::Duration;
 
@@ -56,42 +56,47 @@ impl Artifacts {
         Ok(records)
     }
 
-    /// The record of an apply of this plan, by any run of the layer.
+    /// Whether the datastore keeps records of applies by layer.
+    pub(crate) fn keeps_layer_records(&self) -> bool {
+        self.server == Server::Current
+    }
+
+    /// The record of an apply by any run of the layer: of the plan with this digest, or of the order whose key has it.
     pub(crate) async fn applied_record_of(
         &self,
-        plan: Sha256,
+        digest: Sha256,
     ) -> Result<Option<AppliedRecord>, ClientError> {
         if self.server != Server::Current {
             return Ok(None);
         }
-        let json = self.client.get_applied(&applied_key(&self.run, plan)).await?;
+        let json = self.client.get_applied(&applied_key(&self.run, digest)).await?;
         json.map(|json| AppliedRecord::parse(&json).map_err(|reason| unreadable(&reason)))
             .transpose()
     }
 
-    /// Records an apply, once for the attempt and once for the plan. It gives up after a short time, because
+    /// Records an apply, for the attempt and for the layer. It gives up after a short time, because
     /// other steps follow.
     pub(crate) async fn record(&self, record: &AppliedRecord) -> Recorded {
         if self.server == Server::Burritos {
             return Recorded { is_known: false, lost: None };
         }
-        let for_plan = async {
+        let for_layer = async {
             if self.server != Server::Current {
                 return Ok(());
             }
-            store_for_plan(&self.client, &self.run, record).await
+            store_for_layer(&self.client, &self.run, record).await
         };
         let of_attempt = store(&self.client, &self.run, self.attempt, record);
-        let (attempt, plan) = tokio::join!(soon(of_attempt), soon(for_plan));
+        let (attempt, layer) = tokio::join!(soon(of_attempt), soon(for_layer));
         let is_current = self.server == Server::Current;
-        let by_plan = plan.is_ok() && is_current && record.plan_sha256().is_some();
-        Recorded { is_known: attempt.is_ok() || by_plan, lost: attempt.err().or(plan.err()) }
+        let by_layer = layer.is_ok() && is_current && record.digests().next().is_some();
+        Recorded { is_known: attempt.is_ok() || by_layer, lost: attempt.err().or(layer.err()) }
     }
 }
 
-/// The key of the record of a plan of this layer.
-pub(crate) fn applied_key(run: &RunKey, plan: Sha256) -> AppliedKey {
-    AppliedKey { namespace: run.namespace.clone(), layer: run.layer.clone(), plan }
+/// The key of a record of this layer: by the digest of a plan, or by that of an order's key.
+pub(crate) fn applied_key(run: &RunKey, digest: Sha256) -> AppliedKey {
+    AppliedKey { namespace: run.namespace.clone(), layer: run.layer.clone(), plan: digest }
 }
 
 /// A record that exists already says the same.
@@ -118,15 +123,17 @@ async fn store(
     ignore_existing(client.put_file(run, attempt, &file, &json, Condition::Create).await)
 }
 
-/// Stores the record under the digest of its plan, if it has one.
-async fn store_for_plan(
+/// Stores the record under each of its digests.
+async fn store_for_layer(
     client: &Client,
     run: &RunKey,
     record: &AppliedRecord,
 ) -> Result<(), ClientError> {
-    let Some(plan) = record.plan_sha256() else { return Ok(()) };
     let json = Upload::bytes(record.to_json());
-    ignore_existing(client.put_applied(&applied_key(run, plan), &json).await)
+    for digest in record.digests() {
+        ignore_existing(client.put_applied(&applied_key(run, digest), &json).await)?;
+    }
+    Ok(())
 }
 
 /// Waits a short time for an upload that other steps wait for.

@@ -387,13 +387,15 @@ async fn send_record(
     {
         of_attempt = Sent::Equivalent;
     }
-    let Some(plan) = record.plan_sha256() else { return Ok(of_attempt) };
-    let key = applied_key(run, plan);
-    if let Sent::Other = send_result(client.put_applied(&key, &json).await, was_there)?
-        && !client.get_applied(&key).await?.is_some_and(|stored| is_same(&stored))
-    {
-        tracing::warn!("another apply of the plan {plan} is recorded");
-        return Ok(Sent::Other);
+    for digest in record.digests() {
+        let key = applied_key(run, digest);
+        if let Sent::Other = send_result(client.put_applied(&key, &json).await, was_there)?
+            && !client.get_applied(&key).await?.is_some_and(|stored| is_same(&stored))
+        {
+            let what = if record.is_of(digest) { "plan" } else { "order with the key's digest" };
+            tracing::warn!("another apply of the {what} {digest} is recorded");
+            return Ok(Sent::Other);
+        }
     }
     Ok(of_attempt)
 }

@@ -1,0 +1,42 @@
+//! The arguments of `runner plan` and `runner apply`.
+
+use clap::Args;
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
+
+use crate::cli::{PlanName, RunArgs};
+
+/// `runner plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// What plan and apply share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Exit with code 2 if changes are pending
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+}
+
+/// `runner apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// What plan and apply share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
+    /// newest run of this repository, path and workspace that holds a plan]
+    #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
+    pub plan: Option<PlanName>,
+    /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
+    #[arg(long, conflicts_with = "plan_file")]
+    pub no_plan: bool,
+    /// With --no-plan: apply even if this run, or this order, has been applied before
+    #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
+    pub again: bool,
+    /// Name of the order. An order of the layer that has been applied under this name, by a run of any name, is not
+    /// applied again
+    #[arg(long, env = "PLANCHA_ORDER_KEY", value_name = "KEY", conflicts_with = "plan_file", value_parser = NonEmptyStringValueParser::new())]
+    pub order_key: Option<String>,
+    /// Apply a plan that terragrunt made with mock outputs
+    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
+    pub allow_mocks: bool,
+}

@@ -1,0 +1,120 @@
+//! An order that is delivered again: it is found by its key or by its run's name, and compared with the record of its
+//! apply. The same order is not repeated, a different one is refused.
+
+use datastore_api::Sha256;
+
+use crate::basis::configuration;
+use crate::basis::order::{OrderKey, OrderRecord, ToolInputs};
+use crate::order::job::{Action, Apply};
+use crate::report::AppliedRecord;
+use crate::run::Run;
+use crate::run::error::RunError;
+use crate::source::checkout::{Source, Workspace};
+use crate::source::git::is_code_changed;
+
+impl Run<'_> {
+    /// The record of the latest apply under this order's key. The key under which this run's apply would be recorded is
+    /// set. `None`: there is no key, no such apply, or `--again` repeats it.
+    pub(super) async fn ordered_record(&mut self) -> Result<Option<AppliedRecord>, RunError> {
+        let Some(text) = &self.job.order_key else { return Ok(None) };
+        let Some(artifacts) = &self.artifacts else { return Ok(None) };
+        if !artifacts.keeps_layer_records() {
+            return Err(RunError::NoOrderKeys);
+        }
+        let search = async {
+            let (mut key, mut latest) = (OrderKey::first(text), None);
+            while let Some(record) = artifacts.applied_record_of(key.record_sha256()).await? {
+                latest = Some(record);
+                key = key.next();
+            }
+            Ok::<_, RunError>((key, latest))
+        };
+        let (mut key, mut latest) = self.signals.or(search).await.map_err(RunError::Stopped)??;
+        if let Some(unsent) = self.unsent_record_of_order(key)
+            && let Some(theirs) = unsent.order_key.filter(|theirs| theirs.index >= key.index)
+        {
+            key = theirs.next();
+            latest = Some(unsent);
+        }
+        self.order_key = Some(key);
+        Ok(latest.filter(|_| !self.job.again))
+    }
+
+    /// Records what an apply without a stored plan is made of. The digest of a stored plan stands for all of it.
+    pub(super) async fn describe_order(&mut self, workspace: &Workspace) -> Result<(), RunError> {
+        if self.report.plan.is_some() {
+            return Ok(());
+        }
+        let mut revision = workspace.revision.clone();
+        // Other files than code change from delivery to delivery: an apply itself may write a state.
+        if let Source::Directory(dir) = &self.job.source
+            && let Some(commit) = revision.as_deref().and_then(|ours| ours.strip_suffix("-dirty"))
+            && !is_code_changed(dir, &self.job.ignored_paths).await
+        {
+            revision = Some(commit.to_owned());
+        }
+        let configuration = configuration::digest(&workspace.dir)?;
+        self.order = Some(OrderRecord::new(revision, Some(configuration), self.tool_inputs()));
+        Ok(())
+    }
+
+    /// Refuses a run that differs from the recorded one. The code is checked out for that, and no tool is needed. In a pod
+    /// the controllers' order decides.
+    pub(super) async fn check_repeated(&mut self, record: &AppliedRecord) -> Result<(), RunError> {
+        self.check_applied_place(record)?;
+        if self.job.pod {
+            return Ok(());
+        }
+        self.check_same_plan(record, None)?;
+        if record.order.is_some() {
+            let workspace = self.check_out_source(None).await?;
+            self.describe_order(&workspace).await?;
+        }
+        self.compare_order(record)
+    }
+
+    /// Compares plan, code, variables and arguments with those of the recorded apply.
+    pub(super) fn compare_order(&self, record: &AppliedRecord) -> Result<(), RunError> {
+        if self.job.pod {
+            return Ok(());
+        }
+        self.check_same_plan(record, self.report.plan.as_ref().map(|plan| plan.sha256))?;
+        let (Some(theirs), Some(ours)) = (&record.order, &self.order) else { return Ok(()) };
+        match theirs.difference(ours, self.tool_inputs()) {
+            Some(difference) => Err(self.other_order(record, difference)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an order that has applied another plan, or one without the other.
+    pub(super) fn check_same_plan(
+        &self,
+        record: &AppliedRecord,
+        ours: Option<Sha256>,
+    ) -> Result<(), RunError> {
+        let theirs = record.plan_sha256();
+        if theirs == ours {
+            return Ok(());
+        }
+        let named = |plan: Option<Sha256>| match plan {
+            Some(plan) => format!("sha256 {plan}"),
+            None => "none, the tool made its own".to_owned(),
+        };
+        let difference = format!("another plan: {}; now it is {}", named(theirs), named(ours));
+        Err(self.other_order(record, difference))
+    }
+
+    fn other_order(&self, record: &AppliedRecord, difference: String) -> RunError {
+        let is_run = record.run == self.job.run.run.as_ref();
+        let order = match &self.job.order_key {
+            Some(key) if !is_run => format!("the order `{key}` (run {})", record.run),
+            _ => format!("run {}", record.run),
+        };
+        let is_planned = !matches!(self.job.action, Action::Apply(Apply::Unplanned(_)));
+        RunError::OtherOrder { order, difference, is_planned }
+    }
+
+    fn tool_inputs(&self) -> ToolInputs<'_> {
+        ToolInputs { options: &self.job.options, variables: &self.environment.inputs }
+    }
+}

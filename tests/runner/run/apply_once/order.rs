@@ -1,0 +1,216 @@
+//! An order that is delivered again: it is not repeated, and a different one under its name is refused.
+
+use support::{Ended, Sandbox, TestDatastore};
+use url::Url;
+
+use super::{applies, faulty, lost, lost_everything, unsent};
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+const UNPLANNED: &[&str] = &["apply", "--no-plan", "--name", "x"];
+const RUN: &[&str] = &["--run", "a"];
+const KEY: &[&str] = &["--order-key", "k"];
+const AGAIN: &[&str] = &["--again"];
+
+fn order(parts: &[&[&str]]) -> Vec<String> {
+    [UNPLANNED]
+        .iter()
+        .chain(parts)
+        .flat_map(|part| part.iter().map(|&word| word.to_owned()))
+        .collect()
+}
+
+fn ordered(sandbox: &Sandbox, datastore: &Url, parts: &[&[&str]]) -> Ended {
+    let words = order(parts);
+    sandbox.run_with(datastore, &words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A datastore and a fake terraform.
+async fn ready() -> (TestDatastore, Sandbox) {
+    (TestDatastore::memory().await, Sandbox::new(RUNNER).hello().fake_terraform(""))
+}
+
+/// The run ended so, and the tool has applied so often.
+#[track_caller]
+fn ended(sandbox: &Sandbox, ended: &Ended, code: i32, count: usize, says: &str) {
+    assert_eq!((ended.code, applies(sandbox)), (code, count), "{}", ended.stderr);
+    assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_order_is_not_repeated_and_a_different_one_is_refused_until_again() {
+    for name in [RUN, KEY] {
+        let (datastore, sandbox) = ready().await;
+        let run = |parts: &[&[&str]]| ordered(&sandbox, &datastore.url, &[&[name], parts].concat());
+        sandbox.write("v.tfvars", "a = 1\n");
+        let vars: &[&str] = &["--var-file", "v.tfvars", "--var", "b=secret-value"];
+        ended(&sandbox, &run(&[vars]), 0, 1, "");
+        let calls = sandbox.calls().len();
+        ended(&sandbox, &run(&[vars]), 0, 1, "nothing is applied again");
+        ended(&sandbox, &run(&[&vars[..2]]), 9, 1, "other variables or arguments");
+        ended(&sandbox, &run(&[vars, &["--target", "x.y"]]), 9, 1, "other variables or arguments");
+        ended(&sandbox, &run(&[vars, &["--", "-refresh=false"]]), 9, 1, "with --again");
+        sandbox.write("v.tfvars", "a = 2\n");
+        ended(&sandbox, &run(&[vars]), 9, 1, "other variables or arguments");
+        sandbox.write("v.tfvars", "a = 1\n");
+        sandbox.write("more.tf", "");
+        ended(&sandbox, &run(&[vars]), 9, 1, "another configuration: sha256 ");
+        assert_eq!(sandbox.calls().len(), calls, "no init");
+
+        ended(&sandbox, &run(&[vars, AGAIN]), 0, 2, "");
+        ended(&sandbox, &run(&[vars]), 0, 2, "nothing is applied again");
+        std::fs::remove_file(sandbox.work().join("more.tf")).unwrap();
+        ended(&sandbox, &run(&[vars]), 9, 2, "another configuration");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_key_or_run_is_a_new_order() {
+    let (datastore, sandbox) = ready().await;
+    for (count, name) in
+        [(1, &["--order-key", "k"]), (2, &["--order-key", "l"]), (3, &["--run", "r"])]
+    {
+        ended(&sandbox, &ordered(&sandbox, &datastore.url, &[name]), 0, count, "");
+        ended(&sandbox, &ordered(&sandbox, &datastore.url, &[name]), 0, count, "");
+    }
+    let variable = |key: &str| {
+        let mut command = sandbox.command(UNPLANNED);
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        Ended::from(command.env("PLANCHA_ORDER_KEY", key).output().unwrap())
+    };
+    ended(&sandbox, &variable("k"), 0, 3, "nothing is applied again");
+    ended(&sandbox, &variable("m"), 0, 4, "");
+    let other_layer = ["apply", "--no-plan", "--name", "y", "--order-key", "k"];
+    ended(&sandbox, &sandbox.run_with(&datastore.url, &other_layer), 0, 5, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_of_the_environment_belong_to_the_order() {
+    let (datastore, sandbox) = ready().await;
+    let run = |name: &str, value: &str| {
+        let mut command = sandbox.command(&["apply", "--no-plan", "--name", "x", "--run", "a"]);
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str()).env(name, value);
+        Ended::from(command.output().unwrap())
+    };
+    ended(&sandbox, &run("TF_VAR_size", "1"), 0, 1, "");
+    ended(&sandbox, &run("TF_VAR_size", "1"), 0, 1, "nothing is applied again");
+    ended(&sandbox, &run("TF_VAR_size", "2"), 9, 1, "other variables");
+    ended(&sandbox, &run("TF_CLI_ARGS_apply", "-lock=false"), 9, 1, "other variables");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_has_the_source_and_no_value_of_a_variable() {
+    let (datastore, sandbox) = ready().await;
+    let parts: [&[&str]; 3] = [RUN, KEY, &["--var", "password=hunter2"]];
+    assert_eq!(ordered(&sandbox, &datastore.url, &parts).code, 0);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    let record = json(&stored.artifact("applied.json", 0).await);
+    for part in ["configuration_sha256", "inputs"] {
+        assert!(!record["order"][part].is_null(), "{record}");
+    }
+    assert_eq!(record["order_key"]["index"], 0);
+    assert!(!record.to_string().contains("hunter2"));
+    let plain = datastore_api::Sha256::of(b"password=hunter2").to_string();
+    assert!(!record.to_string().contains(&plain));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_commit_is_refused_and_a_state_in_the_work_tree_is_not_a_change() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox =
+        Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != apply ] || echo '{}' > notes.txt");
+    let git = |args: &[&str]| {
+        let words = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        let mut command = sandbox.program("git".as_ref(), &[&words, args].concat());
+        assert!(command.output().unwrap().status.success(), "{args:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "one"]);
+    let run = || ordered(&sandbox, &datastore.url, &[KEY]);
+    ended(&sandbox, &run(), 0, 1, "");
+    ended(&sandbox, &run(), 0, 1, "nothing is applied again");
+    git(&["commit", "--allow-empty", "-qm", "two"]);
+    ended(&sandbox, &run(), 9, 1, "another revision: ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_holds_for_stored_plans_and_names_another_plan() {
+    let (datastore, sandbox) = ready().await;
+    let plan = |run: &str| sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", run]);
+    let apply = |plan: &[&str]| {
+        let words = [&["apply", "--name", "x"], KEY, plan].concat();
+        sandbox.run_with(&datastore.url, &words)
+    };
+    assert_eq!(plan("p").code, 0);
+    ended(&sandbox, &apply(&[]), 0, 1, "");
+    ended(&sandbox, &apply(&["--plan", "p"]), 0, 1, "nothing is applied again");
+    assert_eq!(plan("q").code, 0);
+    ended(&sandbox, &apply(&["--plan", "q"]), 9, 1, "the order `k` (run x-apply-");
+    ended(&sandbox, &apply(&[]), 9, 1, "another plan: sha256 ");
+    ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 9, 1, "now it is none");
+    let other_key = ["apply", "--name", "x", "--plan", "p", "--order-key", "l"];
+    ended(
+        &sandbox,
+        &sandbox.run_with(&datastore.url, &other_key),
+        0,
+        1,
+        "nothing is applied again",
+    );
+    ended(&sandbox, &sandbox.run_with(&datastore.url, &["apply", "--name", "x"]), 0, 2, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsent_record_of_an_order_counts() {
+    let (datastore, sandbox) = ready().await;
+    let lossy = lost_everything(&datastore).await;
+    ended(&sandbox, &ordered(&sandbox, &lossy.url, &[KEY]), 10, 1, "");
+    ended(
+        &sandbox,
+        &ordered(&sandbox, &lossy.url, &[KEY, &["--var", "a=b"]]),
+        9,
+        1,
+        "other variables",
+    );
+    lossy.set_faults(Vec::new());
+    ended(&sandbox, &ordered(&sandbox, &lossy.url, &[KEY]), 0, 1, "nothing is applied again");
+    // Another machine finds what was sent.
+    std::fs::remove_dir_all(sandbox.path("home/.local/state/plancha")).ok();
+    ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "nothing is applied again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_record_of_a_key_is_sent_by_upload() {
+    let (datastore, sandbox) = ready().await;
+    let lossy = faulty(&datastore, &[lost("/api/applied", usize::MAX)]).await;
+    ended(&sandbox, &ordered(&sandbox, &lossy.url, &[KEY, RUN]), 10, 1, "runner upload");
+    let kept = unsent(&sandbox).join("default/x/a/0");
+    let kept = kept.to_str().unwrap();
+    let sent = sandbox.run(&["upload", "--datastore", datastore.url.as_str(), kept]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "nothing is applied again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_concurrent_deliveries_applies() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != apply ] || sleep 0.5");
+    let words = order(&[KEY]);
+    let words = words.iter().map(String::as_str).collect::<Vec<_>>();
+    let runners = [(); 4].map(|()| sandbox.start(Some(&datastore.url), &words));
+    for runner in runners {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    assert_eq!(applies(&sandbox), 1);
+    let locks = sandbox.path("home/.local/state/plancha/applying-orders");
+    assert_eq!(std::fs::read_dir(locks).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_needs_a_datastore() {
+    let (_, sandbox) = ready().await;
+    let words = order(&[KEY]);
+    let without = sandbox.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    ended(&sandbox, &without, 64, 0, "--order-key needs a datastore");
+}
