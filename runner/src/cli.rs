@@ -253,6 +253,9 @@ pub struct StartArgs {
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
+    /// Write the layer's `apply-sum` as `plan-sum` if a plan changes nothing, so that the controllers order no apply
+    #[arg(long, env = "PLANCHA_SKIP_EMPTY_PLANS", value_parser = BoolishValueParser::new())]
+    pub skip_empty_plans: bool,
     /// What binds an apply to its plan.
     #[command(flatten)]
     pub binding: BindingArgs,

@@ -74,6 +74,10 @@ pub(crate) struct Report {
     /// Whether the plan has a `binding.json` beside it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) bound: bool,
+    /// The layer's `apply-sum`, where the plan changes nothing and it became the layer's `plan-sum`. Such a plan is never
+    /// given to the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_sum: Option<String>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
     pub(crate) applied: Option<String>,
     pub(crate) started: Timestamp,
@@ -113,6 +117,8 @@ pub(crate) struct PlanRecord {
     pub(crate) mocks: Vec<String>,
     #[serde(default)]
     pub(crate) bound: bool,
+    #[serde(default)]
+    pub(crate) kept_sum: Option<String>,
 }
 
 /// A tool that made a plan.
@@ -224,6 +230,7 @@ impl Report {
             configuration_sha256: None,
             mocks: Vec::new(),
             bound: false,
+            kept_sum: None,
             applied: None,
             started,
             steps: Vec::new(),

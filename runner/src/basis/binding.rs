@@ -50,6 +50,9 @@ pub(crate) struct Binding {
     /// The dependencies for which terragrunt used mock outputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
+    /// The layer's `apply-sum`, where the plan changes nothing and it became the layer's `plan-sum`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept_sum: Option<String>,
     /// The tool's arguments, without the values of variables.
     arguments: Vec<String>,
     /// The version of the state that the plan was made of.
@@ -163,6 +166,7 @@ impl Binding {
             configuration_sha256: report.configuration_sha256,
             providers: report.providers.clone(),
             mocks: report.mocks.clone(),
+            kept_sum: report.kept_sum.clone(),
             arguments,
             state,
         }
@@ -231,6 +235,7 @@ impl Binding {
             providers: self.providers.clone(),
             mocks: self.mocks.clone(),
             bound: true,
+            kept_sum: self.kept_sum.clone(),
             ..record.unwrap_or_default()
         }
     }

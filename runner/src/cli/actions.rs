@@ -14,6 +14,9 @@ pub struct PlanArgs {
     /// Exit with code 2 if changes are pending
     #[arg(long)]
     pub detailed_exitcode: bool,
+    /// Write the layer's `apply-sum` as `plan-sum` if the plan changes nothing, so that Burrito's controllers order no apply
+    #[arg(long, env = "PLANCHA_SKIP_EMPTY_PLANS", value_parser = BoolishValueParser::new())]
+    pub skip_empty_plans: bool,
 }
 
 /// `runner apply`

@@ -25,8 +25,10 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let action = Action::Plan { detailed_exitcode: args.detailed_exitcode };
-        Self::new(args.run, burrito, false, environment, |_| Ok(action)).await
+        let PlanArgs { run, detailed_exitcode, skip_empty_plans } = args;
+        let action = Action::Plan { detailed_exitcode };
+        let job = Self::new(run, burrito, false, environment, |_| Ok(action)).await?;
+        Ok(Self { skip_empty_plans, ..job })
     }
 
     /// The job of `runner apply`.
@@ -136,6 +138,7 @@ impl Job {
             datastore,
             again: false,
             order_key: None,
+            skip_empty_plans: false,
             snapshot: args.binding.snapshot,
             signing_key,
             verify_key,

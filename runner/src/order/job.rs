@@ -55,6 +55,8 @@ pub(crate) struct Job {
     pub(crate) datastore: Option<Client>,
     /// Whether to apply without a stored plan even if this run has been applied before (`--again`).
     pub(crate) again: bool,
+    /// Whether a plan without changes keeps the layer's `apply-sum` as its `plan-sum` (`--skip-empty-plans`).
+    pub(crate) skip_empty_plans: bool,
     /// The name of the order, which is applied once under whatever run (`--order-key`).
     pub(crate) order_key: Option<String>,
     /// Whether a plan stores a snapshot of its working directory, and an apply works in that of its plan.

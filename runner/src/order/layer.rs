@@ -6,7 +6,7 @@ mod kubernetes;
 
 use std::collections::BTreeMap;
 
-use datastore_api::{Attempt, Name, Sha256};
+use datastore_api::{Attempt, Name};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
@@ -232,18 +232,18 @@ fn annotation(key: &str, value: Option<String>) -> (String, Option<String>) {
     (format!("{PREFIX}{key}"), value)
 }
 
-/// The annotations of a plan.
+/// The annotations of a plan. `sum` is its digest in base64, or the layer's `apply-sum` if the plan changes nothing.
 pub(crate) fn plan_annotations(
     now: Timestamp,
     run: &Name,
     attempt: Attempt,
-    sum: Sha256,
+    sum: String,
     revision: Option<&str>,
 ) -> Annotations {
     vec![
         annotation("plan-date", Some(unix_date(now))),
         annotation("plan-run", Some(format!("{run}/{attempt}"))),
-        annotation("plan-sum", Some(sum.to_base64())),
+        annotation("plan-sum", Some(sum)),
         annotation("plan-commit", revision.map(str::to_owned)),
     ]
 }
@@ -269,6 +269,8 @@ fn unix_date(now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use datastore_api::Sha256;
+
     use super::*;
 
     fn spec<T: DeserializeOwned>(yaml: &str) -> T {
@@ -403,7 +405,7 @@ mod tests {
     #[test]
     fn a_plan_and_an_apply_leave_burritos_annotations() {
         let now = "2026-08-01T09:05:03Z".parse().unwrap();
-        let sum = Sha256::of(b"");
+        let sum = Sha256::of(b"").to_base64();
         let run = "r".parse().unwrap();
         let plan = plan_annotations(now, &run, Attempt(2), sum, Some("abc"));
         let lines = |annotations: Annotations| {

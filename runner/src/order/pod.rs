@@ -111,6 +111,7 @@ impl Job {
             options: PlanOptions::default(),
             again: false,
             order_key: None,
+            skip_empty_plans: args.skip_empty_plans,
             snapshot: args.binding.snapshot,
             signing_key,
             verify_key,

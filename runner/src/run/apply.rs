@@ -7,7 +7,6 @@ mod lock;
 mod lost_state;
 mod repeated;
 
-use datastore_api::Sha256;
 use fs_err as fs;
 
 use crate::order::job::{Action, Apply, Job};
@@ -63,6 +62,12 @@ impl Run<'_> {
         }
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
+        if let Some((plan, sum)) = choice.as_ref().and_then(|choice| choice.kept_sum(self.job)) {
+            if let Some(record) = &of_order {
+                self.check_same_plan(record, Some(plan.sha256))?;
+            }
+            return self.record_empty(choice.as_ref(), plan, sum).await;
+        }
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
         let artifacts = self.artifacts.clone();
         let fetched = async {
@@ -104,6 +109,21 @@ impl Run<'_> {
             self.compare_state(choice, &prepared).await?;
         }
         self.apply(&mut prepared, sum).await
+    }
+
+    /// Records the apply of a plan that changes nothing and has kept the layer's `plan-sum`. The tool is not started.
+    async fn record_empty(
+        &mut self,
+        choice: Option<&Choice>,
+        plan: PlanReport,
+        sum: String,
+    ) -> Result<(), RunError> {
+        let line = "the plan changes nothing, and the layer was applied before: nothing is applied";
+        tracing::info!("{line}");
+        self.log.line(line)?;
+        self.report.revision = choice.and_then(|choice| choice.basis.revision_or(None));
+        self.report.plan = Some(plan);
+        self.record_apply(Some(sum)).await
     }
 
     /// The record of an earlier apply of this run or order, which is not repeated. `records` are those of this run.
@@ -194,10 +214,10 @@ async fn plan_to_apply(
     let file = scratch.join(PLAN_FILE);
     let plan = stored_plan::fetch(job, from, choice, artifacts, &file).await?;
     let sum = match &plan {
-        Some(plan) => Some(plan.sha256),
-        None => stored_plan::ordered_plan_digest(from, artifacts, &file).await?,
+        Some(plan) => Some(plan.sha256.to_base64()),
+        None => stored_plan::ordered_plan_sum(from, artifacts, &file).await?,
     };
-    Ok(PlanToApply { plan, sum: sum.map(Sha256::to_base64).or_else(|| annotated_sum(job)) })
+    Ok(PlanToApply { plan, sum: sum.or_else(|| annotated_sum(job)) })
 }
 
 /// The layer's annotation `plan-sum`.

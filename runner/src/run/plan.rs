@@ -83,6 +83,7 @@ impl Run<'_> {
         self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
         self.report.plan =
             Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
+        self.report.kept_sum = self.kept_sum(summary);
         let rest = [
             (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
@@ -192,7 +193,20 @@ impl Run<'_> {
         let attempt = attempt.unwrap_or(Attempt(0));
         let revision = self.report.revision.as_deref();
         let run = &self.job.run.run;
+        let sum = self.report.kept_sum.clone().unwrap_or_else(|| sum.to_base64());
         self.annotate(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision)).await
+    }
+
+    /// The layer's `apply-sum`, if it is to be the `plan-sum` of this plan: an apply must be able to read that in the
+    /// plan's record.
+    fn kept_sum(&self, summary: Summary) -> Option<String> {
+        let is_recorded = self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files);
+        if !self.job.skip_empty_plans || !summary.is_empty || !is_recorded {
+            return None;
+        }
+        let sum = self.job.layer.as_ref()?.layer().annotation("apply-sum")?;
+        tracing::info!("the plan changes nothing: plan-sum stays the layer's apply-sum");
+        Some(sum.to_owned())
     }
 
     /// Where the plan is stored, and the command that applies it.

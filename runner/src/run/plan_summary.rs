@@ -19,6 +19,9 @@ pub(crate) struct Summary {
     pub(crate) counts: Counts,
     /// Whether applying it would change anything: resources, outputs or the state.
     pub(crate) changes: bool,
+    /// Whether the tool itself finds nothing to do: its own `-detailed-exitcode` is 0. A data source that is read at the
+    /// apply is something to do, unless the tool says that nothing is.
+    pub(crate) is_empty: bool,
 }
 
 /// The JSON is not a plan, or of an unknown version.
@@ -34,8 +37,12 @@ impl Summary {
     /// Reads the output of `show -json`.
     pub(crate) fn from_json(json: impl Read) -> Result<Self, PlanError> {
         let ChangesOf { resources, outputs, applyable } = read::<Changes>(json)?;
-        let changes = applyable.unwrap_or(resources.any || outputs.any);
-        Ok(Self { counts: resources.counts, changes })
+        let any = resources.any || outputs.any;
+        let is_empty = match applyable {
+            Some(applyable) => !applyable && !any,
+            None => !any && !resources.reads,
+        };
+        Ok(Self { counts: resources.counts, changes: applyable.unwrap_or(any), is_empty })
     }
 }
 
@@ -120,10 +127,11 @@ impl Change {
 struct Changes {
     counts: Counts,
     any: bool,
+    reads: bool,
 }
 
 impl Collector for Changes {
-    fn add(&mut self, Changed { change, .. }: &Changed) {
+    fn add(&mut self, Changed { change, previous_address, .. }: &Changed) {
         let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
         let Counts { create, update, delete } = &mut self.counts;
         match actions.as_slice() {
@@ -136,7 +144,9 @@ impl Collector for Changes {
             }
             _ => {}
         }
-        self.any |= change.is_change();
+        // A move changes the state.
+        self.any |= change.is_change() || previous_address.is_some();
+        self.reads |= change.actions.iter().any(|action| action == "read");
     }
 }
 
@@ -240,6 +250,29 @@ mod tests {
         for (resources, short, changes) in cases {
             let summary = plan(resources, &[]);
             assert_eq!((summary.counts.to_string().as_str(), summary.changes), (short, changes));
+        }
+    }
+
+    #[test]
+    fn moves_and_imports_are_changes_and_a_plan_without_any_is_empty() {
+        let empty = |resource: &str, rest: &str| {
+            let json = format!(
+                r#"{{"format_version": "1.2"{rest}, "resource_changes": [{resource}], "output_changes": {{}}}}"#
+            );
+            let summary = Summary::from_json(json.as_bytes()).unwrap();
+            (summary.changes, summary.is_empty)
+        };
+        let no_op = r#"{"change": {"actions": ["no-op"]}}"#;
+        let read = r#"{"change": {"actions": ["read"]}}"#;
+        let moved = r#"{"previous_address": "a.b", "change": {"actions": ["no-op"]}}"#;
+        let imported = r#"{"change": {"actions": ["no-op"], "importing": {"id": "x"}}}"#;
+        assert_eq!(empty(no_op, ""), (false, true));
+        assert_eq!(empty(read, ""), (false, false), "tofu, and terraform before 1.8");
+        assert_eq!(empty(read, r#", "applyable": false"#), (false, true));
+        assert_eq!(empty(no_op, r#", "applyable": true"#), (true, false));
+        for change in [moved, imported] {
+            assert_eq!(empty(change, ""), (true, false), "{change}");
+            assert_eq!(empty(change, r#", "applyable": false"#), (false, false), "{change}");
         }
     }
 

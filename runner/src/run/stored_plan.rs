@@ -169,6 +169,22 @@ impl Choice {
         self.stored.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The plan's report and its `plan-sum`, if the plan changes nothing and has kept that of the layer's last apply. Such a
+    /// plan never reaches the tool, so its bytes are not compared. With another `plan-sum` by now the plan is compared as
+    /// any other.
+    pub(crate) fn kept_sum(&self, job: &Job) -> Option<(PlanReport, String)> {
+        let stored = self.stored.as_ref()?;
+        let record = stored.record.as_ref()?;
+        let sum = record.kept_sum.as_ref()?;
+        let plan = PlanReport {
+            run: Some(stored.run.to_string()),
+            attempt: stored.attempt,
+            ..record.plan.clone()?
+        };
+        let annotated = job.layer.as_ref().and_then(|layer| layer.layer().annotation("plan-sum"));
+        annotated.is_none_or(|annotated| annotated == sum).then(|| (plan, sum.clone()))
+    }
+
     /// The snapshot in which the plan is applied. `None`: the source is used.
     pub(crate) fn snapshot(&self, job: &Job) -> Result<Option<&Workspace>, StoredPlanError> {
         let snapshot = self.binding.as_ref().and_then(|binding| binding.workspace.as_ref());
@@ -224,24 +240,27 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The digest of the plan that Burrito's controllers named, for an apply that makes its own plan. They compare it with the
-/// layer's `plan-sum`, and start another apply if it differs. `None`: there is none.
-pub(crate) async fn ordered_plan_digest(
+/// The value for `apply-sum` of the plan that Burrito's controllers named, for an apply that makes its own plan. They compare
+/// it with the layer's `plan-sum`, and start another apply if it differs. `None`: there is no such plan.
+pub(crate) async fn ordered_plan_sum(
     from: &Apply,
     artifacts: Option<&Artifacts>,
     to: &Path,
-) -> Result<Option<Sha256>, StoredPlanError> {
+) -> Result<Option<String>, StoredPlanError> {
     let (Apply::Unplanned(Some(name)) | Apply::Run(name), Some(artifacts)) = (from, artifacts)
     else {
         return Ok(None);
     };
     let plan = artifacts.plan_of(&name.run, name.attempt).await?;
     let Some(plan) = plan else { return Ok(None) };
+    if let Some(kept) = plan.record.as_ref().and_then(|record| record.kept_sum.clone()) {
+        return Ok(Some(kept));
+    }
     let sum = artifacts.fetch_plan(&plan, to).await?;
     if sum.is_some() {
         fs::remove_file(to)?;
     }
-    Ok(sum)
+    Ok(sum.map(Sha256::to_base64))
 }
 
 async fn from_file(

@@ -228,3 +228,46 @@ async fn annotations_after_an_apply_are_retried() {
     assert_eq!(retried.filter(|line| line.contains("trying again in")).count(), 2, "{ended:?}");
     assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
 }
+
+/// D8: a plan file differs each time, so each drift plan would be applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_plan_keeps_the_apply_sum_and_an_apply_of_it_starts_no_tool() {
+    let tenant = tenant!("empty");
+    let tenant =
+        tenant.fake("case \"$*\" in *-json*) echo '{\"format_version\":\"1.2\"}'; exit 0;; esac");
+    planned(&tenant, json!({})).await;
+    let first = tenant.start("apply", "apply-1");
+    assert!(first.code == 0 && first.stdout.contains("apply is done"), "{}", first.stderr);
+    let sum = tenant.annotation("apply-sum").await;
+    let skip = [("PLANCHA_SKIP_EMPTY_PLANS", "true")];
+    tenant.run("plan-2", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-2", &skip);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(tenant.annotation("plan-sum").await, sum);
+    assert_eq!(tenant.annotation("plan-run").await, "plan-2/0");
+
+    tenant.run("apply-2", json!({"run": "plan-2", "attempt": "0"})).await;
+    let ended = tenant.start("apply", "apply-2");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!ended.stdout.contains("apply is done"), "{}", ended.stdout);
+    assert_eq!(tenant.annotation("apply-sum").await, sum);
+    assert_eq!(tenant.annotation("plan-sum").await, sum);
+    assert_eq!(tenant.short("apply-2", 0).await, "Apply Successful");
+}
+
+/// Otherwise `apply-sum` would differ from `plan-sum` after each apply, and the controllers would never stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_without_a_plan_that_is_ordered_for_an_empty_plan_writes_the_kept_sum() {
+    let tenant = tenant!("kept-sum");
+    let tenant =
+        tenant.fake("case \"$*\" in *-json*) echo '{\"format_version\":\"1.2\"}'; exit 0;; esac");
+    planned(&tenant, json!({"remediationStrategy": {"applyWithoutPlanArtifact": true}})).await;
+    assert_eq!(tenant.start("apply", "apply-1").code, 0);
+    tenant.run("plan-2", json!({})).await;
+    let skip = [("PLANCHA_SKIP_EMPTY_PLANS", "true")];
+    assert_eq!(tenant.start_with("plan", "plan-2", &skip).code, 0);
+    tenant.run("apply-2", json!({"run": "plan-2", "attempt": "0"})).await;
+    let ended = tenant.start("apply", "apply-2");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(tenant.annotation("apply-sum").await, tenant.annotation("plan-sum").await);
+}

@@ -1,5 +1,6 @@
 //! A plan is applied once: no message of ours leads to a second apply, and no run replaces another's files.
 
+mod empty_plan;
 mod order;
 
 use std::path::PathBuf;

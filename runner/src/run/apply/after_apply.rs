@@ -191,13 +191,13 @@ impl Run<'_> {
             return Ok(Some(plan.to_base64()));
         }
         let file = self.scratch.join(PLAN_FILE);
-        let ordered = stored_plan::ordered_plan_digest(from, self.artifacts.as_ref(), &file);
+        let ordered = stored_plan::ordered_plan_sum(from, self.artifacts.as_ref(), &file);
         let sum = self.signals.or(ordered).await.map_err(RunError::Stopped)?;
         let sum = sum.unwrap_or_else(|error| {
             tracing::warn!("the digest of the plan is unknown: {error}");
             None
         });
-        Ok(sum.map(Sha256::to_base64).or_else(|| annotated_sum(self.job)))
+        Ok(sum.or_else(|| annotated_sum(self.job)))
     }
 
     /// Records the apply that the tool has just made, and does the other steps.

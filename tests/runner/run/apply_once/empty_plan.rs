@@ -1,0 +1,90 @@
+//! A plan that changes nothing can keep the layer's `apply-sum`, and is then never given to the tool.
+
+use support::{Ended, Sandbox, TestDatastore};
+
+use super::applies;
+use crate::RUNNER;
+use crate::stored_run::StoredRun;
+
+/// The plan changes nothing while the file `empty` is there.
+const SCRIPT: &str = r#"case "$*" in *-json*) if [ -e empty ]; then echo '{"format_version":"1.2","applyable":false}'; exit 0; fi;; esac"#;
+
+/// The value of an annotation in the layer's manifest.
+fn annotation(sandbox: &Sandbox, name: &str) -> Option<String> {
+    let layer = sandbox.read("layer.yaml");
+    let line =
+        layer.lines().find_map(|line| line.trim().strip_prefix("runner.terraform.padok.cloud/"));
+    line?;
+    let mut lines =
+        layer.lines().map(|line| line.trim().trim_start_matches("runner.terraform.padok.cloud/"));
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_without_changes_keeps_the_sum_of_the_last_apply_and_is_not_applied() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(SCRIPT);
+    let sum = |name| annotation(&sandbox, name);
+    let plan = |run: &str, option: &[&str]| {
+        let words = [&["plan", "--layer", "layer.yaml", "--run", run], option].concat();
+        let ended = sandbox.run_with(&datastore.url, &words);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    };
+    let apply = |count: usize| -> Ended {
+        let ended = sandbox.run_with(&datastore.url, &["apply", "--layer", "layer.yaml"]);
+        assert_eq!((ended.code, applies(&sandbox)), (0, count), "{}", ended.stderr);
+        assert_eq!(sum("plan-sum"), sum("apply-sum"));
+        ended
+    };
+    let skip: &[&str] = &["--skip-empty-plans"];
+    sandbox.write("empty", "");
+    // Nothing was applied before: Burrito's controllers need a first apply.
+    plan("a", skip);
+    apply(1);
+    let kept = sum("apply-sum");
+
+    plan("b", skip);
+    assert_eq!(sum("plan-sum"), kept);
+    let calls = sandbox.calls().len();
+    assert!(apply(1).stderr.contains("the plan changes nothing"), "not applied");
+    assert_eq!((sandbox.calls().len(), sum("apply-sum")), (calls, kept.clone()), "no init");
+    assert!(apply(1).stderr.contains("nothing is appl"), "a second order");
+
+    // Without the option, and with changes, the plan is applied as before.
+    plan("c", &[]);
+    assert_ne!(sum("plan-sum"), kept);
+    apply(2);
+    std::fs::remove_file(sandbox.work().join("empty")).unwrap();
+    plan("d", skip);
+    assert_ne!(sum("plan-sum"), sum("apply-sum"));
+    apply(3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_plan_whose_layer_has_another_plan_sum_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(SCRIPT);
+    sandbox.write("empty", "");
+    let run = |words: &[&str]| {
+        sandbox.run_with(&datastore.url, &[words, &["--layer", "layer.yaml"]].concat())
+    };
+    assert_eq!(run(&["plan"]).code, 0);
+    assert_eq!(run(&["apply"]).code, 0);
+    assert_eq!(run(&["plan", "--run", "kept", "--skip-empty-plans"]).code, 0);
+    let kept = sandbox.read("layer.yaml");
+    let sum = annotation(&sandbox, "plan-sum").unwrap();
+    let other = datastore_api::Sha256::of(b"another plan").to_base64();
+    sandbox.write("layer.yaml", &kept.replace(&sum, &other));
+    let refused = run(&["apply"]);
+    assert_eq!((refused.code, applies(&sandbox)), (9, 1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the annotation plan-sum has"), "{}", refused.stderr);
+
+    sandbox.write("layer.yaml", &kept);
+    assert_eq!(run(&["apply", "--run", "done"]).code, 0);
+    let stored = StoredRun::new(&datastore, "default", "hello", "done");
+    let record = crate::json(&stored.artifact("applied.json", 0).await);
+    let bin = StoredRun::new(&datastore, "default", "hello", "kept").plan("bin", 0).await;
+    assert_eq!(record["applied"], datastore_api::Sha256::of(&bin).to_string());
+    assert_eq!((&record["sum"], applies(&sandbox)), (&sum.into(), 1));
+}
