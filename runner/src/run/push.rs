@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::process::quoted;
 use crate::source::states::{self, KeptState, PushRecord};
 
@@ -14,8 +13,6 @@ pub(crate) struct Push {
     pub(crate) program: Option<String>,
     /// The workspace of the state, if it is known.
     pub(crate) workspace: Option<String>,
-    /// The workspace that the commands use if they name none, if it is known.
-    pub(crate) selected: Option<String>,
     /// The module inside the source.
     pub(crate) path: PathBuf,
     /// The directory of the module, unless it is removed with the run.
@@ -24,9 +21,9 @@ pub(crate) struct Push {
 
 impl Push {
     /// How a kept state gets into its backend, by its record.
-    pub(crate) fn recorded(record: PushRecord, selected: Option<String>) -> Self {
+    pub(crate) fn recorded(record: PushRecord) -> Self {
         let PushRecord { program, workspace, path, .. } = record;
-        Self { program: Some(program), workspace, selected, path, dir: None }
+        Self { program: Some(program), workspace, path, dir: None }
     }
 
     /// Where the commands run.
@@ -49,15 +46,13 @@ impl Push {
         place
     }
 
-    /// A command of the tool in the workspace of the state.
+    /// A command of the tool in the workspace of the state. The default one is named as well: the checkout may have
+    /// selected another.
     fn command(&self, args: &str) -> String {
         let program = quoted(self.program.as_deref().unwrap_or("terraform"));
-        let is_selected = self.selected.as_deref() == Some(DEFAULT_WORKSPACE);
-        match self.workspace.as_deref() {
-            Some(name) if name != DEFAULT_WORKSPACE || !is_selected => {
-                format!("`TF_WORKSPACE={} {program} {args}`", quoted(name))
-            }
-            _ => format!("`{program} {args}`"),
+        match &self.workspace {
+            Some(name) => format!("`TF_WORKSPACE={} {program} {args}`", quoted(name)),
+            None => format!("`{program} {args}`"),
         }
     }
 
@@ -102,10 +97,15 @@ fn listed<P: AsRef<Path>>(files: &[P]) -> String {
     files.collect::<Vec<_>>().join(", ")
 }
 
+/// The absolute form of a path, for commands that run in another directory.
+pub(super) fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
 /// How the state that the tool printed gets into a file. The log is masked, which may change the state.
 fn copy_printed(stdout: &str, log: Option<&str>) -> String {
-    let log = log.map(|log| format!("; from {log} only if it contains no `***`"));
-    format!("copy that JSON document from {stdout}{} into a file STATE", log.unwrap_or_default())
+    let log = log.map(|log| format!(" Use {log} only if it contains no `***`."));
+    format!("copy that JSON document from {stdout} into a file STATE.{}", log.unwrap_or_default())
 }
 
 /// State files that the tool could not write to the backend (`errored.tfstate`).
@@ -148,8 +148,8 @@ impl ErroredState {
         if !states.broken.is_empty() {
             let printed = copy_printed("the output above (stdout)", self.log.as_deref());
             return format!(
-                "resources may exist that the backend does not know: check whether the disk is full; the tool also \
-                 prints a state that it cannot save: {printed}; before anything else plans or applies, run {init} \
+                "resources may exist that the backend does not know. Check whether the disk is full. The tool also \
+                 prints a state that it cannot save: {printed} Before anything else plans or applies, run {init} \
                  and then {pushes} {place}, and remove {}{copy}",
                 listed(files)
             );
@@ -186,16 +186,10 @@ impl fmt::Display for Unpushed {
 impl Unpushed {
     /// Kept states that are in no commit.
     pub(crate) fn kept(states: impl IntoIterator<Item = KeptState>) -> Self {
-        let unknown = || Push {
-            program: None,
-            workspace: None,
-            selected: None,
-            path: PathBuf::new(),
-            dir: None,
-        };
-        let states = states.into_iter().map(|KeptState { file, record }| {
-            (file, record.map_or_else(unknown, |record| Push::recorded(record, None)))
-        });
+        let unknown = || Push { program: None, workspace: None, path: PathBuf::new(), dir: None };
+        let states = states
+            .into_iter()
+            .map(|KeptState { file, record }| (file, record.map_or_else(unknown, Push::recorded)));
         Self { states: states.collect(), in_commit: false }
     }
 
@@ -230,7 +224,8 @@ impl Unpushed {
             Some(problem) => {
                 let log = Some("run.log of that attempt");
                 let printed = copy_printed("the stdout of that run", log);
-                let copy = format!("{problem}, but the tool also printed the state: {printed}; ");
+                let copy =
+                    format!("{problem}, but the tool also printed the state: {printed} Then ");
                 (copy, listed(&self.files()))
             }
             None if self.states.len() == 1 => (String::new(), "the file".to_owned()),

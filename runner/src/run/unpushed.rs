@@ -8,7 +8,7 @@ use fs_err as fs;
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
-use crate::run::push::{Push, Unpushed};
+use crate::run::push::{Push, Unpushed, absolute};
 use crate::run::unsent;
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_tracked;
@@ -29,12 +29,15 @@ impl Run<'_> {
         let kept = unsent::states(state_home, run);
         let unpushed = if let Some(first) = in_code.first() {
             let in_commit = is_tracked(first).await;
-            let dir = workspace.kept.then(|| workspace.dir.clone());
+            let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
             let states = in_code.iter().map(|file| {
                 let real = fs::canonicalize(file).ok();
                 let record = kept.iter().find(|kept| real.as_ref() == Some(&kept.file));
                 let record = record.and_then(|kept| kept.record.clone());
-                (file.clone(), Push { dir: dir.clone(), ..self.push_of(record, &program) })
+                (
+                    absolute(file.clone()),
+                    Push { dir: dir.clone(), ..self.push_of(record, &program) },
+                )
             });
             Unpushed { states: states.collect(), in_commit }
         } else {
@@ -66,13 +69,11 @@ impl Run<'_> {
 
     /// How a state of an earlier apply gets into its backend. Without a record it may be of any workspace.
     fn push_of(&self, record: Option<PushRecord>, program: &str) -> Push {
-        let selected = self.job.place.workspace.clone();
         match record {
-            Some(record) => Push::recorded(record, selected),
+            Some(record) => Push::recorded(record),
             None => Push {
                 program: Some(program.to_owned()),
                 workspace: None,
-                selected,
                 path: self.job.path.clone(),
                 dir: None,
             },

@@ -36,8 +36,10 @@ fn kept(ended: &Ended, file: &Path) {
     assert_eq!(std::fs::read_to_string(file).unwrap(), "\"secret\"\n", "{}", ended.stderr);
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
-    let push = format!("`terraform state push {}`", file.display());
-    for says in ["the backend did not accept the state", "`terraform init`", &push] {
+    let push = format!("`TF_WORKSPACE=default terraform state push {}`", file.display());
+    for says in
+        ["the backend did not accept the state", "`TF_WORKSPACE=default terraform init`", &push]
+    {
         assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
     }
 }
@@ -59,7 +61,7 @@ fn state_refused_by_the_backend_is_kept() {
         for args in [&apply(&url, &[])[..], &other] {
             let refused = sandbox.run(args);
             assert_eq!(refused.code, 8, "{}", refused.stderr);
-            let push = format!("`terraform state push {}`", file.display());
+            let push = format!("`TF_WORKSPACE=default terraform state push {}`", file.display());
             assert!(refused.stderr.contains(&push), "{}", refused.stderr);
         }
         let applies = sandbox.calls().iter().filter(|call| call.starts_with("apply")).count();
@@ -127,7 +129,9 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
     let (sandbox, url) = refusing(".", "exit 1");
     let ended = sandbox.run(&apply(&url, &["--work-dir", "kept"]));
     let file = sandbox.work().join("kept/live/vpc/errored.tfstate");
-    assert!(file.exists() && ended.stderr.contains("`terraform state push "), "{}", ended.stderr);
+    // The paths are absolute: the commands run in the directory of the module.
+    let push = format!("`TF_WORKSPACE=default terraform state push {}` in /", file.display());
+    assert!(file.exists() && ended.stderr.contains(&push), "{push}: {}", ended.stderr);
     let calls = sandbox.calls().len();
     let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
     for args in [&plan[..], &apply(&url, &["--work-dir", "kept"])] {
@@ -257,7 +261,7 @@ fn push_of_a_kept_state_names_the_workspace_of_its_apply() {
         (Some("prod"), Some("dev"), "`TF_WORKSPACE=prod terraform state push "),
         (Some("prod"), None, "`TF_WORKSPACE=prod terraform state push "),
         (None, Some("dev"), "`TF_WORKSPACE=default terraform state push "),
-        (None, None, "`terraform state push "),
+        (None, None, "`TF_WORKSPACE=default terraform state push "),
     ] {
         for more in [&[][..], &["--work-dir", "kept"]] {
             let (sandbox, url) = refusing(".", "exit 1");
@@ -345,9 +349,9 @@ fn whole_states_beside_a_broken_one_are_pushed_as_well() {
     let is_whole = |file: &Path| file.metadata().unwrap().len() > 0;
     let (whole, broken) = if is_whole(&whole) { (whole, broken) } else { (broken, whole) };
     for said in [ended.stderr, refused.stderr] {
-        let push = format!("`terraform state push {}`", whole.display());
+        let push = format!("`TF_WORKSPACE=default terraform state push {}`", whole.display());
         assert!(said.contains(&push), "{push}: {said}");
-        assert!(said.contains("`terraform state push STATE`"), "{said}");
+        assert!(said.contains("`TF_WORKSPACE=default terraform state push STATE`"), "{said}");
         assert!(said.contains(&format!("{} is empty or incomplete", broken.display())), "{said}");
         assert!(!said.contains(&format!("state push {}", broken.display())), "{said}");
     }
@@ -363,10 +367,11 @@ async fn printed_state_is_copied_from_the_output_that_is_not_masked() {
     assert!(ended.stdout.contains(state), "{}", ended.stdout);
     let stored = crate::stored_run::StoredRun::new(&datastore, "default", "x", "r");
     assert!(stored.log(0).await.contains("https://***@host/"));
-    let says = "from the output above (stdout); from run.log of attempt 0 of default/x/r only if it contains no `***`";
+    let says = "copy that JSON document from the output above (stdout) into a file STATE. \
+                Use run.log of attempt 0 of default/x/r only if it contains no `***`. ";
     assert!(ended.stderr.contains(says), "{}", ended.stderr);
     let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
-    let says =
-        "from the stdout of that run; from run.log of that attempt only if it contains no `***`";
+    let says = "copy that JSON document from the stdout of that run into a file STATE. \
+                Use run.log of that attempt only if it contains no `***`. Then in ";
     assert!(refused.stderr.contains(says), "{}", refused.stderr);
 }

@@ -13,7 +13,7 @@ use fs_err as fs;
 use crate::run::Run;
 use crate::run::artifacts::{Artifacts, other};
 use crate::run::error::RunError;
-use crate::run::push::{ErroredState, Push};
+use crate::run::push::{ErroredState, Push, absolute};
 use crate::source::checkout::Workspace;
 use crate::source::states::{self, ERRORED, PushRecord};
 
@@ -52,12 +52,11 @@ impl Run<'_> {
             if workspace.kept && workspace.own.is_some() {
                 self.link(&file, &record);
             }
-            files.push(if workspace.kept { file } else { self.rescue(&file, &record) });
+            files.push(if workspace.kept { absolute(file) } else { self.rescue(&file, &record) });
         }
         let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
-        let dir = workspace.kept.then(|| workspace.dir.clone());
-        let selected = record.workspace.clone();
-        let push = Box::new(Push { dir, ..Push::recorded(record, selected) });
+        let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
+        let push = Box::new(Push { dir, ..Push::recorded(record) });
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let log =
             attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
