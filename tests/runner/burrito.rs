@@ -12,6 +12,7 @@ mod namespace;
 mod plan_origin;
 mod pod_mounts;
 mod settings;
+mod snapshot;
 mod tools;
 
 use datastore_api::Sha256;

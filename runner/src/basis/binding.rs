@@ -99,7 +99,7 @@ pub(crate) enum BindingError {
     )]
     Unplanned,
     #[error(
-        "the plan {plan} contains the directory {} in which it was made, which does not exist here: {}",
+        "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
         .directory.display(), .values.join(", ")
     )]
     AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
@@ -182,11 +182,11 @@ impl Binding {
         format!("{{\"binding\":{binding},\n\"signature\":{signature}}}\n")
     }
 
-    /// Reads the document of a plan of this layer, and verifies its signature if there is a key.
+    /// Reads the document of a plan of this run, and verifies its signature if there is a key.
     pub(crate) fn parse(
         json: &[u8],
         plan: &str,
-        layer: &RunKey,
+        run: &RunKey,
         key: Option<&VerifyKey>,
     ) -> Result<Self, BindingError> {
         let unreadable =
@@ -206,8 +206,9 @@ impl Binding {
             return Err(unreadable(format!("it has version {}", read.version)));
         }
         let theirs = format!("{}/{}", read.namespace, read.layer);
-        let ours = format!("{}/{}", layer.namespace, layer.layer);
-        read.same(plan, "layer", &theirs, &ours)?;
+        let ours = format!("{}/{}", run.namespace, run.layer);
+        same(plan, "layer", &theirs, &ours)?;
+        same(plan, "run", &read.run, run.run.as_ref())?;
         Ok(read)
     }
 
@@ -242,7 +243,7 @@ impl Binding {
 
     /// Refuses other bytes of the plan.
     pub(crate) fn check_plan(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
-        self.same(plan, "plan", &format!("sha256 {}", self.plan), &format!("sha256 {sha256}"))
+        same(plan, "plan", &format!("sha256 {}", self.plan), &format!("sha256 {sha256}"))
     }
 
     /// Refuses another binary of a tool, where it is for the platform on which the plan was made.
@@ -255,7 +256,7 @@ impl Binding {
         let of_terragrunt = self.terragrunt.as_ref().zip(terragrunt);
         for (theirs, ours) in [(&self.tool, tool)].into_iter().chain(of_terragrunt) {
             if let Some((theirs, ours)) = theirs.difference(ours) {
-                return self.same(plan, "binary", &theirs, &ours);
+                return same(plan, "binary", &theirs, &ours);
             }
         }
         Ok(())
@@ -265,7 +266,7 @@ impl Binding {
     pub(crate) fn check_snapshot(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
         let theirs = self.workspace.as_ref().map(|workspace| workspace.sha256);
         let theirs = theirs.map_or_else(|| "none".to_owned(), |theirs| format!("sha256 {theirs}"));
-        self.same(plan, "snapshot", &theirs, &format!("sha256 {sha256}"))
+        same(plan, "snapshot", &theirs, &format!("sha256 {sha256}"))
     }
 
     /// Refuses another lock file.
@@ -277,31 +278,25 @@ impl Binding {
         let shown = |sha256: Option<Sha256>| {
             sha256.map_or_else(|| "none".to_owned(), |sha256| format!("sha256 {sha256}"))
         };
-        self.same(plan, "lock file", &shown(self.lock_file_sha256), &shown(sha256))
+        same(plan, "lock file", &shown(self.lock_file_sha256), &shown(sha256))
     }
 
     /// Refuses another version of the state.
     pub(crate) fn check_state(&self, plan: &str, ours: &StateVersion) -> Result<(), BindingError> {
         let Some(theirs) = &self.state else { return Ok(()) };
         if theirs.lineage != ours.lineage && !theirs.lineage.is_empty() {
-            return self.same(plan, "lineage of the state", &theirs.lineage, &ours.lineage);
+            return same(plan, "lineage of the state", &theirs.lineage, &ours.lineage);
         }
         let serial = |of: &StateVersion| of.serial.to_string();
-        self.same(plan, "serial of the state", &serial(theirs), &serial(ours))
+        same(plan, "serial of the state", &serial(theirs), &serial(ours))
     }
+}
 
-    #[expect(clippy::unused_self, reason = "a method reads better where it is called")]
-    fn same(
-        &self,
-        plan: &str,
-        what: &'static str,
-        theirs: &str,
-        ours: &str,
-    ) -> Result<(), BindingError> {
-        if theirs == ours {
-            return Ok(());
-        }
-        let (plan, theirs, ours) = (plan.to_owned(), theirs.to_owned(), ours.to_owned());
-        Err(BindingError::Differs { plan, what, theirs, ours })
+/// Refuses a difference.
+fn same(plan: &str, what: &'static str, theirs: &str, ours: &str) -> Result<(), BindingError> {
+    if theirs == ours {
+        return Ok(());
     }
+    let (plan, theirs, ours) = (plan.to_owned(), theirs.to_owned(), ours.to_owned());
+    Err(BindingError::Differs { plan, what, theirs, ours })
 }

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 pub struct BindingArgs {
     /// Whether a plan stores a snapshot of its working directory in the datastore, and an apply works in its plan's.
-    /// auto: yes for a git URL, an archive or a read-only directory; no for a writable directory, with --work-dir on an
-    /// apply, and in Burrito's pods
+    /// auto: yes for a git URL, an archive or a read-only directory, if it is complete; an apply uses it for a git URL or
+    /// where no source is named. Not with terragrunt, nor in Burrito's pods
     #[arg(
         long,
         env = "PLANCHA_SNAPSHOT",
@@ -18,7 +18,7 @@ pub struct BindingArgs {
         default_value = "auto"
     )]
     pub snapshot: SnapshotMode,
-    /// Sign the plan with this key: Ed25519 (PEM), or a shared secret of at least 32 bytes
+    /// Sign the plan with this key: Ed25519 (PEM), or a shared secret of at least 32 letters
     #[arg(long, env = "PLANCHA_SIGNING_KEY", help_heading = "Binding", value_name = "FILE")]
     pub signing_key: Option<PathBuf>,
     /// Apply only a plan that is signed with this key: the public keys (PEM), or the shared secret

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use secrecy::{SecretSlice, SecretString};
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 
 use crate::basis::backend;
 use crate::version::{SearchContext, ToolName, variable_names};
@@ -101,6 +101,15 @@ impl Environment {
             (format!("GIT_CONFIG_KEY_{n}"), key.into()),
             (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
         ]
+    }
+}
+
+impl Environment {
+    /// Whether variables make init replace the providers of the lock file (`-upgrade`).
+    pub fn upgrades_providers(&self) -> bool {
+        let of_init = ["TF_CLI_ARGS", "TF_CLI_ARGS_init"].into_iter();
+        let mut values = of_init.filter_map(|name| self.inputs.get(OsStr::new(name)));
+        values.any(|value| memchr::memmem::find(value.expose_secret(), b"-upgrade").is_some())
     }
 }
 

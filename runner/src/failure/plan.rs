@@ -71,10 +71,7 @@ impl From<&StoredPlanError> for Failure {
                      --snapshot=never",
                 )
             }
-            StoredPlanError::Snapshot { cause, .. } => Self {
-                hint: Some(archive_hint(cause)),
-                ..Self::new(Kind::Integrity, error)
-            },
+            StoredPlanError::Snapshot { cause, .. } => of_snapshot(cause, error),
             StoredPlanError::DigestMismatch { .. } => Self::new(Kind::Integrity, error)
                 .with_hint("nothing was applied; plan again, and find out who wrote the other one"),
             StoredPlanError::Unchecked(_) => {
@@ -96,13 +93,14 @@ impl From<&StoredPlanError> for Failure {
     }
 }
 
-fn archive_hint(cause: &ArchiveError) -> String {
-    let disk = match cause {
-        ArchiveError::File(_, cause) | ArchiveError::Read(cause) => disk_hint(cause),
-        _ => None,
-    };
-    let next = disk.unwrap_or("plan again");
-    format!("nothing was applied; {next}")
+fn of_snapshot(cause: &ArchiveError, error: &StoredPlanError) -> Failure {
+    match cause {
+        ArchiveError::File(_, cause) => Failure {
+            hint: disk_hint(cause).map(str::to_owned),
+            ..Failure::new(Kind::Unclassified, error)
+        },
+        _ => Failure::new(Kind::Integrity, error).with_hint("nothing was applied; plan again"),
+    }
 }
 
 impl From<&BindingError> for Failure {

@@ -60,8 +60,11 @@ impl ApplyCommand {
 
     /// The line for this plan, `RUN/ATTEMPT`.
     pub(crate) fn line(&self, plan: &str) -> String {
-        let plan = (!self.finds_plan).then_some(["--plan", plan]);
-        let words = self.words.iter().map(String::as_str).chain(plan.into_iter().flatten());
+        // The name of a run may begin with a dash.
+        let joined = format!("--plan={plan}");
+        let plan = if plan.starts_with('-') { vec![joined.as_str()] } else { vec!["--plan", plan] };
+        let plan = plan.into_iter().filter(|_| !self.finds_plan);
+        let words = self.words.iter().map(String::as_str).chain(plan);
         let command = words.map(quoted).collect::<Vec<_>>().join(" ");
         match &self.workspace {
             Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
@@ -85,6 +88,7 @@ mod tests {
         let words = vec!["runner".to_owned(), "apply".to_owned()];
         let command = ApplyCommand { workspace: None, words, finds_plan: false };
         assert_eq!(command.line("p/0"), "runner apply --plan p/0");
+        assert_eq!(command.line("-p/0"), "runner apply --plan=-p/0");
         let command = ApplyCommand { finds_plan: true, ..command };
         assert_eq!(command.line("p/0"), "runner apply");
         let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };

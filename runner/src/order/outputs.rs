@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
 use crate::basis::plan_file;
-use crate::cli::{Environment, RunArgs};
+use crate::cli::{Environment, RunArgs, SnapshotMode};
 use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::scratch::reason;
@@ -46,6 +46,7 @@ pub(super) fn check_outputs(
         check_output("--result", path, true)?;
     }
     args.var_file.iter().try_for_each(|path| check_var_file(path))?;
+    check_binding(args, action)?;
     match (&args.plan_file, action) {
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
         (Some(path), _) => {
@@ -122,6 +123,27 @@ fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
     )))
 }
 
+/// A plan is bound in a datastore only.
+fn check_binding(args: &RunArgs, action: &Action) -> Result<(), JobError> {
+    let (is_plan, is_stored) =
+        (matches!(action, Action::Plan { .. }), args.datastore.datastore.is_some());
+    let is_unplanned = matches!(action, Action::Apply(Apply::Unplanned(_)));
+    let always = args.binding.snapshot == SnapshotMode::Always;
+    let reason = match () {
+        () if is_plan && !is_stored && args.binding.signing_key.is_some() => {
+            "--signing-key signs a plan that is stored: name its datastore with --datastore"
+        }
+        () if always && is_unplanned => {
+            "--snapshot=always is for an apply of a stored plan: leave out --no-plan, or --snapshot"
+        }
+        () if always && !is_stored => {
+            "--snapshot=always needs a datastore, which stores the snapshot: name one with --datastore"
+        }
+        () => return Ok(()),
+    };
+    Err(JobError::Usage(reason.to_owned()))
+}
+
 /// Checks that a file with values can be read. The path is relative to the runner's working directory.
 fn check_var_file(path: &Path) -> Result<(), JobError> {
     let Err(reason) = readable(path) else { return Ok(()) };
@@ -142,6 +164,10 @@ fn check_var_file(path: &Path) -> Result<(), JobError> {
 fn readable(path: &Path) -> Result<(), String> {
     if path.is_dir() {
         return Err("is a directory".to_owned());
+    }
+    let of_runner = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+    if of_runner.iter().any(|stdin| path == Path::new(stdin)) {
+        return Err("is the runner's standard input, which the tool does not get".to_owned());
     }
     // A pipe may be read once only.
     match access(path, AccessFlags::R_OK) {

@@ -31,6 +31,8 @@ pub(super) struct Prepared {
     pub(super) mirrored: bool,
     /// Whether the code is a plan's snapshot, whose lock file must not change.
     pub(super) is_snapshot: bool,
+    /// Whether init can be told so: with `-upgrade` the tool refuses that.
+    has_fixed_lock_file: bool,
 }
 
 impl Prepared {
@@ -41,7 +43,7 @@ impl Prepared {
             dir: &self.workspace.dir,
             color: std::io::IsTerminal::is_terminal(&std::io::stdout()),
             env: &self.env,
-            readonly_lock_file: self.is_snapshot,
+            readonly_lock_file: self.has_fixed_lock_file,
         }
     }
 }
@@ -100,7 +102,16 @@ impl Run<'_> {
             env.extend(self.environment.terragrunt_log.iter().cloned());
         }
         let is_snapshot = snapshot.is_some();
-        Ok(Prepared { workspace, installed, terragrunt, env, mirrored, is_snapshot })
+        let has_fixed_lock_file = is_snapshot && !self.environment.upgrades_providers();
+        Ok(Prepared {
+            workspace,
+            installed,
+            terragrunt,
+            env,
+            mirrored,
+            is_snapshot,
+            has_fixed_lock_file,
+        })
     }
 
     /// Checks out the source, at the commit of the plan to apply.

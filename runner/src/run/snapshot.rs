@@ -19,7 +19,7 @@ use crate::run::Run;
 use crate::run::artifacts::{Artifacts, Entry, other};
 use crate::run::error::RunError;
 use crate::run::stored_plan::{Choice, StoredPlanError};
-use crate::source::archive;
+use crate::source::archive::{self, Stoppable};
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git;
 use crate::source::snapshot::{self, Before, SnapshotError, SourceFiles, before, select};
@@ -52,7 +52,8 @@ impl Run<'_> {
             SnapshotMode::Always => true,
             SnapshotMode::Never => false,
             // A pod's code is in a bundle that the datastore has already.
-            SnapshotMode::Auto => workspace.own.is_some() && !job.pod,
+            // Terragrunt's functions ask git, and a snapshot has no repository.
+            SnapshotMode::Auto => workspace.own.is_some() && !job.pod && job.terragrunt.is_none(),
         };
         if !is_wanted || job.datastore.is_none() {
             return Ok(None);
@@ -71,6 +72,12 @@ impl Run<'_> {
             None => git::work_tree(&dir).await.map_or_else(|| dir.clone(), |tree| tree.top),
         };
         let path = below(&dir, &root).unwrap_or_default();
+        if self.environment.tf_data_dir.is_some() {
+            return Err(SnapshotError::DataDir);
+        }
+        if dir.to_str().is_none() {
+            return Err(SnapshotError::NotUtf8(dir));
+        }
         // A copy has no `.git`: its source is asked.
         let listed = match (&self.job.source, &workspace.own) {
             (Source::Directory(source), Some(_)) => git::files(source).await,
@@ -87,11 +94,9 @@ impl Run<'_> {
             let listed = tokio::task::spawn_blocking(move || before(&top)).await;
             listed.map_err(std::io::Error::other)??
         };
-        let data_dir = self.environment.tf_data_dir.as_ref().map(|data_dir| dir.join(data_dir));
         let of_runner = self.job.ignored_paths.iter().filter_map(|path| below(path, &root));
         let files = SourceFiles {
             before,
-            data_dir: data_dir.and_then(|data_dir| below(&data_dir, &root)),
             of_runner: of_runner.collect(),
             ..listed.map_or_else(SourceFiles::default, |files| SourceFiles {
                 tracked: Some(files.tracked),
@@ -104,17 +109,20 @@ impl Run<'_> {
 
     /// Packs the files after the plan, beside other steps.
     pub(super) fn pack(&self, source: SnapshotSource) -> JoinHandle<Result<Packed, SnapshotError>> {
-        let file = self.scratch.join(snapshot::FILE);
+        let (file, signals) = (self.scratch.join(snapshot::FILE), self.signals.clone());
+        let mode = self.job.snapshot;
         tokio::task::spawn_blocking(move || {
             let SnapshotSource { root, path, files } = source;
             let selected = select(&root, &files)?;
-            for left_out in &selected.left_out {
-                tracing::warn!(
-                    "the snapshot has no {}: it is neither a file nor a link inside the source, or may hold a secret",
-                    left_out.display()
-                );
+            if !selected.left_out.is_empty() {
+                let left_out = SnapshotError::LeftOut(selected.left_out.clone());
+                // Without them an apply could do something else than the plan.
+                if mode == SnapshotMode::Auto {
+                    return Err(left_out);
+                }
+                tracing::warn!("the snapshot is not complete: {left_out}");
             }
-            let mut archive = BufWriter::new(private_file(&file)?);
+            let mut archive = BufWriter::new(Stoppable::new(private_file(&file)?, signals));
             snapshot::pack(&root, &selected, &mut archive)?;
             archive.flush()?;
             Ok(Packed { file, root, path })
@@ -153,7 +161,15 @@ impl Run<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(Some(bound(root, path, sha256, json).await?))
+        let workspace = bound(root, path, sha256, json).await?;
+        if !workspace.absolute_paths.is_empty() {
+            tracing::warn!(
+                "the plan contains the directory {}, and can only be applied there: {}",
+                workspace.directory.display(),
+                workspace.absolute_paths.join(", ")
+            );
+        }
+        Ok(Some(workspace))
     }
 
     /// Downloads the snapshot of the plan to apply, verifies and unpacks it.
@@ -181,11 +197,15 @@ impl Run<'_> {
             return Err(StoredPlanError::SnapshotDeleted(plan).into());
         };
         binding.check_snapshot(&plan, sha256)?;
-        let (archive, target) = (fs::File::open(&file)?, to.clone());
+        let archive = Stoppable::new(fs::File::open(&file)?, self.signals.clone());
+        let target = to.clone();
         let unpacked = tokio::task::spawn_blocking(move || {
             archive::unpack(archive, &target, archive::Limits::default())
         });
         let unpacked = unpacked.await.map_err(std::io::Error::other)?;
+        if let Some(stop) = self.signals.stopped() {
+            return Err(RunError::Stopped(stop));
+        }
         unpacked.map_err(|cause| StoredPlanError::Snapshot { plan, cause })?;
         fs::remove_file(file)?;
         Ok(Workspace::unpacked(to, &snapshot.path, binding.revision.clone())?)

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
-use nix::unistd::{AccessFlags, access};
 
 use crate::basis::binding::{Binding, BindingError, Workspace};
+use crate::basis::configuration;
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
 use crate::cli::{PlanName, SnapshotMode};
@@ -44,8 +44,12 @@ pub(crate) enum StoredPlanError {
     NoSnapshot(String),
     #[error("the snapshot of the plan {0} has been deleted")]
     SnapshotDeleted(String),
-    #[error("the snapshot of the plan {plan}: {cause}")]
-    Snapshot { plan: String, cause: ArchiveError },
+    #[error("the snapshot of the plan {plan} cannot be unpacked")]
+    Snapshot {
+        plan: String,
+        #[source]
+        cause: ArchiveError,
+    },
     #[error("the record {} of the plan cannot be read", .path.display())]
     Record {
         path: PathBuf,
@@ -148,7 +152,8 @@ fn binding(job: &Job, plan: &mut StoredPlan) -> Result<Option<Binding>, StoredPl
         }
         return Ok(None);
     };
-    let binding = Binding::parse(&json, &name, &job.run, job.verify_key.as_ref())?;
+    let run = RunKey { run: plan.run.clone(), ..job.run.clone() };
+    let binding = Binding::parse(&json, &name, &run, job.verify_key.as_ref())?;
     plan.record = Some(binding.record(plan.record.take()));
     Ok(Some(binding))
 }
@@ -164,6 +169,20 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Whether the plan is of the source that the job names: of the same repository, which is compared with the rest of
+    /// the place, or there is no source at all. Other sources are compared by their contents.
+    fn is_of_source(&self, job: &Job) -> bool {
+        let place = self.binding.as_ref().and_then(|binding| binding.place.as_ref());
+        match &job.source {
+            Source::Git(_) => {
+                job.place.repository.is_some()
+                    && place.is_some_and(|place| place.repository.is_some())
+            }
+            Source::Directory(dir) => !job.named.source && !has_configuration(dir),
+            _ => false,
+        }
+    }
+
     /// The plan's name, for messages.
     pub(crate) fn name(&self) -> String {
         self.stored.as_ref().map(ToString::to_string).unwrap_or_default()
@@ -192,7 +211,7 @@ impl Choice {
             SnapshotMode::Never => false,
             SnapshotMode::Always => true,
             // A pod's work directory is always named; it ends with the pod.
-            SnapshotMode::Auto => job.pod || job.work_dir.is_none() && !is_in_place(job),
+            SnapshotMode::Auto => job.pod || job.work_dir.is_none() && self.is_of_source(job),
         };
         match snapshot {
             None if job.snapshot == SnapshotMode::Always => {
@@ -210,10 +229,10 @@ impl Choice {
     }
 }
 
-/// Whether the job names a directory that is used in place.
-fn is_in_place(job: &Job) -> bool {
-    let Source::Directory(dir) = &job.source else { return false };
-    job.named.source && access(dir, AccessFlags::W_OK).is_ok()
+/// Whether a directory has code of the tool.
+fn has_configuration(dir: &Path) -> bool {
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_str().is_some_and(configuration::is_code))
 }
 
 /// Writes the plan to the private file `to` and verifies its digest. `None`: there is none.

@@ -6,11 +6,13 @@
 mod compression;
 mod headers;
 pub(super) mod link;
+mod stoppable;
 mod unpack;
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
+pub(crate) use stoppable::Stoppable;
 pub(crate) use unpack::{Limits, unpack};
 
 /// What an archive holds.
@@ -40,7 +42,7 @@ pub(crate) enum ArchiveError {
     Unknown(&'static str),
     #[error("a header in it is not valid, or too long")]
     BadHeader,
-    #[error("its entry `{name}` is refused: {reason}")]
+    #[error("its entry `{}` is refused: {reason}", .name.escape_debug())]
     Refused { name: String, reason: &'static str },
     #[error("it is larger than {0}")]
     TooLarge(String),

@@ -6,15 +6,13 @@
 pub(crate) mod context;
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use datastore_api::BundleKey;
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
-use crate::process::Signals;
-use crate::source::archive::{self, Limits};
+use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy;
 use crate::source::error::CheckoutError;
@@ -166,7 +164,7 @@ async fn unpack(
     let unpacked = tokio::task::spawn_blocking(move || {
         let failed = |error| CheckoutError::Archive { path: path.clone(), error };
         let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
-        let archive = Stoppable { inner: archive, signals };
+        let archive = Stoppable::new(archive, signals);
         let limits = Limits { of_any_program: true, ..Limits::default() };
         let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
         tracing::info!("unpacked {}: {packed}", path.display());
@@ -181,25 +179,6 @@ async fn unpack(
     let unpacked = unpacked.await.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);
     unpacked.map_err(|error| stopped.unwrap_or(error))
-}
-
-/// An archive is read in pieces of this size: small ones, because each may unpack to 100 MB.
-const PIECE: usize = 4 << 10;
-
-/// Ends with an error after a signal.
-struct Stoppable<R> {
-    inner: R,
-    signals: Signals,
-}
-
-impl<R: Read> Read for Stoppable<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if let Some(stop) = self.signals.stopped() {
-            return Err(std::io::Error::other(stop.to_string()));
-        }
-        let length = buffer.len().min(PIECE);
-        self.inner.read(&mut buffer[..length])
-    }
 }
 
 /// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.

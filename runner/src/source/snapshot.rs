@@ -6,6 +6,7 @@
 mod pack;
 mod select;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -28,6 +29,23 @@ pub(crate) enum SnapshotError {
     Ignore { file: String, error: String },
     #[error("git cannot list the files: {0}")]
     Git(String),
+    #[error("TF_DATA_DIR is set, and a snapshot has the tool's data only in .terraform")]
+    DataDir,
+    #[error("the path {} is not UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+    #[error("it would lack files of the source, which git ignores, or which are links out of it or may hold a secret: {}", listed(.0))]
+    LeftOut(BTreeSet<PathBuf>),
+}
+
+/// The first files, and the number of the others.
+fn listed(files: &BTreeSet<PathBuf>) -> String {
+    const SHOWN: usize = 3;
+    let shown = files.iter().take(SHOWN).map(|file| file.display().to_string());
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match files.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         ("plan", json!(digest), "its SHA-256"),
         ("layer", json!("y"), "bound to another layer: default/y; here it is default/x"),
         ("namespace", json!("n"), "bound to another layer: n/x; here it is default/x"),
+        ("run", json!("q"), "bound to another run: q; here it is p"),
         ("place", json!({"workspace": "dev"}), "made for another place"),
         ("version", json!(2), "cannot be read: it has version 2"),
         ("tool", json!({"name": "tofu"}), "cannot be read: missing field"),
@@ -184,7 +185,23 @@ async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
     let short = secret("short", "abc");
     let refused = signed.apply(&["--verify-key", &short]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
-    assert!(refused.stderr.contains("at least 32 bytes"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("at least 32 letters"), "{}", refused.stderr);
+}
+
+#[test]
+fn what_only_a_datastore_can_do_is_refused_without_one() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write("key", &"k".repeat(32));
+    for args in [
+        &["plan", "--signing-key", "key"][..],
+        &["plan", "--snapshot=always"],
+        &["apply", "--no-plan", "--snapshot=always"],
+        &["plan", "--plan-file", "p", "--snapshot=always"],
+    ] {
+        let refused = sandbox.run(args);
+        assert_eq!(refused.code, 64, "{args:?}: {}", refused.stderr);
+    }
+    assert!(sandbox.calls().is_empty());
 }
 
 /// The values of variables may be secret.

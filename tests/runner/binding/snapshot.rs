@@ -158,12 +158,108 @@ async fn a_snapshot_of_a_directory_has_code_and_generated_files_but_no_secrets()
         "vpc/tls/ca.pem",
     ];
     assert_eq!(names(&datastore, "p").await, expected.map(str::to_owned).into());
-    assert!(planned.stderr.contains("the snapshot has no vpc/tls/own.key"), "{}", planned.stderr);
+    assert!(planned.stderr.contains("the snapshot is not complete"), "{}", planned.stderr);
 
     let without = run(&sandbox, &datastore, &["plan", "vpc", "--name", "vpc", "--run", "q"]);
     assert_eq!(without.code, 0, "{}", without.stderr);
     assert!(!stored(&datastore, "q").names(0).await.contains(&"workspace.tar.zst".to_owned()));
 }
+
+/// Files of these names are never packed, so an apply would work without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_tracks_what_no_snapshot_has_gets_none() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let url = repository(&sandbox, "1");
+    let dir = sandbox.path("repository");
+    std::fs::write(dir.join("live/vpc/s3.tfstate.tf"), "").unwrap();
+    git(&dir, &["add", "."]);
+    git(&dir, &["commit", "--quiet", "-m", "y"]);
+
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stderr.contains("live/vpc/s3.tfstate.tf"), "{}", planned.stderr);
+    assert!(!stored(&datastore, "p").names(0).await.contains(&"workspace.tar.zst".to_owned()));
+}
+
+/// A source without a repository is compared by its contents.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_source_is_never_replaced_by_the_snapshot_of_another_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    for (name, text) in [("a", "# a\n"), ("b", "# b\n")] {
+        sandbox.write(&format!("{name}/main.tf"), text);
+        let tar = std::fs::File::create(sandbox.work().join(format!("{name}.tar"))).unwrap();
+        let mut tar = tar::Builder::new(tar);
+        tar.append_path_with_name(sandbox.work().join(name).join("main.tf"), "main.tf").unwrap();
+        tar.into_inner().unwrap();
+    }
+    let planned = run(&sandbox, &datastore, &["plan", "a.tar", "--name", "vpc", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(stored(&datastore, "p").names(0).await.contains(&"workspace.tar.zst".to_owned()));
+
+    for source in [&["b.tar"][..], &["b"]] {
+        let refused = run(&sandbox, &datastore, &[&["apply", "--name", "vpc"], source].concat());
+        assert_eq!(refused.code, 9, "{}", refused.stderr);
+    }
+    let mut here =
+        sandbox.command(&["apply", "--name", "vpc", "--datastore", datastore.url.as_str()]);
+    let refused = Ended::from(here.current_dir(sandbox.work().join("b")).output().unwrap());
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let applied = run(&sandbox, &datastore, &["apply", "a.tar", "--name", "vpc"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_is_not_utf_8_and_a_data_directory_give_no_snapshot() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let dir = sandbox.path("repository");
+    let module = dir.join(std::ffi::OsStr::from_bytes(b"b\xff"));
+    std::fs::create_dir_all(&module).unwrap();
+    std::fs::write(module.join("main.tf"), "").unwrap();
+    git(&dir, &["init", "--quiet"]);
+    git(&dir, &["add", "."]);
+    git(&dir, &["commit", "--quiet", "-m", "x"]);
+    let url = format!("file://{}", dir.display());
+    for (path, variable) in [(module.file_name().unwrap(), "OTHER"), (".".as_ref(), "TF_DATA_DIR")]
+    {
+        let mut plan = sandbox.command(&["plan", &url, "--name", "vpc", "--path"]);
+        plan.arg(path).env(variable, ".data").args(["--datastore", datastore.url.as_str()]);
+        let planned = Ended::from(plan.output().unwrap());
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        assert!(planned.stderr.contains("the plan has no snapshot"), "{}", planned.stderr);
+    }
+}
+
+/// The tool refuses `-upgrade` beside a read-only lock file.
+#[tokio::test(flavor = "multi_thread")]
+async fn init_with_upgrade_is_compared_afterwards() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    let url = repository(&sandbox, "1");
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let args = ["apply", "--name", "vpc", "--plan", "p", "--datastore", datastore.url.as_str()];
+    let upgrades = sandbox.command(&args).env("TF_CLI_ARGS_init", "-upgrade").output().unwrap();
+    let applied = Ended::from(upgrades);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(
+        !sandbox.calls().iter().any(|call| call.contains("-lockfile")),
+        "{:?}",
+        sandbox.calls()
+    );
+}
+
+/// A terraform with a remote state.
+const S3: &str = r#"
+if [ $STEP = init ]; then
+  mkdir -p .terraform
+  echo '{"backend": {"type": "s3", "config": {"bucket": "b", "key": "k"}}}' > .terraform/terraform.tfstate
+fi
+"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_in_a_snapshot_cannot_change_the_lock_file() {
@@ -211,7 +307,11 @@ async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
 
     let refused = Ended::from(elsewhere);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(refused.stderr.contains("which does not exist here: output.x"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("and is applied in another one: output.x"),
+        "{}",
+        refused.stderr
+    );
     assert!(!sandbox.path("state").exists());
     // With the same TMPDIR, one run at a time has the same directory, as in containers of one image.
     let applied = sandbox.run(&apply);
@@ -245,20 +345,29 @@ async fn a_datastore_that_takes_no_snapshot_is_a_warning() {
     }
 }
 
-/// A read-only source is copied; its copy has no `.git`, but the source has.
+/// A read-only source is copied; its copy has no `.git`, but the source has. Without files that git ignores an apply could do
+/// something else than its plan.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_a_read_only_work_tree_has_no_ignored_files() {
+async fn a_read_only_work_tree_with_ignored_files_has_no_snapshot_unless_one_is_required() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");
     repository(&sandbox, "1");
     let dir = sandbox.path("repository");
     std::fs::write(dir.join(".gitignore"), "*.tfvars\n").unwrap();
     std::fs::write(dir.join("live/vpc/secret.tfvars"), "x").unwrap();
-    let args = ["--path", "live/vpc", "--name", "vpc", "--run", "p", "--datastore"];
+    let plan = |run: &str, when: &str| {
+        let args = ["--path", "live/vpc", "--name", "vpc", "--run", run, "--snapshot", when];
+        let datastore = ["--datastore", datastore.url.as_str()];
+        let planned = plan_read_only(&sandbox, &dir, &[&args[..], &datastore].concat());
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        planned.stderr
+    };
 
-    let planned = plan_read_only(&sandbox, &dir, &[&args[..], &[datastore.url.as_str()]].concat());
-
-    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let warning = plan("q", "auto");
+    assert!(warning.contains("the plan has no snapshot"), "{warning}");
+    assert!(warning.contains("live/vpc/secret.tfvars"), "{warning}");
+    let warning = plan("p", "always");
+    assert!(warning.contains("the snapshot is not complete"), "{warning}");
     let names = names(&datastore, "p").await;
     assert!(names.contains("live/vpc/main.tf") && names.contains("modules/m/main.tf"), "{names:?}");
     assert!(!names.contains("live/vpc/secret.tfvars"), "{names:?}");

@@ -275,7 +275,7 @@ async fn directory_revision_is_its_head_and_dirty_if_files_differ() {
 /// Plans a directory that is read-only for the runner.
 pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> Ended {
     let to = sandbox.path("read-only");
-    std::fs::create_dir(&to).unwrap();
+    std::fs::create_dir_all(&to).unwrap();
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;

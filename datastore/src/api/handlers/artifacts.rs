@@ -48,6 +48,11 @@ impl Put {
     }
 }
 
+/// The kind of a file of this name: not every one is an `artifact`.
+fn kind(name: &ArtifactName) -> Kind {
+    Kind::from(&File::Other(name.clone()))
+}
+
 impl FromParams for Get {
     const ROUTE: Route = Route::GetArtifact;
 
@@ -57,7 +62,7 @@ impl FromParams for Get {
     }
 
     fn access(&self) -> Access<'_> {
-        Access::of(&self.run.namespace, Kind::Artifact, Verb::Read)
+        Access::of(&self.run.namespace, kind(&self.name), Verb::Read)
     }
 }
 
@@ -70,6 +75,6 @@ impl FromParams for Put {
     }
 
     fn access(&self) -> Access<'_> {
-        Access::of(&self.run.namespace, Kind::Artifact, Verb::Write)
+        Access::of(&self.run.namespace, kind(&self.name), Verb::Write)
     }
 }

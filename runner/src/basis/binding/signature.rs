@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 const CONTEXT: &[u8] = b"plancha binding 1\n";
 /// A shared secret has at least as many bytes.
 const MIN_SECRET: usize = 32;
+/// How PEM begins that was encoded in base64 once more.
+const PEM_IN_BASE64: &[u8] = b"LS0tLS1CRUdJTi";
 /// A key file has at most as many bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// The public key in its DER form (RFC 8410), before its 32 bytes.
@@ -152,9 +154,12 @@ fn is_pem(content: &[u8]) -> bool {
 /// A shared secret; a line break at the end is not part of it.
 fn secret(content: &[u8]) -> Result<Box<hmac::Key>, String> {
     let secret = content.trim_ascii_end();
-    if secret.len() < MIN_SECRET {
+    // A public key in another form than PEM is no secret.
+    let is_text = secret.iter().all(u8::is_ascii_graphic) && !secret.starts_with(PEM_IN_BASE64);
+    if !is_text || secret.len() < MIN_SECRET {
         return Err(format!(
-            "it is neither a PEM file nor a shared secret of at least {MIN_SECRET} bytes, such as `openssl rand -hex 32` writes"
+            "it is neither a PEM file nor a shared secret of at least {MIN_SECRET} letters and digits without spaces, such as \
+             `openssl rand -hex 32` writes"
         ));
     }
     Ok(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
@@ -224,8 +229,17 @@ mod tests {
     #[test]
     fn keys_that_cannot_be_used_are_refused_with_the_reason() {
         for (content, reason) in [
-            ("", "at least 32 bytes"),
-            ("short\n", "at least 32 bytes"),
+            ("", "at least 32 letters"),
+            ("short\n", "at least 32 letters"),
+            (
+                "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGb9ECWmEzf6FQbrBZ9w7lshQhqowtrb a@b",
+                "at least 32 letters",
+            ),
+            ("LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KTUNvd0JRWURLMlZ3QXlFQQ==", "at least 32 letters"),
+            (
+                "0*0\u{5}\u{6}\u{3}+ep\u{3}!\u{0}01234567890123456789012345678901",
+                "at least 32 letters",
+            ),
             (PUBLIC, "it has no private key"),
         ] {
             let error = signing(content).unwrap_err();

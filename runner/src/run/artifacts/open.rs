@@ -44,7 +44,11 @@ impl Artifacts {
         )?;
         let is_burritos = stored.is_none();
         let stored = stored.unwrap_or_default();
-        let attempt = wanted.number.unwrap_or_else(|| next_free(&stored).max(wanted.lowest));
+        // The list may show the early claim already.
+        let is_claimed = matches!(claimed, Some(Claimed::Ours));
+        let next =
+            || if is_claimed { wanted.lowest } else { next_free(&stored).max(wanted.lowest) };
+        let attempt = wanted.number.unwrap_or_else(next);
         let mut artifacts = Self {
             client,
             run,

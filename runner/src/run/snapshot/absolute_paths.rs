@@ -56,9 +56,11 @@ impl Search<'_> {
 
     /// Whether a text contains the directory as a whole path or the beginning of one.
     fn contains(&self, text: &str) -> bool {
+        let ends = |next: char| !next.is_alphanumeric() && !matches!(next, '-' | '_' | '.');
         text.match_indices(self.directory).any(|(at, found)| {
+            let before = text[..at].chars().next_back();
             let next = text[at + found.len()..].chars().next();
-            next.is_none_or(|next| !next.is_alphanumeric() && !matches!(next, '-' | '_' | '.'))
+            before.is_none_or(ends) && next.is_none_or(ends)
         })
     }
 }
@@ -159,7 +161,7 @@ mod tests {
             ],
             "output_changes": {
                 "here": {"actions": ["create"], "after": "/work/d"},
-                "there": {"actions": ["create"], "after": {"x": "/work/other"}}
+                "there": {"actions": ["create"], "after": {"x": "/work/other", "y": "https://host/work/d/x"}}
             },
             "prior_state": {"x": ["/work/d"]}
         }"#;

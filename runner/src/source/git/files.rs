@@ -31,7 +31,7 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
         (Ok(tracked), Ok(not_ignored)) => {
             Ok(Some(TreeFiles { tracked: paths(&tracked), not_ignored: paths(&not_ignored) }))
         }
-        (Err(why), _) if why.contains("not a git repository") => Ok(None),
+        // With a `.git`, `not a git repository` means that it is broken: which files it ignores is not known.
         (Err(why), _) | (_, Err(why)) => Err(why),
     }
 }

@@ -25,8 +25,6 @@ pub(crate) struct SourceFiles {
     pub(crate) not_ignored: BTreeSet<PathBuf>,
     /// Every file that existed before init. What has changed since was generated.
     pub(crate) before: Before,
-    /// The tool's data directory (`TF_DATA_DIR`), where it has another name than `.terraform`.
-    pub(crate) data_dir: Option<PathBuf>,
     /// Files that the runner writes beside the code.
     pub(crate) of_runner: Vec<PathBuf>,
 }
@@ -48,19 +46,15 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// Lists the files below `root` before init runs, without those that no snapshot has.
+/// Lists the files below `root` before init runs, without those of git, the tool and the runner.
 pub(crate) fn before(root: &Path) -> Result<Before, SnapshotError> {
     let mut before = Before::new();
-    walk(
-        root,
-        |path| is_never(path, None),
-        |path, entry| {
-            let metadata =
-                entry.metadata().map_err(|error| SnapshotError::File(path.clone(), error))?;
-            before.insert(path, Stamp::from(&metadata));
-            Ok(())
-        },
-    )?;
+    walk(root, |path, entry| {
+        let metadata =
+            entry.metadata().map_err(|error| SnapshotError::File(path.clone(), error))?;
+        before.insert(path, Stamp::from(&metadata));
+        Ok(())
+    })?;
     Ok(before)
 }
 
@@ -71,8 +65,9 @@ pub(crate) struct Selected {
     pub(crate) files: BTreeSet<PathBuf>,
     /// Empty directories.
     pub(crate) directories: BTreeSet<PathBuf>,
-    /// Links that lead out of the root, special files and untracked files that may hold a secret.
-    pub(crate) left_out: Vec<PathBuf>,
+    /// What the tool may read, but no snapshot has: files that git ignores or that may hold a secret, links that lead out of
+    /// the root, and special files.
+    pub(crate) left_out: BTreeSet<PathBuf>,
 }
 
 /// The file in the root that excludes files, as for uploads to HCP Terraform.
@@ -84,32 +79,26 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 pub(crate) fn select(root: &Path, source: &SourceFiles) -> Result<Selected, SnapshotError> {
     let ignore = read_ignore_file(root)?;
     let mut selected = Selected::default();
-    let is_never = |path: &Path| is_never(path, source.data_dir.as_deref());
-    let empty = walk(root, is_never, |path, entry| {
+    selected.directories = walk(root, |path, entry| {
         let failed = |error| SnapshotError::File(path.clone(), error);
         let kind = entry.file_type().map_err(failed)?;
-        let stamp = || entry.metadata().map(|metadata| Stamp::from(&metadata)).map_err(failed);
-        if !source.has(&path, stamp, &ignore)? {
-            return Ok(());
-        }
-        let is_packed = kind.is_file() || (kind.is_symlink() && leads_inside(root, &path)?);
-        if is_packed && !source.is_secret(&path) {
-            selected.files.insert(path);
-        } else {
-            selected.left_out.push(path);
-        }
+        let stamp = Stamp::from(&entry.metadata().map_err(failed)?);
+        let belongs = match source.belongs(&path, stamp, &ignore) {
+            Belongs::Packed => kind.is_file() || (kind.is_symlink() && leads_inside(root, &path)?),
+            Belongs::LeftOut => false,
+            Belongs::Excluded => return Ok(()),
+        };
+        let files = if belongs { &mut selected.files } else { &mut selected.left_out };
+        files.insert(path);
         Ok(())
     })?;
-    selected.directories = empty;
-    selected.left_out.sort();
     Ok(selected)
 }
 
-/// Calls `found` for everything below `root` but directories. Nothing is looked at for which `is_never` holds, and links
-/// are not followed. Returns the empty directories.
+/// Calls `found` for everything below `root` but directories. What git, the tool and the runner keep for themselves is not
+/// looked at, and links are not followed. Returns the empty directories.
 fn walk(
     root: &Path,
-    is_never: impl Fn(&Path) -> bool,
     mut found: impl FnMut(PathBuf, &fs::DirEntry) -> Result<(), SnapshotError>,
 ) -> Result<BTreeSet<PathBuf>, SnapshotError> {
     let mut directories = vec![PathBuf::new()];
@@ -122,7 +111,7 @@ fn walk(
             let entry = entry.map_err(|error| SnapshotError::File(directory.clone(), error))?;
             is_empty = false;
             let path = directory.join(entry.file_name());
-            if is_never(&path) {
+            if is_private(&path) {
                 continue;
             }
             let kind = entry.file_type();
@@ -139,42 +128,40 @@ fn walk(
     Ok(empty)
 }
 
+/// Whether a file belongs to a snapshot.
+enum Belongs {
+    Packed,
+    /// It was there before init, so the tool may read it, but no snapshot has it.
+    LeftOut,
+    /// Nothing that an apply could need.
+    Excluded,
+}
+
 impl SourceFiles {
-    /// Whether a file belongs to the code, or was generated since.
-    fn has(
-        &self,
-        path: &Path,
-        stamp: impl Fn() -> Result<Stamp, SnapshotError>,
-        ignore: &Gitignore,
-    ) -> Result<bool, SnapshotError> {
-        if self.is_tracked(path) || path.ends_with(LOCK_FILE) || self.below_data(path).is_some() {
-            return Ok(true);
+    fn belongs(&self, path: &Path, stamp: Stamp, ignore: &Gitignore) -> Belongs {
+        let is_tracked = self.tracked.as_ref().is_some_and(|tracked| tracked.contains(path));
+        let is_of_modules = below_data(path).is_some();
+        if is_credential(path) || (is_secret(path) && !is_tracked && !is_of_modules) {
+            return if is_state(path) && !is_tracked {
+                Belongs::Excluded
+            } else {
+                Belongs::LeftOut
+            };
+        }
+        if is_tracked || is_of_modules || path.ends_with(LOCK_FILE) {
+            return Belongs::Packed;
         }
         if self.of_runner.iter().any(|own| path.starts_with(own)) {
-            return Ok(false);
+            return Belongs::Excluded;
+        }
+        if self.before.get(path).is_none_or(|before| stamp != *before) {
+            return Belongs::Packed;
+        }
+        if ignore.matched_path_or_any_parents(path, false).is_ignore() {
+            return Belongs::Excluded;
         }
         let is_code = self.tracked.is_none() || self.not_ignored.contains(path);
-        let is_ignored = || ignore.matched_path_or_any_parents(path, false).is_ignore();
-        if is_code && !is_ignored() {
-            return Ok(true);
-        }
-        Ok(match self.before.get(path) {
-            Some(before) => stamp()? != *before,
-            None => true,
-        })
-    }
-
-    fn is_tracked(&self, path: &Path) -> bool {
-        self.tracked.as_ref().is_some_and(|tracked| tracked.contains(path))
-    }
-
-    /// Whether a file may hold a secret that is not part of the code.
-    fn is_secret(&self, path: &Path) -> bool {
-        is_secret(path) && !self.is_tracked(path) && self.below_data(path).is_none()
-    }
-
-    fn below_data<'a>(&self, path: &'a Path) -> Option<&'a Path> {
-        below_data(path, self.data_dir.as_deref())
+        if is_code { Belongs::Packed } else { Belongs::LeftOut }
     }
 }
 
@@ -200,10 +187,7 @@ fn leads_inside(root: &Path, link: &Path) -> Result<bool, SnapshotError> {
 }
 
 /// The path below the last data directory of the tool in a path, if it has one.
-fn below_data<'a>(path: &'a Path, data_dir: Option<&Path>) -> Option<&'a Path> {
-    if let Some(below) = data_dir.and_then(|data_dir| path.strip_prefix(data_dir).ok()) {
-        return Some(below);
-    }
+fn below_data(path: &Path) -> Option<&Path> {
     let mut parts = path.components();
     let mut below = None;
     while let Some(part) = parts.next() {
@@ -214,21 +198,35 @@ fn below_data<'a>(path: &'a Path, data_dir: Option<&Path>) -> Option<&'a Path> {
     below
 }
 
-/// Whether neither a file nor what is below a directory belongs to a snapshot, whoever made it.
-fn is_never(path: &Path, data_dir: Option<&Path>) -> bool {
+/// Whether a file or directory is one of git, the tool or the runner that no snapshot has.
+fn is_private(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    let is_state = |part: Component<'_>| {
-        part.as_os_str().as_bytes().windows(8).any(|part| part == b".tfstate")
-    };
-    let is_of_git = matches!(name, b".git" | b".git-credentials" | b".netrc");
-    if is_of_git || name.starts_with(b".plancha-") || path.components().any(is_state) {
+    if matches!(name, b".git" | b".terragrunt-cache") || name.starts_with(b".plancha-") {
         return true;
     }
     // Of the tool's own data, only the modules and the selected workspace are more than a cache.
-    let data = below_data(path, data_dir);
-    data.and_then(|data| data.components().next()).is_some_and(|first| {
+    let first = below_data(path).and_then(|data| data.components().next());
+    first.is_some_and(|first| {
         !["modules", "environment"].iter().any(|kept| first.as_os_str() == *kept)
     })
+}
+
+/// Whether a file holds a state or a credential, whoever made it.
+fn is_credential(path: &Path) -> bool {
+    let has_state_name = |part: Component<'_>| {
+        part.as_os_str().as_bytes().windows(8).any(|part| part == b".tfstate")
+    };
+    let name = path.file_name().unwrap_or_default();
+    name == ".git-credentials" || name == ".netrc" || path.components().any(has_state_name)
+}
+
+/// Whether a file is a state, a backup or a lock of one, or belongs to the states of other workspaces: nothing that a
+/// configuration reads.
+fn is_state(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let endings: [&[u8]; 3] = [b".tfstate", b".tfstate.backup", b".tfstate.lock.info"];
+    endings.iter().any(|ending| name.ends_with(ending))
+        || path.components().any(|part| part.as_os_str() == "terraform.tfstate.d")
 }
 
 /// Whether a file usually holds a secret.
@@ -324,10 +322,7 @@ mod tests {
             "m/.terraform/providers/registry/aws",
             "m/.terraform/terraform.tfstate",
         ];
-        let files =
-            [&files[..], &["m/data/modules/a.tf", "m/data/providers/aws", "m/data/x"]].concat();
-        let data_dir = Some("m/data".into());
-        let source = SourceFiles { tracked: Some(paths(&[])), data_dir, ..SourceFiles::default() };
+        let source = SourceFiles { tracked: Some(paths(&[])), ..SourceFiles::default() };
         let (dir, source) = directory(&files, &files, source);
         assert_eq!(
             selected(&dir, &source),
@@ -336,7 +331,6 @@ mod tests {
                 "m/.terraform/modules/modules.json",
                 "m/.terraform/modules/vpc/main.tf",
                 "m/.terraform.lock.hcl",
-                "m/data/modules/a.tf",
             ]
         );
     }
@@ -375,6 +369,6 @@ mod tests {
         nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         let found = select(dir.path(), &SourceFiles::default()).unwrap();
         assert_eq!(found.files, paths(&["inside"]));
-        assert_eq!(found.left_out, [PathBuf::from("fifo"), PathBuf::from("outside")]);
+        assert_eq!(found.left_out, paths(&["fifo", "outside"]));
     }
 }
