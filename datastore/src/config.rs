@@ -216,7 +216,9 @@ fn rules(gc: &Gc) -> Result<Rules, String> {
         Rules { keep_runs: *keep_runs, max_age: BTreeMap::new(), min_age, dry_run: *dry_run };
     for text in max_age {
         let PerKind(kind, HumanDuration(age)) = parse("--max-age", text)?;
-        rules.max_age.insert(kind, age);
+        if rules.max_age.insert(kind, age).is_some() {
+            return Err(format!("--max-age: `{kind}` is set twice\nhint: set each kind once"));
+        }
     }
     if rules.keep_runs.is_none() && rules.max_age.is_empty() {
         return Err(
