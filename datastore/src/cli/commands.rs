@@ -14,7 +14,7 @@ use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
 use crate::store::{
-    Ability, Key, Storage, Store, StoreError, Verdict, check_directory, concise, is_own,
+    Ability, Key, Storage, Store, StoreError, Verdict, check_directory_in_time, concise, is_own,
 };
 use crate::transport::tls::Tls;
 
@@ -34,7 +34,7 @@ pub async fn run(
     command: StorageCommand,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    check_root(&config.storage)?;
+    check_root(&config.storage).await?;
     let store = open(&config.storage)?.at_rest(&config.at_rest);
     match command {
         StorageCommand::Ls(prefix) => ls(&store, &prefix, out).await?,
@@ -53,9 +53,9 @@ pub async fn run(
 }
 
 /// Checks that the directory of a storage exists: no command creates it.
-fn check_root(storage: &Storage) -> Result<(), CommandError> {
+async fn check_root(storage: &Storage) -> Result<(), CommandError> {
     let Storage::File(root) = storage else { return Ok(()) };
-    check_directory(root).map_err(|error| match error.kind() {
+    check_directory_in_time(root).await.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CommandError::NoStorage(root.display().to_string()),
         // `serve` could not create it, either.
         _ => StartError::Storage(storage.to_string(), error.into()).into(),
@@ -268,7 +268,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     out.flush()?;
     let Config { storage, auth, tls, .. } = &serve.config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
-    check_root(storage)?;
+    check_root(storage).await?;
     let store = open(storage)?;
     let started = store.start().await;
     let results = store.probe_results();

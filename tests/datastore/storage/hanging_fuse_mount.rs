@@ -30,13 +30,19 @@ const MOUNT: &str = "exec 9<>/dev/fuse && mount -i -t fuse -o \
 
 /// A datastore in a new mount namespace. Its mounts go away with it.
 fn start(root: &Path, hangs: bool) -> Running {
+    let mut command = unshared(root, hangs);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "3s"]);
+    Running::of(command.arg("--storage").arg(format!("file://{}", root.display())))
+}
+
+/// The program in a new mount namespace.
+fn unshared(root: &Path, hangs: bool) -> Command {
     let script = if hangs { MOUNT.to_owned() } else { String::new() } + "shift && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]).arg(root);
-    command.args([env!("CARGO_BIN_EXE_datastore"), "serve", "--listen", "127.0.0.1:0"]);
-    command.args(["--drain-timeout", "3s"]);
-    Running::of(command.arg("--storage").arg(format!("file://{}", root.display())))
+    command.arg(env!("CARGO_BIN_EXE_datastore"));
+    command
 }
 
 /// A directory that hangs for a datastore, until this is dropped.
@@ -127,6 +133,27 @@ async fn over_a_directory_that_hangs_from_the_start_every_route_is_answered_in_t
     assert!(reason.contains("does not answer"), "{reason}");
     datastore.signal(Signal::SIGTERM);
     assert!(datastore.wait().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn each_command_over_a_directory_that_hangs_ends_in_20_s() {
+    let root = TempDir::new().unwrap();
+    let key = "layers/a/b/c/0/plan.bin";
+    let commands = ["check", "ls", "verify", "reindex", "gc --keep-runs 1"].map(str::to_owned);
+    let ended = commands.into_iter().chain([format!("cat {key}")]).map(async |words| {
+        let mut command = unshared(root.path(), true);
+        command.args(words.split(' ')).arg("--storage");
+        command.arg(format!("file://{}", root.path().display()));
+        let mut command = tokio::process::Command::from(command);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let ended = tokio::time::timeout(ANSWER, command.output()).await;
+        let ended = ended.unwrap_or_else(|_| panic!("`{words}` hangs")).unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(10), "{words}: {text}");
+        assert!(text.contains("does not answer"), "{words}: {text}");
+    });
+    join_all(ended).await;
 }
 
 /// What each operation is answered, while the probes are answered all the time. Operations that hung on the threads

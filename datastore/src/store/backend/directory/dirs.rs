@@ -5,14 +5,27 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
+use tokio::time::timeout;
 
 use crate::store::backend::directory::io_threads;
 
+/// How long a check of a directory may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// As [`check_directory`], on a thread of its own: a file system that hangs is an error.
+pub async fn check_directory_in_time(path: &FsPath) -> io::Result<()> {
+    let path = path.to_owned();
+    let check = timeout(CHECK_TIMEOUT, io_threads::run(move || check_directory(&path)));
+    let no_answer = "it does not answer\nhint: check the mount of its file system";
+    check.await.unwrap_or_else(|_| Err(io::Error::other(no_answer)))
+}
+
 /// Checks that a path is a directory. Fails with [`ErrorKind::NotFound`] only if nothing has this path, so that a
 /// directory can be created.
-pub fn check_directory(path: &FsPath) -> io::Result<()> {
+pub(in crate::store) fn check_directory(path: &FsPath) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(io::Error::other("it is not a directory")),
