@@ -1,5 +1,7 @@
 //! Concurrent creations of one object: one succeeds, whatever the storage and however many replicas.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
@@ -175,6 +177,41 @@ async fn a_failed_probe_does_not_let_two_replicas_create() {
     let datastore = TestDatastore::with(double.storage()).await;
     let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
     assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 503);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_probe_failed_does_not_overwrite_what_another_creates() {
+    for dialect in Dialect::ALL {
+        let double = FakeCloud::start(dialect);
+        let fault = CloudFault { method: "POST", times: 4, status: 503, ..Default::default() };
+        double.fault(CloudFault { key: ".plancha/probe/", query: "uploads", ..fault });
+        let first = TestDatastore::over(double).await;
+        let second = first.beside().await;
+        get(&second, "runs?namespace=a&layer=b").await;
+        // The first has looked for the object when the second creates it.
+        let delay = Duration::from_secs(2);
+        let late = CloudFault { method: "POST", key: FILE, times: 1, delay, ..Default::default() };
+        first.cloud().fault(CloudFault { query: "uploadId", ..late });
+        let create = async |datastore, seed| {
+            let put = request(datastore, Method::PUT, URL).header("if-none-match", "*");
+            send(put.body(noise(9 * MIB, seed))).await.status
+        };
+        let second_put = async {
+            while !completes(first.cloud()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            create(&second, 1).await
+        };
+        let statuses: [u16; 2] = tokio::join!(create(&first, 0), second_put).into();
+        assert_eq!(statuses, [412, 200]);
+        assert!(get(&first, URL).await.body == noise(9 * MIB, 1));
+    }
+}
+
+/// Whether the completion of the object was requested.
+fn completes(double: &FakeCloud) -> bool {
+    let start = format!("POST {FILE} uploadId=");
+    double.requests().iter().any(|request| request.starts_with(&start))
 }
 
 #[tokio::test]

@@ -75,6 +75,59 @@ async fn an_ability_that_a_transient_error_has_hidden_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_transient_400_hides_no_ability() {
+    for code in ["RequestTimeout", "ExpiredToken"] {
+        for (method, query, after, hidden) in [
+            ("POST", "uploads", 0, Ability::CreateLarge),
+            ("PUT", "partNumber", 0, Ability::CreateLarge),
+            ("POST", "uploadId", 0, Ability::CreateLarge),
+            ("POST", "uploadId", 1, Ability::CreateLarge),
+            ("PUT", "", 3, Ability::Update),
+        ] {
+            for double in doubles() {
+                let fault = CloudFault { times: 1, status: 400, code, ..CloudFault::default() };
+                double.fault(CloudFault { method, query, after, ..fault });
+                let store = open(&double);
+                let seen = store.try_all().await;
+                assert_eq!((seen.can(hidden), seen.error), (None, None), "{method} {query}");
+                let seen = store.try_all().await;
+                assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_ability_that_any_other_400_has_hidden_is_tried_again() {
+    for (method, query, after, hidden) in [
+        ("POST", "uploads", 0, Ability::CreateLarge),
+        ("POST", "uploadId", 1, Ability::CreateLarge),
+        ("PUT", "", 3, Ability::Update),
+    ] {
+        for double in doubles() {
+            let fault = CloudFault { times: 1, status: 400, ..CloudFault::default() };
+            double.fault(CloudFault { method, query, after, ..fault });
+            let store = open(&double);
+            assert_eq!(store.try_all().await.can(hidden), Some(false), "{method} {query}");
+            let seen = store.try_all().await;
+            assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_the_replacement_hides_no_ability() {
+    for double in doubles() {
+        // After a part, the object, and its refused creation.
+        let (method, status) = ("PUT", 503);
+        let lost = CloudFault { method, after: 3, times: 1, status, ..CloudFault::default() };
+        double.fault(CloudFault { apply_then_fail: true, ..lost });
+        let seen = open(&double).try_all().await;
+        assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+    }
+}
+
+#[tokio::test]
 async fn an_object_of_an_earlier_probe_does_not_hide_an_ability() {
     for double in doubles() {
         // The first upload succeeds, and then the object cannot be written.

@@ -50,6 +50,11 @@ pub(in crate::store) fn name_right(
     }
 }
 
+/// The code in the XML document of a cloud's answer.
+pub(in crate::store) fn code(text: &str) -> Option<&str> {
+    Some(text.split_once("<Code>")?.1.split_once('<')?.0)
+}
+
 /// The HTTP status of a backend, parsed from the error's text: `object_store` does not expose it.
 pub(in crate::store) fn status(text: &str) -> Option<u16> {
     if text.contains("redirect without LOCATION") {

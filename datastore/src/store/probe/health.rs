@@ -216,9 +216,9 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
 pub(in crate::store) struct Support {
     /// Whether a put that creates is refused if an object exists. Each complete probe tries it.
     pub(in crate::store) creates: Option<bool>,
-    /// Whether a put can replace one version of an object and no other. Tried until it is seen once.
+    /// Whether a put can replace one version of an object and no other. Each complete probe tries it until it is seen.
     pub(in crate::store) updates: Option<bool>,
-    /// Tried until it is seen once.
+    /// Each complete probe tries it until the refusal is seen.
     pub(in crate::store) multipart: Option<MultipartSupport>,
 }
 

@@ -104,8 +104,8 @@ impl Store {
         let seen = self.health.state(|state| state.support);
         *step = Ability::Write;
         let first = match seen.multipart {
-            Some(_) => None,
-            None => self.seen(FIRST_TIMEOUT, self.try_first_upload(path)).await?,
+            Some(MultipartSupport { refuses_existing: true, .. }) => None,
+            _ => self.seen(FIRST_TIMEOUT, self.try_first_upload(path)).await?,
         };
         let written = self.write_one().await?;
         done.push((Ability::Write, true));
@@ -121,14 +121,14 @@ impl Store {
         done.push((Ability::Create, creates));
         *step = Ability::Update;
         let updates = match seen.updates {
-            Some(updates) => Some(updates),
-            None => self.seen(STEP_TIMEOUT, self.try_update(path, version)).await?,
+            Some(true) => Some(true),
+            _ => self.seen(STEP_TIMEOUT, self.try_update(path, version)).await?,
         };
         learn(&|support| support.updates = updates);
         done.extend(updates.map(|updates| (Ability::Update, updates)));
         *step = Ability::CreateLarge;
         let multipart = match first {
-            None => seen.multipart,
+            None => seen.multipart.filter(|seen| seen.refuses_existing),
             Some(first) => self.seen(FIRST_TIMEOUT, self.try_second_upload(path, first)).await?,
         };
         learn(&|support| support.multipart = multipart);
@@ -136,7 +136,7 @@ impl Store {
             done.push((Ability::CreateLarge, creates && refuses_existing));
             done.push((Ability::MultipartEtag, etags));
         }
-        if self.backend.provider.is_some() && (seen.updates.is_none() || first.is_some()) {
+        if self.backend.provider.is_some() && (seen.updates != Some(true) || first.is_some()) {
             // These attempts may have replaced the content.
             timeout(STEP_TIMEOUT, self.objects.put(path, content.into())).await??;
         }

@@ -3,9 +3,9 @@
 //! A lease that a killed process has left is taken over in that way (`write/lease.rs`).
 
 use object_store::path::Path;
-use object_store::{Error, PutMode, PutOptions, PutResult, UpdateVersion};
+use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult, UpdateVersion};
 
-use crate::store::backend::response::status;
+use crate::store::backend::response::{code, status};
 use crate::store::handle::Store;
 
 impl Store {
@@ -28,6 +28,8 @@ impl Store {
         // The contents differ, because an S3 server may derive the ETag from the content.
         match replace("replaced").await {
             Ok(_) => {}
+            // The answer to the first try may be lost: the client's second try is then refused.
+            Err(Error::Precondition { .. }) if self.has_content(path, "replaced").await? => {}
             Err(error) if is_permanent(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -38,7 +40,22 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+
+    async fn has_content(&self, path: &Path, content: &'static str) -> object_store::Result<bool> {
+        Ok(self.objects.get(path).await?.bytes().await? == content)
+    }
 }
+
+/// Codes of answers with 400 to a request that would succeed at another time.
+const TRANSIENT: [&str; 7] = [
+    "RequestTimeout",
+    "IncompleteBody",
+    "BadDigest",
+    "XAmzContentSHA256Mismatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
 
 /// Whether the storage would refuse the same request again. A missing right may be granted.
 pub(super) fn is_permanent(error: &Error) -> bool {
@@ -46,6 +63,12 @@ pub(super) fn is_permanent(error: &Error) -> bool {
         Error::Precondition { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
             true
         }
-        error => matches!(status(&datastore_api::chain(error)), Some(400 | 405 | 501)),
+        error => {
+            let text = datastore_api::chain(error);
+            match status(&text) {
+                Some(400) => !code(&text).is_some_and(|code| TRANSIENT.contains(&code)),
+                status => matches!(status, Some(405 | 501)),
+            }
+        }
     }
 }

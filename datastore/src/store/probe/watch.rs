@@ -145,6 +145,12 @@ impl Store {
         self.creates() == Some(true) && self.multipart().is_some_and(|seen| seen.refuses_existing)
     }
 
+    /// Whether it may refuse that: a probe has seen it, or none has seen that it does not. Another replica may rely on it.
+    pub(in crate::store) fn may_create_multiparts(&self) -> bool {
+        // On Azure the header cannot be added.
+        !self.is_azure() && self.multipart().is_none_or(|seen| seen.refuses_existing)
+    }
+
     /// Whether a completion is known to return the object's final `ETag`.
     pub(in crate::store) fn returns_multipart_etags(&self) -> bool {
         self.multipart().is_some_and(|seen| seen.etags)

@@ -122,7 +122,7 @@ impl Store {
             abort(&mut *upload).await;
             return Err(StoreError::Undecided);
         }
-        let is_conditional = conditions.create && self.creates_multiparts();
+        let is_conditional = conditions.create && self.may_create_multiparts();
         let completed = if is_conditional {
             create_only(upload.complete()).await
         } else {

@@ -59,7 +59,8 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request)
         sleep(wait).await;
     }
     if let Ok(status) = StatusCode::from_u16(fault.status) {
-        return refused(status, "OrderedByTheTest");
+        let code = if fault.code.is_empty() { "OrderedByTheTest" } else { fault.code };
+        return refused(status, code);
     }
     let Some(received) = received else { return refused(StatusCode::OK, "") };
     let (mut parts, mut data) = done(&shared, received);

@@ -37,6 +37,8 @@ pub struct CloudFault {
     pub times: usize,
     /// The status of the answer; 0 keeps the usual one.
     pub status: u16,
+    /// The code in the document of such an answer; empty for one that no cloud has.
+    pub code: &'static str,
     /// How much later they are answered.
     pub delay: Duration,
     /// The connection breaks after so many bytes of the answer's body.
