@@ -261,32 +261,6 @@ async fn token_has_only_the_rights_of_its_rules() {
     assert_eq!(of(Method::GET, &plan("bin"), "reader").await, 401);
 }
 
-/// A snapshot and a state are as secret as a plan.
-#[tokio::test]
-async fn files_of_an_attempt_need_the_right_for_their_own_kind() {
-    let mut policy = Policy::default();
-    let of = ["artifact", "workspace", "bin", "plan"].map(|kind| {
-        let (secret, rule) = token(kind, &["*"], &[kind], &[Verb::Read, Verb::Write]);
-        policy.add(&rule).unwrap();
-        secret
-    });
-    let callers = Callers { tokens: true, policy, ..Callers::default() };
-    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
-    for (name, allowed) in [
-        ("run.json", [true, false, false, false]),
-        ("workspace.tar.zst", [false, true, false, true]),
-        ("errored.tfstate", [false, false, true, true]),
-    ] {
-        let file = format!("artifacts?{RUN}&attempt=0&name={name}");
-        for method in [Method::PUT, Method::GET] {
-            for (token, is_allowed) in of.iter().zip(allowed) {
-                let status = status(&datastore, method.clone(), &file, token).await;
-                assert_eq!(status, if is_allowed { 200 } else { 403 }, "{method} {name}");
-            }
-        }
-    }
-}
-
 #[tokio::test]
 async fn rules_extend_an_accounts_rights_and_tokens_work_beside_accounts() {
     let kube = FakeTokenReviews::start().await;

@@ -6,6 +6,7 @@ use support::TestDatastore;
 
 use super::tenants::{Operation, operations};
 use crate::access::authentication::{A, B, CONTROLLERS, asked, guarded, status, token};
+use crate::http::RUN;
 
 #[tokio::test]
 async fn ds27_account_accesses_its_namespace_and_controllers_access_all() {
@@ -95,6 +96,32 @@ async fn ds27_rule_for_one_kind_and_verb_allows_only_that() {
             let elsewhere = url.replace("team-b", "team-c");
             let reported = status(&datastore, method.clone(), &elsewhere, token).await;
             assert_eq!(reported, 403, "{kind} {verb:?}: {method} {elsewhere}");
+        }
+    }
+}
+
+/// A snapshot and a state are as secret as a plan.
+#[tokio::test]
+async fn files_of_an_attempt_need_the_right_for_their_own_kind() {
+    let mut policy = Policy::default();
+    let of = ["artifact", "workspace", "bin", "plan"].map(|kind| {
+        let (secret, rule) = token(kind, &["*"], &[kind], &[Verb::Read, Verb::Write]);
+        policy.add(&rule).unwrap();
+        secret
+    });
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
+    for (name, allowed) in [
+        ("run.json", [true, false, false, false]),
+        ("workspace.tar.zst", [false, true, false, true]),
+        ("errored.tfstate", [false, false, true, true]),
+    ] {
+        let file = format!("artifacts?{RUN}&attempt=0&name={name}");
+        for method in [Method::PUT, Method::GET] {
+            for (token, is_allowed) in of.iter().zip(allowed) {
+                let status = status(&datastore, method.clone(), &file, token).await;
+                assert_eq!(status, if is_allowed { 200 } else { 403 }, "{method} {name}");
+            }
         }
     }
 }
