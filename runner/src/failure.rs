@@ -182,6 +182,9 @@ impl From<&RunError> for Failure {
             RunError::Unpushed(unpushed) => {
                 Self::new(Kind::Config, error).with_hint(&unpushed.hint())
             }
+            RunError::MissingState(state) => {
+                Self::new(Kind::Config, error).with_hint(&state.hint())
+            }
             RunError::AppliedElsewhere { .. }
             | RunError::OtherOrder { .. }
             | RunError::NoOrderKeys => Self::of_order(error),

@@ -12,7 +12,7 @@ use crate::process::Stop;
 use crate::release::ReleaseError;
 use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
-use crate::run::push::{ErroredState, Unpushed};
+use crate::run::push::{ErroredState, MissingState, Unpushed};
 use crate::run::stored_plan::StoredPlanError;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
@@ -69,6 +69,8 @@ pub(crate) enum RunError {
     },
     #[error("{0}")]
     Unpushed(Unpushed),
+    #[error("{0}")]
+    MissingState(MissingState),
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
     AppliedElsewhere { run: String, theirs: String, ours: String },
     #[error("{order} was applied with {difference}")]

@@ -165,6 +165,35 @@ impl ErroredState {
     }
 }
 
+/// A state that an earlier apply could not write to its backend, and whose directory is missing.
+#[derive(Debug)]
+pub(crate) struct MissingState {
+    /// The link that records it.
+    pub(crate) link: PathBuf,
+    /// Where it was.
+    pub(crate) state: PathBuf,
+}
+
+impl fmt::Display for MissingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.display();
+        write!(
+            f,
+            "{state} was a state that an earlier apply could not write to its backend, and its directory is missing or empty"
+        )
+    }
+}
+
+impl MissingState {
+    /// How to find the state, and what to do if it was pushed.
+    pub(crate) fn hint(&self) -> String {
+        format!(
+            "mount the directory, or move it back, and run again to see how to push the state; if it was pushed, remove {}, and run again",
+            self.link.display()
+        )
+    }
+}
+
 /// State files that an earlier apply could not write to its backend.
 #[derive(Debug)]
 pub(crate) struct Unpushed {

@@ -47,7 +47,7 @@ impl Run<'_> {
                 .map(|KeptState { file, record }| (file, self.push_of(record, &program)))
                 .collect::<Vec<_>>();
             if states.is_empty() {
-                return Ok(());
+                return self.check_missing();
             }
             Unpushed { states, in_commit: false }
         };
@@ -59,6 +59,19 @@ impl Run<'_> {
             "{unpushed}: what that apply created may be missing in this plan, and an apply is refused: {}",
             unpushed.hint()
         );
+        Ok(())
+    }
+
+    /// Refuses an apply while the directory of such a state is missing, because the state may not be pushed. A plan
+    /// warns.
+    fn check_missing(&self) -> Result<(), RunError> {
+        let state_home = self.environment.state_home.as_deref();
+        let missing = unsent::missing_states(state_home, &self.job.run);
+        let Some(state) = missing.into_iter().next() else { return Ok(()) };
+        if matches!(self.job.action, Action::Apply(_)) {
+            return Err(RunError::MissingState(state));
+        }
+        tracing::warn!("{state}: an apply is refused: {}", state.hint());
         Ok(())
     }
 

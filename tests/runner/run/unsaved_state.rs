@@ -155,6 +155,33 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
 }
 
 #[test]
+fn apply_is_refused_while_the_directory_of_an_unsaved_state_is_missing() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    assert_eq!(sandbox.run(&apply(&url, &["--work-dir", "kept"])).code, 1);
+    let [kept, moved] = ["kept", "moved"].map(|name| sandbox.work().join(name));
+    let file = kept.join("live/vpc/errored.tfstate");
+    let link = unsent(&sandbox).join("errored.tfstate");
+    std::fs::rename(&kept, &moved).unwrap();
+    // An empty directory is a place where nothing is mounted.
+    for is_empty in [false, true] {
+        if is_empty {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        }
+        let refused = sandbox.run(&apply(&url, &[]));
+        assert_eq!(refused.code, 8, "{}", refused.stderr);
+        let remove = format!("if it was pushed, remove {}", link.display());
+        for says in [&*file.to_string_lossy(), "move it back", &remove] {
+            assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        }
+    }
+    let plan = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
+    assert_eq!(plan.code, 0, "{}", plan.stderr);
+    assert!(plan.stderr.contains("an apply is refused"), "{}", plan.stderr);
+    std::fs::remove_file(link).unwrap();
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, 1, "it is applied");
+}
+
+#[test]
 fn in_place_no_apply_replaces_an_unsaved_state() {
     for dir in [".", ".terragrunt-cache/a/b"] {
         let (sandbox, _) = refusing(dir, "exit 1");

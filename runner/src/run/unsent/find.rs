@@ -8,6 +8,7 @@ use fs_err as fs;
 
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
+use crate::run::push::MissingState;
 use crate::run::unsent::directory::{self, FAILED, datastore_of};
 use crate::source::regular;
 use crate::source::scratch::Scratch;
@@ -69,6 +70,23 @@ pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> 
     found
 }
 
+/// The links of this layer to states whose directories are missing or empty.
+pub(crate) fn missing_states(state_home: Option<&Path>, run: &RunKey) -> Vec<MissingState> {
+    let found = attempts(state_home, run);
+    let links = found.iter().flat_map(|attempt| states::kept(attempt));
+    let missing = links.filter_map(|link| {
+        let state = fs::read_link(&link).ok()?;
+        (!state.exists() && is_unreachable(&state)).then_some(MissingState { link, state })
+    });
+    missing.collect()
+}
+
+/// Whether the directory of a file is missing or empty: it may have been moved, or is not mounted now.
+fn is_unreachable(file: &Path) -> bool {
+    let entries = file.parent().and_then(|dir| fs::read_dir(dir).ok());
+    entries.is_none_or(|mut entries| entries.next().is_none())
+}
+
 /// The directories of the layer's attempts.
 pub(super) fn attempts(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
     let runs = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
@@ -81,8 +99,7 @@ fn existing(path: &Path) -> Option<PathBuf> {
     if target.exists() {
         return Some(target);
     }
-    // A missing directory may be one that is not mounted now.
-    if target.parent().is_some_and(Path::is_dir) {
+    if !is_unreachable(&target) {
         let removed = states::remove_record(path).and_then(|()| fs::remove_file(path));
         tracing::debug!("{} leads to no state: {removed:?}", path.display());
     }
