@@ -9,6 +9,7 @@ use url::Url;
 
 use crate::cli::{DatastoreArgs, Environment};
 use crate::order::job::JobError;
+use crate::source::regular;
 
 /// The flag and the variable that name the datastore.
 pub(super) const FLAG: &str = "--datastore (PLANCHA_DATASTORE_URL)";
@@ -21,6 +22,12 @@ pub(crate) fn datastore(
 ) -> Result<Option<Client>, JobError> {
     let Some(text) = &args.datastore else { return Ok(None) };
     let url = parse_url(text.expose_secret(), FLAG).map_err(JobError::Usage)?;
+    for (flag, file) in [("--token-file", args.token_file.as_deref()), ("--ca-file", ca_file)] {
+        if let Some(file) = file {
+            let checked = regular::check_named(file);
+            checked.map_err(|error| JobError::Config(format!("{flag}: {error}: name a file")))?;
+        }
+    }
     let mut settings = settings(url, args);
     settings.ca_files.extend(ca_file.map(Path::to_owned));
     settings.token = match (&args.token_file, &environment.token) {

@@ -10,6 +10,7 @@ use crate::basis::plan_file;
 use crate::cli::{Environment, RunArgs, SnapshotMode};
 use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
+use crate::source::regular;
 use crate::source::scratch::reason;
 
 /// The files that the run writes. They do not count as changes of the code.
@@ -168,6 +169,9 @@ fn readable(path: &Path) -> Result<(), String> {
     let of_runner = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
     if of_runner.iter().any(|stdin| path == Path::new(stdin)) {
         return Err("is the runner's standard input, which the tool does not get".to_owned());
+    }
+    if regular::check_named(path).is_err() {
+        return Err("is a device or a pipe".to_owned());
     }
     // A pipe may be read once only.
     match access(path, AccessFlags::R_OK) {

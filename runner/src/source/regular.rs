@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use datastore_api::Sha256;
@@ -36,6 +37,21 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
         return Err(not_regular(path));
     }
     Ok(file.into())
+}
+
+/// Checks a file that the user names. A link is followed, and a pipe that is open already, as a shell's `<(command)`
+/// is, can be read. To open another pipe could block forever, and a device may never end.
+pub(crate) fn check_named(path: &Path) -> io::Result<()> {
+    let is_open = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|open| path.starts_with(open));
+    if is_open || path == Path::new("/dev/null") {
+        return Ok(());
+    }
+    // To open a missing file gives the better error.
+    let Ok(kind) = fs::metadata(path).map(|file| file.file_type()) else { return Ok(()) };
+    if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() || kind.is_socket() {
+        return Err(io::Error::other(format!("{} is a device or a pipe", path.display())));
+    }
+    Ok(())
 }
 
 /// Reads a small regular file.

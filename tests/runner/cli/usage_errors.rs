@@ -1,9 +1,47 @@
 //! Invalid arguments, and the runner's messages about them.
 
-use support::{Ended, Proxy, Sandbox, TestDatastore};
+use std::path::Path;
+
+use support::{Ended, Proxy, Sandbox, TestDatastore, eventually};
 
 use crate::RUNNER;
 use crate::release::resolve::Case;
+
+/// To open a pipe that nothing writes to would block forever, and a device may never end.
+#[test]
+fn pipes_and_devices_are_refused_as_files() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let pipe = sandbox.work().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    let remote = ["--datastore", "http://127.0.0.1:9"];
+    for args in [
+        &["apply", "--plan-file", pipe][..],
+        &["apply", "--plan-file", "/dev/zero"],
+        &["plan", "--layer", pipe],
+        &["plan", "--var-file", pipe],
+        &["plan", "--keyring", pipe],
+        &["plan", "--ca-file", pipe, remote[0], remote[1]],
+        &["plan", "--token-file", pipe, remote[0], remote[1]],
+        &["runs", "--layer", pipe, remote[0], remote[1]],
+        &["runs", "--name", "x", "--token-file", pipe, remote[0], remote[1]],
+        &["upload", "--ca-file", pipe, remote[0], remote[1], "."],
+    ] {
+        let mut runner = sandbox.command(args).spawn().unwrap();
+        let mut code = None;
+        eventually(&format!("{args:?} ends"), || {
+            code = runner.try_wait().unwrap();
+            code.is_some()
+        });
+        let ended = Ended::from(runner.wait_with_output().unwrap());
+        assert_eq!(code.unwrap().code(), Some(8), "{args:?}: {ended:?}");
+    }
+    // A shell's `<(command)` is a pipe that is open already.
+    let script = "exec \"$0\" plan --var-file <(echo 'a = 1')";
+    let bash = Path::new("/bin/bash");
+    let ended = Ended::from(sandbox.program(bash, &["-c", script, RUNNER]).output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
 
 #[test]
 fn options_of_terraform_get_a_hint() {

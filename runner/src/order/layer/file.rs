@@ -15,6 +15,7 @@ use serde_json::Value;
 use yaml_edit::{Document, MappingBuilder, YamlFile};
 
 use crate::order::layer::{Annotations, Layer};
+use crate::source::regular;
 
 /// A larger manifest is refused.
 const MAX_SIZE: u64 = 16 << 20;
@@ -129,6 +130,7 @@ impl LayerFile {
 
 fn read(path: &Path) -> Result<String, LayerError> {
     let mut text = String::new();
+    regular::check_named(path)?;
     fs::File::open(path)?.take(MAX_SIZE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_SIZE {
         let reason = "it has more than 16 MiB".to_owned();

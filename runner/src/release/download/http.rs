@@ -29,6 +29,7 @@ use crate::release::download::url::{local, shown};
 use crate::release::download::{github_app, http_error, progress};
 use crate::release::error::ReleaseError;
 use crate::release::versions::unreachable::UnreachableSites;
+use crate::source::regular;
 
 /// Credentials, and the only origin that receives them.
 pub(in crate::release) struct SiteCredentials {
@@ -295,7 +296,8 @@ impl Http {
             .read_timeout(self.limits.silence)
             .redirect(Policy::custom(redirect));
         if let Some(path) = &self.ca_file {
-            let pem = fs::read(path).map_err(ReleaseError::Unreadable)?;
+            let pem = regular::check_named(path).and_then(|()| fs::read(path));
+            let pem = pem.map_err(ReleaseError::Unreadable)?;
             let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
             if certificates.is_empty() {
                 return Err(ReleaseError::CaFile(path.clone()));
