@@ -276,6 +276,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         let can = match results.can(ability) {
             Some(true) => "yes",
             Some(false) => "no",
+            None if results.unknown.iter().any(|(unknown, _)| *unknown == ability) => "unknown",
             None => "not tried",
         };
         writeln!(out, "storage can {:<22} {can}", ability.name())?;
@@ -285,5 +286,9 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     raise_open_files()?;
     Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
-    results.error.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
+    if let Some(error) = results.error {
+        return Err(CommandError::Unfit(error));
+    }
+    let unknown = results.unknown.into_iter().next();
+    unknown.map_or(Ok(()), |(ability, error)| Err(CommandError::Unknown(ability.name(), error)))
 }

@@ -32,6 +32,11 @@ pub enum CommandError {
     /// The storage lacks something that the datastore needs.
     #[error("the storage does not do what is needed: {0}")]
     Unfit(String),
+    /// An error has hidden whether the storage has an ability.
+    #[error(
+        "cannot see whether the storage can {0}: {1}\nhint: correct the cause, and run `check` again"
+    )]
+    Unknown(&'static str, String),
     /// Objects have changed since they were stored.
     #[error(
         "{}\nhint: restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`",
@@ -84,7 +89,7 @@ impl CommandError {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
             Self::Corrupt(_) | Self::Changed(_) | Self::Missing(_) => 9,
             Self::Start(error) => error.exit_code(),
-            Self::Storage(..) | Self::Unfit(_) => 10,
+            Self::Storage(..) | Self::Unfit(_) | Self::Unknown(..) => 10,
             Self::Undeleted(_) | Self::Unread(_) => 10,
             Self::Output(_) | Self::Token(_) => 1,
         }

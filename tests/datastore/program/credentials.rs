@@ -8,7 +8,8 @@ use crate::program::process::program;
 fn denied(fault: &CloudFault, words: &[&str]) -> String {
     let double = FakeCloud::start(Dialect::S3);
     double.put("layers/a/b/c/0/plan.json", "content");
-    double.fault(CloudFault { times: usize::MAX, status: 403, ..fault.clone() });
+    let (status, code) = (403, "AccessDenied");
+    double.fault(CloudFault { times: usize::MAX, status, code, ..fault.clone() });
     let mut command = program(words);
     let output =
         command.args(["--storage", double.url()]).envs(double.variables()).output().unwrap();
@@ -38,6 +39,16 @@ fn a_command_names_the_right_that_is_missing() {
         assert!(shown.contains(&expected), "{words:?}: {shown}");
         assert!(!shown.contains('<'), "{shown}");
     }
+}
+
+#[test]
+fn check_reports_an_ability_that_an_error_has_hidden() {
+    let begin = CloudFault { method: "POST", query: "uploads", ..CloudFault::default() };
+    let shown = denied(&begin, &["check"]);
+    let line = shown.lines().find(|line| line.contains("conditional_multipart "));
+    assert!(line.is_some_and(|line| line.ends_with(" unknown")), "{shown}");
+    let expected = "error: cannot see whether the storage can conditional_multipart: ";
+    assert!(shown.contains(expected) && shown.contains("s3:PutObject"), "{shown}");
 }
 
 #[test]

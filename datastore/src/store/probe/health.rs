@@ -35,6 +35,8 @@ pub enum Ability {
 pub struct ProbeResults {
     /// The abilities that were tried.
     pub abilities: Vec<(Ability, bool)>,
+    /// The abilities that a try has not shown, and its error; a later probe tries them again.
+    pub unknown: Vec<(Ability, String)>,
     /// The error, if one step failed.
     pub error: Option<String>,
     /// The error in words that any caller may read.

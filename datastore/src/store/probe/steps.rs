@@ -78,7 +78,7 @@ impl Store {
         self.list_one().await?;
         results.abilities.push((Ability::List, true));
         let path = self.path()?;
-        let content = self.try_writes(&path, &mut results.abilities, step).await?;
+        let content = self.try_writes(&path, results, step).await?;
         *step = Ability::Read;
         let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
@@ -97,18 +97,20 @@ impl Store {
     async fn try_writes(
         &self,
         path: &Path,
-        done: &mut Vec<(Ability, bool)>,
+        results: &mut ProbeResults,
         step: &mut Ability,
     ) -> Result<&'static str, BoxError> {
         let learn = |of: &dyn Fn(&mut Support)| self.health.state(|state| of(&mut state.support));
         let seen = self.health.state(|state| state.support);
         *step = Ability::Write;
-        let first = match seen.multipart {
-            Some(MultipartSupport { refuses_existing: true, .. }) => None,
-            _ => self.seen(FIRST_TIMEOUT, self.try_first_upload(path)).await?,
+        let first = if seen.multipart.is_some_and(|seen| seen.refuses_existing) {
+            None
+        } else {
+            let first = timeout(FIRST_TIMEOUT, self.try_first_upload(path)).await?;
+            seen_by(first, Ability::CreateLarge, results)
         };
         let written = self.write_one().await?;
-        done.push((Ability::Write, true));
+        results.abilities.push((Ability::Write, true));
         *step = Ability::Create;
         let again = PutOptions::from(PutMode::Create);
         let again =
@@ -118,46 +120,34 @@ impl Store {
             overwritten => (false, overwritten?, "second"),
         };
         learn(&|support| support.creates = Some(creates));
-        done.push((Ability::Create, creates));
+        results.abilities.push((Ability::Create, creates));
         *step = Ability::Update;
-        let updates = match seen.updates {
-            Some(true) => Some(true),
-            _ => self.seen(STEP_TIMEOUT, self.try_update(path, version)).await?,
+        let updates = if seen.updates == Some(true) {
+            Some(true)
+        } else {
+            let update = timeout(STEP_TIMEOUT, self.try_update(path, version)).await?;
+            seen_by(update, Ability::Update, results)
         };
         learn(&|support| support.updates = updates);
-        done.extend(updates.map(|updates| (Ability::Update, updates)));
+        results.abilities.extend(updates.map(|updates| (Ability::Update, updates)));
         *step = Ability::CreateLarge;
         let multipart = match first {
             None => seen.multipart.filter(|seen| seen.refuses_existing),
-            Some(first) => self.seen(FIRST_TIMEOUT, self.try_second_upload(path, first)).await?,
+            Some(first) => {
+                let second = timeout(FIRST_TIMEOUT, self.try_second_upload(path, first)).await?;
+                seen_by(second, Ability::CreateLarge, results)
+            }
         };
         learn(&|support| support.multipart = multipart);
         if let Some(MultipartSupport { refuses_existing, etags }) = multipart {
-            done.push((Ability::CreateLarge, creates && refuses_existing));
-            done.push((Ability::MultipartEtag, etags));
+            results.abilities.push((Ability::CreateLarge, creates && refuses_existing));
+            results.abilities.push((Ability::MultipartEtag, etags));
         }
         if self.backend.provider.is_some() && (seen.updates != Some(true) || first.is_some()) {
             // These attempts may have replaced the content.
             timeout(STEP_TIMEOUT, self.objects.put(path, content.into())).await??;
         }
         Ok(content)
-    }
-
-    /// What a try has shown; `None` after an error that may pass, so that the next complete probe tries it again.
-    async fn seen<T>(
-        &self,
-        limit: Duration,
-        work: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<Option<T>, BoxError> {
-        let error = match timeout(limit, work).await? {
-            Ok(seen) => return Ok(Some(seen)),
-            Err(error) => concise(&one_line(&error)),
-        };
-        tracing::warn!(
-            error,
-            "cannot see which conditions the storage honours, trying again in a minute"
-        );
-        Ok(None)
     }
 
     /// Writes the probe's object. The name is always the same, so that a storage that refuses deletions keeps only
@@ -202,4 +192,22 @@ impl Store {
         timeout(STEP_TIMEOUT, check).await??;
         Ok(())
     }
+}
+
+/// What a try has shown; `None` after an error that may pass, so that the next complete probe tries it again.
+fn seen_by<T>(
+    work: object_store::Result<T>,
+    ability: Ability,
+    results: &mut ProbeResults,
+) -> Option<T> {
+    let error = match work {
+        Ok(seen) => return Some(seen),
+        Err(error) => concise(&one_line(&error)),
+    };
+    tracing::warn!(
+        error,
+        "cannot see which conditions the storage honours, trying again in a minute"
+    );
+    results.unknown.push((ability, error));
+    None
 }
