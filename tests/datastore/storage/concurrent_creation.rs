@@ -219,7 +219,8 @@ async fn leftovers_that_cannot_be_deleted_do_not_keep_the_others() {
     let double = FakeCloud::start(Dialect::S3);
     double.put(".plancha/probe/a", "x");
     double.begin_upload(FILE);
-    let fault = CloudFault { times: usize::MAX, status: 403, ..CloudFault::default() };
+    let (status, code) = (403, "AccessDenied");
+    let fault = CloudFault { times: usize::MAX, status, code, ..CloudFault::default() };
     double.fault(CloudFault { method: "DELETE", key: ".plancha/", ..fault.clone() });
     double.fault(CloudFault { method: "POST", query: "delete", ..fault });
     let later = Timestamp::now() + SignedDuration::from_hours(25);

@@ -302,7 +302,8 @@ async fn storage_that_lists_but_refuses_writes_is_not_ready() {
     for double in doubles() {
         let store = open(&double);
         store.start().await.unwrap();
-        let put = CloudFault { method: "PUT", status: 403, times: FOR_EVER, ..Default::default() };
+        let (status, code) = (403, "AccessDenied");
+        let put = CloudFault { method: "PUT", status, code, times: FOR_EVER, ..Default::default() };
         double.fault(put);
         let mut is_ready = Vec::new();
         for turn in 1..=3 {
@@ -318,7 +319,7 @@ async fn storage_that_lists_but_refuses_writes_is_not_ready() {
         let expected = "it denies access; the datastore's credentials need the right";
         assert_eq!(reason, format!("{expected} {right}"));
         let error = store.probe_results().error.unwrap();
-        assert!(!error.contains('<') && error.contains("OrderedByTheTest"), "{error}");
+        assert!(!error.contains('<') && error.contains("AccessDenied"), "{error}");
         double.heal();
         store.try_next(4).await;
         assert!(store.ready().await.is_ok());

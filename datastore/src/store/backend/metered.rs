@@ -165,6 +165,7 @@ fn access(call: Call) -> Option<Access> {
         "list" => Some(Access::List),
         "delete" => Some(Access::Delete),
         "put" | "begin" | "part" | "complete" => Some(Access::Write),
+        "abort" => Some(Access::Abort),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::panicked::Panicked;
-use crate::store::backend::response::{Denied, status};
+use crate::store::backend::response::{Denied, refuses_credentials, status};
 
 const MISSING: &str = "its bucket or directory is missing";
 
@@ -44,11 +44,13 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         }
         cause = now.source();
     }
-    match status(&datastore_api::chain(error)) {
-        Some(401 | 403) => {
+    let text = datastore_api::chain(error);
+    match status(&text) {
+        _ if refuses_credentials(&text) => {
             "it does not accept the datastore's credentials; the datastore's log has the details"
                 .to_owned()
         }
+        Some(403) => "it denies access; the datastore's log has the details".to_owned(),
         Some(404) => MISSING.to_owned(),
         Some(507) => io_reason(io::ErrorKind::StorageFull),
         Some(status) => format!("it answers {status}; the datastore's log has the details"),
@@ -118,6 +120,13 @@ mod tests {
         };
         insta::assert_snapshot!(named(denied), @"it denies access; the datastore's credentials need the right s3:PutObject");
         insta::assert_snapshot!(named(&format!("{denied}: ExpiredToken")), @"it does not accept the datastore's credentials; the datastore's log has the details");
+        let answer = |text: &str| format!("{denied}: <Error><Code>{text}</Message></Error>");
+        insta::assert_snapshot!(named(&answer("AccountProblem</Code><Message>unpaid")), @"it denies access; the datastore's log has the details");
+        let kms = "AccessDenied</Code><Message>User: arn:aws:iam::1:user/a is not authorized to perform: \
+                   kms:GenerateDataKey on resource: arn:aws:kms:x";
+        insta::assert_snapshot!(named(&answer(kms)), @"it denies access; the datastore's credentials need the right kms:GenerateDataKey");
+        let expired = answer("ExpiredToken</Code><Message>expired").replace("403", "400");
+        insta::assert_snapshot!(named(&expired), @"it does not accept the datastore's credentials; the datastore's log has the details");
         let missing = object_store::Error::NotFound { path: path.into(), source: path.into() };
         assert_eq!(
             reason(&StoreError::Backend(missing.into())),

@@ -1,33 +1,58 @@
 //! What an error of `object_store` shows of a cloud's answer: its status, and whether a right is missing.
 
+use std::borrow::Cow;
+
 use crate::store::error::BoxError;
 
 /// A denied access, and the right that it needs.
 #[derive(Debug, thiserror::Error)]
 #[error("it denies access; the datastore's credentials need the right {right}")]
 pub(in crate::store) struct Denied {
-    right: &'static str,
+    right: Cow<'static, str>,
     #[source]
     source: BoxError,
 }
 
 impl Denied {
-    pub(in crate::store) fn new(right: &'static str, source: impl Into<BoxError>) -> Self {
-        Self { right, source: source.into() }
+    pub(in crate::store) fn new(
+        right: impl Into<Cow<'static, str>>,
+        source: impl Into<BoxError>,
+    ) -> Self {
+        Self { right: right.into(), source: source.into() }
     }
 }
 
-/// What clouds answer with 403 although no right is missing: the clock or the credentials are wrong.
-const NO_RIGHT_MISSING: [&str; 6] = [
-    "RequestTimeTooSkewed",
+/// What clouds answer if they do not accept the credentials.
+const CREDENTIALS: [&str; 6] = [
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "ExpiredToken",
     "InvalidToken",
+    "TokenRefreshRequired",
     "AuthenticationFailed",
 ];
 
-/// The same error with the name of the right, if the storage denied access.
+/// What they answer if a right is missing. With other codes the account, the key or the clock is wrong.
+const RIGHT_MISSING: [&str; 6] = [
+    "AccessDenied",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+    "AuthorizationServiceMismatch",
+    "AuthorizationResourceTypeMismatch",
+    "InsufficientAccountPermissions",
+];
+
+/// Whether an answer means that the credentials are not accepted: S3 answers 400 to those that have expired.
+pub(in crate::store) fn refuses_credentials(text: &str) -> bool {
+    match status(text) {
+        Some(401) => true,
+        Some(400 | 403) => CREDENTIALS.iter().any(|code| text.contains(code)),
+        _ => false,
+    }
+}
+
+/// The same error with the name of the right, if the storage denied access for want of one. The answer may name another
+/// right, such as that to use a key.
 pub(in crate::store) fn name_right(
     error: object_store::Error,
     right: &'static str,
@@ -35,9 +60,11 @@ pub(in crate::store) fn name_right(
     let text = datastore_api::chain(&error);
     // S3 denies the deletion of a key in an answer with 200.
     let is_denied = status(&text) == Some(403) || text.contains("(code: AccessDenied)");
-    if !is_denied || NO_RIGHT_MISSING.iter().any(|code| text.contains(code)) {
+    let has_right = code(&text).is_some_and(|code| !RIGHT_MISSING.contains(&code));
+    if !is_denied || has_right || refuses_credentials(&text) {
         return error;
     }
+    let right = named_action(&text).map_or(Cow::Borrowed(right), Cow::Owned);
     match error {
         object_store::Error::PermissionDenied { path, source } => {
             let source = Denied::new(right, source).into();
@@ -48,6 +75,14 @@ pub(in crate::store) fn name_right(
         }
         error => error,
     }
+}
+
+/// The action that an answer of S3 names.
+fn named_action(text: &str) -> Option<String> {
+    let (_, action) = text.split_once("not authorized to perform: ")?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == ':';
+    let action = action.split(|c| !is_part(c)).next()?;
+    (!action.is_empty()).then(|| action.to_owned())
 }
 
 /// The code in the XML document of a cloud's answer.

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::staged::Staged;
+use crate::store::backend::reason::concise;
 use crate::store::backend::storage::KIB;
-use crate::store::error::{BoxError, StoreError, backend_error};
+use crate::store::error::{StoreError, backend_error};
 use crate::transport::memory::Memory;
 
 /// The size of a block.
@@ -239,14 +240,57 @@ pub(in crate::store) async fn abort(upload: &mut dyn MultipartUpload) {
 /// What remains is invisible, so a failure is only logged.
 fn warn_of(removed: object_store::Result<()>) {
     if let Err(error) = removed {
-        let error: BoxError = error.into();
-        tracing::warn!(%error, "cannot remove an interrupted upload");
+        tracing::warn!(error = described(&error), "cannot remove an interrupted upload");
     }
+}
+
+/// An error on one line.
+fn described(error: &object_store::Error) -> String {
+    concise(&datastore_api::chain(error))
 }
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use object_store::{Error, PutResult, Result};
+
     use super::*;
+    use crate::store::backend::cloud::provider::Provider;
+    use crate::store::backend::metered::{Calls, Metered};
+
+    /// An upload that S3 does not let us abort.
+    #[derive(Debug)]
+    struct Denied;
+
+    #[async_trait]
+    impl MultipartUpload for Denied {
+        fn put_part(&mut self, _: PutPayload) -> BoxFuture<'static, Result<()>> {
+            async { Ok(()) }.boxed()
+        }
+
+        async fn complete(&mut self) -> Result<PutResult> {
+            Err(Error::NotSupported { source: "not used".into() })
+        }
+
+        async fn abort(&mut self) -> Result<()> {
+            let answer = "status code: 403: <?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code></Error>";
+            Err(Error::Generic { store: "S3", source: answer.into() })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_denied_abort_is_logged_on_one_line_with_the_right() {
+        let inner: Box<dyn MultipartUpload> = Box::new(Denied);
+        let mut upload = Metered { inner, calls: Calls::to(Provider::S3) };
+        let text = described(&upload.abort().await.unwrap_err());
+        assert!(
+            text.contains("s3:AbortMultipartUpload") && text.contains("403: AccessDenied"),
+            "{text}"
+        );
+        assert!(!text.contains('\n') && !text.contains('<'), "{text}");
+    }
 
     #[test]
     fn a_dropped_block_is_reused() {

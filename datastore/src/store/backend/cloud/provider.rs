@@ -22,6 +22,8 @@ pub(in crate::store) enum Access {
     Read,
     Write,
     Delete,
+    /// Remove the parts of an upload that was not completed.
+    Abort,
 }
 
 const S3: &[&str] = &[
@@ -165,16 +167,20 @@ impl Provider {
             (Self::S3, Access::Read) => "s3:GetObject",
             (Self::S3, Access::Write) => "s3:PutObject",
             (Self::S3, Access::Delete) => "s3:DeleteObject",
+            (Self::S3, Access::Abort) => "s3:AbortMultipartUpload",
             (Self::Gcs, Access::List) => "storage.objects.list",
             (Self::Gcs, Access::Read) => "storage.objects.get",
             (Self::Gcs, Access::Write) => {
                 "storage.objects.create, and storage.objects.delete to replace an object"
             }
             (Self::Gcs, Access::Delete) => "storage.objects.delete",
+            (Self::Gcs, Access::Abort) => "storage.multipartUploads.abort",
             (Self::Azure, Access::List) => "to list (role Storage Blob Data Contributor)",
             (Self::Azure, Access::Read) => "to read (role Storage Blob Data Contributor)",
             (Self::Azure, Access::Write) => "to write (role Storage Blob Data Contributor)",
-            (Self::Azure, Access::Delete) => "to delete (role Storage Blob Data Contributor)",
+            (Self::Azure, Access::Delete | Access::Abort) => {
+                "to delete (role Storage Blob Data Contributor)"
+            }
         }
     }
 
