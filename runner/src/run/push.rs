@@ -60,7 +60,7 @@ impl Push {
         self.command("init")
     }
 
-    /// The pushes of these states. One of a file STATE stands for those that are not whole.
+    /// The pushes of these states. For those that are not whole there is one push, of a file STATE.
     fn all(&self, states: &Sorted<'_>) -> String {
         let whole = states.whole.iter().map(|file| quoted(&file.to_string_lossy()));
         let copied = (!states.broken.is_empty()).then(|| "STATE".to_owned());

@@ -392,12 +392,17 @@ fn absolute(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use datastore_api::client::Settings;
+    use tempfile::TempDir;
 
     use super::*;
 
     fn run() -> RunKey {
         let name = |name: &str| name.parse().unwrap();
         RunKey { namespace: name("default"), layer: name("x"), run: name("a") }
+    }
+
+    fn keeper<'a>(home: &'a TempDir, scratch: &'a Scratch, run: &'a RunKey) -> Keeper<'a> {
+        Keeper { state_home: Some(home.path()), scratch, run, attempt: Attempt(0) }
     }
 
     fn client() -> Client {
@@ -409,10 +414,7 @@ mod tests {
         let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let [first, second] = [(); 2].map(|()| Scratch::create_in(tmp.path()).unwrap());
         let (run, client) = (run(), client());
-        let keeper = |scratch| {
-            let state_home = Some(home.path());
-            Keeper { state_home, scratch, run: &run, attempt: Attempt(0) }
-        };
+        let keeper = |scratch| keeper(&home, scratch, &run);
         let of_run = of_layer(home.path(), &run).join("a");
         // Another runner has created and locked the directory, and not written to it yet.
         fs::create_dir_all(of_run.join("0")).unwrap();
@@ -435,9 +437,7 @@ mod tests {
         let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = Scratch::create_in(tmp.path()).unwrap();
         let (run, client) = (run(), client());
-        let state_home = Some(home.path());
-        let keeper = Keeper { state_home, scratch: &scratch, run: &run, attempt: Attempt(0) };
-        let mut unsent = keeper.keep_failure(&client).unwrap();
+        let mut unsent = keeper(&home, &scratch, &run).keep_failure(&client).unwrap();
         let dir = unsent.dir.clone();
         fs::remove_file(dir.join("SHA256SUMS")).unwrap();
         fs::create_dir(dir.join("SHA256SUMS")).unwrap();
@@ -453,11 +453,9 @@ mod tests {
         let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = Scratch::create_in(tmp.path()).unwrap();
         let (run, client) = (run(), client());
-        let state_home = Some(home.path());
-        let keeper = Keeper { state_home, scratch: &scratch, run: &run, attempt: Attempt(0) };
-        let mut unsent = keeper.keep_failure(&client).unwrap();
+        let mut unsent = keeper(&home, &scratch, &run).keep_failure(&client).unwrap();
         let lost = |name| (name, "503".to_owned());
-        unsent.keep_lost("run.log", Contents::CopyOf(Path::new("/nonexistent")));
+        unsent.keep_lost("run.log", Contents::CopyOf(&home.path().join("missing")));
         let advice = unsent.advice(&[lost("run.log")], &client, false);
         assert_eq!(advice, "run.log could not be kept either");
         unsent.keep_lost("run.json", Contents::Bytes(b"{}"));

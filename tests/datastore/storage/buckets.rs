@@ -332,16 +332,19 @@ async fn delayed(double: &FakeCloud, method: &'static str, key: &'static str, se
     }
 }
 
+/// Verifies the object while its record is being written.
+async fn verify_before_record(double: &FakeCloud, store: &Store) -> Verdict {
+    delayed(double, "PUT", ".plancha/sha256/", 2).await;
+    store.verify(FILE).await.unwrap()
+}
+
 #[tokio::test]
 async fn verify_between_an_object_and_its_record_reports_it_as_unverified() {
     for double in doubles() {
         let datastore = TestDatastore::with(double.storage()).await;
         let store = Store::open(&double.storage()).unwrap();
         stored(&datastore, URL, noise(LARGE, 0)).await;
-        let verify = async {
-            delayed(&double, "PUT", ".plancha/sha256/", 2).await;
-            store.verify(FILE).await.unwrap()
-        };
+        let verify = verify_before_record(&double, &store);
         let ((), verdict) = tokio::join!(stored(&datastore, URL, noise(LARGE, 1)), verify);
         assert_eq!(verdict, Verdict::Unverified);
         assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
@@ -354,10 +357,7 @@ async fn verify_reads_an_object_again_that_an_upload_has_replaced_meanwhile() {
         let datastore = TestDatastore::with(double.storage()).await;
         let store = Store::open(&double.storage()).unwrap();
         stored(&datastore, URL, noise(LARGE, 0)).await;
-        let verify = async {
-            delayed(&double, "PUT", ".plancha/sha256/", 2).await;
-            store.verify(FILE).await.unwrap()
-        };
+        let verify = verify_before_record(&double, &store);
         let replace = async {
             // The last request of the comparison. Meanwhile another version is stored, with its record.
             delayed(&double, "HEAD", "layers/", 4).await;

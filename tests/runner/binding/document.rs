@@ -49,6 +49,16 @@ impl Planned {
         self.sandbox.run_with(&self.datastore.url, &args)
     }
 
+    /// Applies with another value of a field, which must be refused with this message.
+    async fn refuses(&self, original: &Value, field: &str, value: Value, message: &str) {
+        let mut changed = original.clone();
+        changed["binding"][field] = value;
+        self.replace(&changed).await;
+        let refused = self.apply(&[]);
+        assert_eq!(refused.code, 9, "{field}: {}", refused.stderr);
+        assert!(refused.stderr.contains(message), "{field}: {}", refused.stderr);
+    }
+
     fn calls(&self) -> String {
         std::fs::read_to_string(self.sandbox.path("calls")).unwrap_or_default()
     }
@@ -68,12 +78,7 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         ("version", json!(2), "cannot be read: it has version 2"),
         ("tool", json!({"name": "tofu"}), "cannot be read: missing field"),
     ] {
-        let mut changed = original.clone();
-        changed["binding"][field] = value;
-        planned.replace(&changed).await;
-        let refused = planned.apply(&[]);
-        assert_eq!(refused.code, 9, "{field}: {}", refused.stderr);
-        assert!(refused.stderr.contains(named), "{field}: {}", refused.stderr);
+        planned.refuses(&original, field, value, named).await;
         assert_eq!(planned.calls(), "", "{field}");
     }
 
@@ -112,12 +117,7 @@ async fn another_backend_or_state_is_refused_after_init() {
             "another lineage of the state: m; here it is l",
         ),
     ] {
-        let mut changed = original.clone();
-        changed["binding"][field] = value;
-        planned.replace(&changed).await;
-        let refused = planned.apply(&[]);
-        assert_eq!(refused.code, 9, "{field}: {}", refused.stderr);
-        assert!(refused.stderr.contains(named), "{field}: {}", refused.stderr);
+        planned.refuses(&original, field, value, named).await;
         assert!(!planned.calls().contains("apply"), "{field}");
     }
     let mut same = original.clone();

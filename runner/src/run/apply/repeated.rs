@@ -40,7 +40,7 @@ impl Run<'_> {
         Ok(latest.filter(|_| !self.job.again))
     }
 
-    /// Records what an apply without a stored plan is made of. The digest of a stored plan stands for all of it.
+    /// Records what an apply without a stored plan is made of. For a stored plan its digest is enough.
     pub(super) async fn describe_order(&mut self, workspace: &Workspace) -> Result<(), RunError> {
         if self.report.plan.is_some() {
             return Ok(());
