@@ -124,6 +124,10 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
     };
     let url = "a URL with http:// or https://, a host and a valid port, such as https://s3.example.com:9000";
     match name {
+        // An error of `object_store` shows the URL.
+        _ if (name == EMULATOR || URLS.contains(&name)) && has_password(value) => {
+            Err("it contains a user or a password, which cannot be used there".to_owned())
+        }
         EMULATOR if !value.contains("://") => expected(
             is_url(&format!("http://{value}")),
             "a host and a port, such as localhost:4443",
@@ -136,10 +140,6 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
         "AWS_REGION" | "AWS_DEFAULT_REGION" => {
             let is_region = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
             expected(is_region, "the name of a region, such as eu-west-1")
-        }
-        // An error of `object_store` shows the URL.
-        _ if URLS.contains(&name) && has_password(value) => {
-            Err("it contains a user or a password, which cannot be used there".to_owned())
         }
         _ if URLS.contains(&name) => expected(is_url(value), url),
         _ if BOOLEANS.contains(&name) => expected(is_boolean(value), "true or false"),
@@ -164,7 +164,11 @@ fn is_url(value: &str) -> bool {
 }
 
 fn has_password(value: &str) -> bool {
-    let url = Url::parse(value);
+    let url = if value.contains("://") {
+        Url::parse(value)
+    } else {
+        Url::parse(&format!("http://{value}"))
+    };
     url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
 }
 
@@ -218,6 +222,13 @@ mod tests {
         }
         for invalid in ["http://hush@a", "http://a:hush@b"] {
             let reason = check(Provider::S3, &[("AWS_ENDPOINT_URL", invalid), allow]).unwrap_err();
+            assert!(
+                reason.contains("a user or a password") && !reason.contains("hush"),
+                "{reason}"
+            );
+        }
+        for invalid in ["http://hush@a", "http://a:hush@b:4443", "a:hush@b:4443", "hush@b"] {
+            let reason = check(Provider::Gcs, &[(EMULATOR, invalid)]).unwrap_err();
             assert!(
                 reason.contains("a user or a password") && !reason.contains("hush"),
                 "{reason}"
