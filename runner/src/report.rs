@@ -80,6 +80,9 @@ pub(crate) struct Report {
     pub(crate) kept_sum: Option<String>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
     pub(crate) applied: Option<String>,
+    /// The attempt that had applied this before. This one applied nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) applied_before: Option<EarlierApply>,
     pub(crate) started: Timestamp,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) steps: Vec<Step>,
@@ -165,6 +168,19 @@ pub(crate) struct PlanReport {
     pub(crate) counts: Option<Counts>,
 }
 
+/// The attempt of a run that applied something.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EarlierApply {
+    pub(crate) run: String,
+    pub(crate) attempt: Attempt,
+}
+
+impl fmt::Display for EarlierApply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.run, self.attempt)
+    }
+}
+
 /// The counts of a plan, as Burrito counts them: a replacement is both a creation and a deletion,
 /// outputs do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +248,7 @@ impl Report {
             bound: false,
             kept_sum: None,
             applied: None,
+            applied_before: None,
             started,
             steps: Vec::new(),
             state_lock: StateLock::Free,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::basis::order::{OrderKey, OrderRecord};
 use crate::basis::place::PlanPlace;
-use crate::report::{PlanRecord, PlanReport, Report};
+use crate::report::{EarlierApply, PlanRecord, PlanReport, Report};
 
 /// The value of `applied` where the tool made its own plan.
 const UNPLANNED: &str = "unplanned";
@@ -116,6 +116,11 @@ impl AppliedRecord {
     pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self);
         json.expect("a record has only text keys and numbers") + "\n"
+    }
+
+    /// The attempt that applied.
+    pub(crate) fn applied_by(&self) -> EarlierApply {
+        EarlierApply { run: self.run.clone(), attempt: self.attempt }
     }
 
     /// The digest of the plan that was applied, if there was one.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::basis::place::PlanPlace;
-use crate::report::Counts;
+use crate::report::{Counts, EarlierApply};
 use crate::run::artifacts::{APPLIED, MAX_REPORT, REPORT, other};
 use crate::show::terminal::colours::Style;
 use crate::show::terminal::table::Cell;
@@ -37,6 +37,7 @@ pub(super) struct Record {
     pub(super) backend: Option<serde_json::Value>,
     pub(super) mocks: Vec<String>,
     pub(super) applied: Option<String>,
+    pub(super) applied_before: Option<EarlierApply>,
     pub(super) started: Option<Timestamp>,
     pub(super) steps: Vec<Step>,
 }
@@ -110,6 +111,10 @@ impl Known {
         match record.outcome.as_deref() {
             Some("changes") => Cell::styled("changes", Style::Yellow),
             Some("no_changes") => Cell::styled("no changes", Style::Green),
+            Some("applied") if let Some(earlier) = &record.applied_before => Cell::styled(
+                format!("applied before, by {}", one_line(&earlier.to_string())),
+                Style::Green,
+            ),
             Some("applied") => Cell::styled("applied", Style::Green),
             Some(outcome @ ("failed" | "interrupted")) => {
                 // `unknown` and `interrupted` add nothing to the outcome.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cli::{Environment, RunsArgs};
 use crate::order::lookup::{find_datastore, find_layer};
-use crate::report::Counts;
+use crate::report::{Counts, EarlierApply};
 use crate::show::error::ShowError;
 use crate::show::record::{Known, Program, Record, latest, read};
 use crate::show::terminal::colours::{Colours, Style};
@@ -47,6 +47,7 @@ struct RunJson<'a> {
     revision: Option<&'a str>,
     tool: Option<&'a Program>,
     applied: Option<&'a str>,
+    applied_before: Option<&'a EarlierApply>,
 }
 
 /// Prints the runs of a layer.
@@ -142,6 +143,7 @@ impl Row {
             revision: text(|record| &record.revision),
             tool: record.and_then(|record| record.tool.as_ref()),
             applied: text(|record| &record.applied),
+            applied_before: record.and_then(|record| record.applied_before.as_ref()),
         }
     }
 

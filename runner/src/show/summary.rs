@@ -111,9 +111,13 @@ fn title(facts: &Facts<'_>) -> String {
             format!("{create} to create, {update} to update, {delete} to delete")
         }
         (Outcome::Changes, None) => "changes".to_owned(),
-        (Outcome::Applied, _) if !report.has_step("apply") => {
-            "was applied before, nothing is applied again".to_owned()
-        }
+        (Outcome::Applied, _) if !report.has_step("apply") => match &report.applied_before {
+            Some(earlier) => {
+                let earlier = inline(&earlier.to_string());
+                format!("was applied before by {earlier}, nothing is applied again")
+            }
+            None => "was applied before, nothing is applied again".to_owned(),
+        },
         (Outcome::Applied, Some(Counts { create, update, delete })) => {
             format!("applied: {create} created, {update} updated, {delete} deleted")
         }

@@ -52,7 +52,7 @@ async fn plan_and_apply_append_counts_changes_and_the_plan() {
 
     let all = run(&["apply", "--layer", "layer.yaml", "--run", "b"]);
     let again = all.strip_prefix(&*both).unwrap();
-    assert!(again.contains("was applied before, nothing is applied again"), "{again}");
+    assert!(again.contains("was applied before by a/0, nothing is applied again"), "{again}");
     let all_again = run(&["plan", "--layer", "layer.yaml", "--run", "q"]);
     let unchanged = all_again.strip_prefix(&*all).unwrap();
     assert!(unchanged.starts_with("\n### Plan of default/hello: no changes\n\n"), "{unchanged}");

@@ -64,6 +64,41 @@ async fn runs_are_listed_newest_first_with_outcome_counts_and_age() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_that_applied_nothing_names_the_run_that_applied_before() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let run = |args: &[&str]| {
+        let ended = sandbox.run_with(&datastore.url, args);
+        assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+        ended.stdout
+    };
+    run(&["plan", "--name", "l", "--run", "p"]);
+    run(&["apply", "--name", "l", "--plan", "p", "--run", "b1"]);
+    let again = ["apply", "--name", "l", "--plan", "p", "--run", "b2", "--result", "result.json"];
+    run(&[&again[..], &["--summary", "summary.md"]].concat());
+
+    let listed = run(&["runs", "--name", "l"]);
+    let row = listed.lines().find(|line| line.starts_with("b2/0")).unwrap();
+    assert!(row.contains("applied before, by b1/0") && !row.contains('+'), "{listed}");
+    assert!(listed.contains("+1 ~0 -0"), "that of b1: {listed}");
+    let shown = run(&["show", "b2", "--name", "l"]);
+    assert!(shown.contains("Outcome:       applied before, by b1/0\n"), "{shown}");
+    let earlier = serde_json::json!({"run": "b1", "attempt": 0});
+    let list = json(run(&["runs", "--name", "l", "--json"]).as_bytes());
+    let list = list.as_array().unwrap();
+    let b2 = list.iter().find(|run| run["run"] == "b2").unwrap();
+    assert_eq!((&b2["outcome"], &b2["applied_before"]), (&"applied".into(), &earlier));
+    assert!(b2["counts"].is_null(), "{b2}");
+    let report = &json(run(&["show", "b2", "--name", "l", "--json"]).as_bytes())["report"];
+    assert_eq!(report, &json(sandbox.read("result.json").as_bytes()));
+    assert_eq!(report["applied_before"], earlier);
+    assert!(report["plan"]["counts"].is_null() && report["plan"]["sha256"].is_string(), "{report}");
+    let summary = sandbox.read("summary.md");
+    assert!(summary.contains("applied before by b1/0"), "{summary}");
+    assert!(!summary.contains("created") && !summary.contains("| create"), "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn limit_goes_past_one_page() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER);

@@ -168,6 +168,13 @@ impl Run<'_> {
         self.send_kept(&record).await;
         self.report.applied = Some(record.applied.clone());
         self.report.plan.clone_from(&record.plan);
+        if record.run != self.job.run.run.as_ref() || Some(record.attempt) != self.attempt() {
+            self.report.applied_before = Some(record.applied_by());
+            // This attempt created, updated and deleted nothing.
+            if let Some(plan) = &mut self.report.plan {
+                plan.counts = None;
+            }
+        }
         self.report.revision.clone_from(&record.revision);
         if self.report.revision.is_none()
             && let Source::Bundle(bundle) = &self.job.source

@@ -29,9 +29,10 @@ pub(crate) struct Renderings {
 impl Run<'_> {
     /// The renderings of the plan that this run has made or applied, as far as they are available.
     pub(crate) async fn renderings(&self) -> Renderings {
-        let has_planned = self.report.action == "plan" && self.report.plan.is_some();
-        let has_applied = self.report.outcome == Outcome::Applied;
-        if has_applied && self.report.plan.is_none() {
+        let report = &self.report;
+        let has_planned = report.action == "plan" && report.plan.is_some();
+        let has_applied = report.outcome == Outcome::Applied && report.applied_before.is_none();
+        if has_applied && report.plan.is_none() {
             return Renderings { log: Some(self.log.path().to_owned()), ..Renderings::default() };
         }
         if has_applied && self.signals.stopped().is_none() {
