@@ -1,13 +1,20 @@
 //! The secret parts of URLs: users and passwords, and the values of parameters. They are masked in any text, as a whole
 //! or as it is written, and removed from URLs.
 //!
+//! Escapes are decoded before a secret is searched for ([`escapes`]), so that a URL is found in JSON, in HTML and in the
+//! query of another URL.
+//!
 //! A secret in another parameter, in the path or in the text around a URL is not recognized. In doubt it masks too much
 //! of a URL: tools repeat URLs that are not valid, such as those with a password that is not escaped.
 
-use std::io::{self, Write};
+mod escapes;
 
-use percent_encoding::percent_decode;
+use std::io::{self, Write};
+use std::ops::Range;
+
 use url::Url;
+
+use crate::process::url_secrets::escapes::{Decoded, MAX_ESCAPE};
 
 /// Names in lower case, with `_` instead of `-`.
 const NAMES: [&str; 16] = [
@@ -53,14 +60,22 @@ const MAX_LINE: usize = 32 << 10;
 const MAX_QUOTES: usize = 16;
 /// What is masked may depend on this many bytes after it: on a user, on the word after its `@`, and on the name of a
 /// parameter.
-const LOOK_AHEAD: usize = 2 * MAX_USER + 2 * MAX_NAME;
-/// The same for bytes before it: on backslashes.
-const LOOK_BEHIND: usize = MAX_QUOTES;
+const LOOK_AHEAD: usize = 2 * MAX_USER + 2 * MAX_NAME + MAX_ESCAPE;
+/// The same for bytes before it: on backslashes, and on the character before a URL without a scheme.
+const LOOK_BEHIND: usize = MAX_QUOTES + MAX_ESCAPE;
 
 /// Whether the value of a parameter is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     NAMES.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// The name of the first parameter of a URL whose value is a secret.
+pub(crate) fn secret_parameter(url: &str) -> Option<String> {
+    let text = Decoded::new(b"", url.as_bytes());
+    let context = Context { in_url: true, ..Context::default() };
+    let parameter = (0..text.len()).find_map(|at| context.masked_parameter(&text, at))?;
+    Some(String::from_utf8_lossy(&text.bytes()[parameter.name]).into_owned())
 }
 
 /// Whether a parameter signs its URL.
@@ -91,7 +106,7 @@ pub(crate) enum Parameters {
 /// The text with `***` instead of the secret parts of URLs.
 pub(crate) fn masked(text: &str, parameters: Parameters) -> String {
     let mut bytes = Vec::new();
-    for line in text.as_bytes().split_inclusive(|byte| is_line_end(*byte)) {
+    for line in text.as_bytes().split_inclusive(|byte| *byte == b'\n') {
         let mut context = Context { parameters, ..Context::default() };
         context.mask(line, 0, line.len(), &mut bytes);
     }
@@ -117,9 +132,9 @@ impl<W: Write> Masking<W> {
     /// Writes `bytes`, masked. A line is held back until it ends, or only its end if it is long.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut masked = Vec::new();
-        for part in bytes.split_inclusive(|byte| is_line_end(*byte)) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.held.extend_from_slice(part);
-            if part.last().is_some_and(|byte| is_line_end(*byte)) {
+            if part.ends_with(b"\n") {
                 self.mask_to(self.held.len(), &mut masked);
                 self.held.clear();
                 self.written = 0;
@@ -158,8 +173,8 @@ struct Context {
     /// A single quote is open. Apostrophes within words are none.
     single: bool,
     in_url: bool,
-    /// In the value of a secret parameter.
-    in_value: bool,
+    /// In the value of a secret parameter that has this level: what is escaped more often does not end it.
+    in_value: Option<u8>,
 }
 
 /// A quote with the backslashes before it: the one that closes it has as many.
@@ -169,104 +184,149 @@ struct Quote {
     backslashes: usize,
 }
 
+/// A parameter whose value is masked.
+struct Parameter {
+    name: Range<usize>,
+    /// Where its value starts.
+    value: usize,
+    level: u8,
+}
+
 impl Context {
     /// Adds the part of a line between two positions to `masked`. The end of a user or a name may be later: the position
     /// after it is returned.
-    fn mask(&mut self, text: &[u8], from: usize, until: usize, masked: &mut Vec<u8>) -> usize {
-        let mut at = from;
+    fn mask(&mut self, line: &[u8], from: usize, until: usize, masked: &mut Vec<u8>) -> usize {
+        let (before, rest) = line.split_at(from);
+        let text = &Decoded::new(before, rest);
+        let (mut at, until) = (text.at(from), text.at(until));
         while at < until {
             let start = at;
-            if self.in_value {
-                let ends = |rest: &[u8]| b"&#".contains(&rest[0]) || rest.starts_with(b"\\u0026");
-                at = self.end(text, at, until, ends);
-                self.in_value = at == until;
+            if let Some(level) = self.in_value {
+                at = self.end(text, at, until, |at| is_at(text, at, b"&#", level));
+                self.in_value = Some(level).filter(|_| at == until);
                 if at > start {
                     continue;
                 }
             }
-            if let Some(len) = separator(&text[at..]) {
-                at += len;
-                masked.extend_from_slice(&text[start..at]);
+            if let Some((end, user)) = self.url(text, at) {
                 self.in_url = true;
-                if let Some(end) = self.user(text, at) {
+                masked.extend_from_slice(&line[text.start(at)..text.start(end)]);
+                at = end;
+                if let Some(end) = user {
                     masked.extend_from_slice(MASK);
                     at = end;
                 }
-            } else if let Some(len) = self.masked_parameter(text, at) {
-                at += len;
-                masked.extend_from_slice(&text[start..at]);
+            } else if let Some(Parameter { value, level, .. }) = self.masked_parameter(text, at) {
+                masked.extend_from_slice(&line[text.start(at)..text.start(value)]);
                 masked.extend_from_slice(MASK);
-                self.in_value = true;
+                self.in_value = Some(level);
+                at = value;
             } else {
                 self.pass(text, at);
-                masked.push(text[at]);
+                masked.extend_from_slice(&line[text.start(at)..text.start(at + 1)]);
                 at += 1;
             }
         }
-        at
+        text.start(at)
+    }
+
+    /// The start of the authority of a URL whose `://` is at `at`, and the end of its user and password. Without a
+    /// scheme it is a URL only if it has both.
+    fn url(&self, text: &Decoded, at: usize) -> Option<(usize, Option<usize>)> {
+        let rest = &text.bytes()[at..];
+        if rest.starts_with(b"://") {
+            let level = (at..at + 3).map(|at| text.level(at)).max().unwrap_or_default();
+            return Some((at + 3, self.user(text, at + 3, level)));
+        }
+        let before = at.checked_sub(1).map(|before| text[before]);
+        let is_within = |byte: u8| byte.is_ascii_alphanumeric() || b":/._-~%\\*".contains(&byte);
+        if !rest.starts_with(b"//") || before.is_some_and(is_within) {
+            return None;
+        }
+        let level = text.level(at).max(text.level(at + 1));
+        let user = self.user_and_password(text, at + 2, level)?;
+        Some((at + 2, Some(user)))
     }
 
     /// The end of the user and password of a URL whose authority starts at `from`. As they may not be escaped, that is
     /// the last `@` of the word if there is a `:` before it.
-    fn user(&self, text: &[u8], from: usize) -> Option<usize> {
-        let limit = text.len().min(from + MAX_USER);
-        let end = self.end(text, from, limit, |_| false);
-        let word = &text[from..end];
+    fn user(&self, text: &Decoded, from: usize, level: u8) -> Option<usize> {
+        let limit = text.at(text.start(from) + MAX_USER);
+        let end = self.end_of_url(text, from, limit, level);
+        let word = &text.bytes()[from..end];
         if word.starts_with(b"git@") || starts_with_ipv6(word) {
             return None;
         }
-        let host = word.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(word.len());
-        if let Some(last) = word.iter().rposition(|byte| *byte == b'@') {
-            let user = word[..host].iter().rposition(|byte| *byte == b'@');
-            return if word[..last].contains(&b':') { Some(last) } else { user }
-                .map(|user| from + user);
+        let first = |bytes, until| (from..until).find(|at| is_at(text, *at, bytes, level));
+        let last_at = |until: usize| (from..until).rfind(|at| is_at(text, *at, b"@", level));
+        let host = first(b"/?#", end).unwrap_or(end);
+        if let Some(last) = last_at(end) {
+            return if first(b":", last).is_some() { Some(last) } else { last_at(host) };
         }
         // A password may contain spaces. A port may not, and a quoted URL has ended with its quote.
-        let colon = word[..host].iter().position(|byte| *byte == b':')?;
-        let spaced = text.get(end).is_none_or(u8::is_ascii_whitespace);
-        if is_port(&word[colon + 1..]) || !spaced {
+        let colon = first(b":", host)?;
+        let spaced = end == text.len() || is_end_of_word(text, end);
+        if is_port(&text.bytes()[colon + 1..end]) || !spaced {
             return None;
         }
-        let is_at = |rest: &[u8]| rest[0] == b'@';
-        let at = self.end_of_quote(text, end, limit, is_at);
-        if text.get(at) == Some(&b'@') {
-            let next = self.end(text, at, text.len().min(at + MAX_USER), |_| false);
-            let last = text[at..next].iter().rposition(|byte| *byte == b'@');
-            return Some(at + last.unwrap_or_default());
+        let at = self.end_of_quote(text, end, limit, |at| text[at] == b'@');
+        if at < limit && text[at] == b'@' {
+            let next = self.end(text, at, text.at(text.start(at) + MAX_USER), |_| false);
+            return (at..next).rfind(|at| text[*at] == b'@').or(Some(at));
         }
-        (host == word.len()).then_some(end)
+        (host == end).then_some(end)
     }
 
-    /// The length of what comes before the value of a parameter that is masked, if it starts at `at`: a separator, and the
-    /// name with its `=`.
-    fn masked_parameter(&self, text: &[u8], at: usize) -> Option<usize> {
-        let rest = &text[at..];
-        let separator = match rest[0] {
-            b'?' | b'&' => 1,
-            b';' if self.in_url || text[..at].ends_with(b"&amp") => 1,
-            b'#' if self.in_url => 1,
-            // JSON may have it instead of the `&`.
-            b'\\' if rest.starts_with(b"\\u0026") => b"\\u0026".len(),
+    /// The end of `user:password` before the host of a URL without a scheme.
+    fn user_and_password(&self, text: &Decoded, from: usize, level: u8) -> Option<usize> {
+        let limit = text.at(text.start(from) + MAX_USER);
+        let end = self.end_of_url(text, from, limit, level);
+        let first = |bytes, until| (from..until).find(|at| is_at(text, *at, bytes, level));
+        let host = first(b"/?#", end).unwrap_or(end);
+        let last = (from..host).rfind(|at| is_at(text, *at, b"@", level))?;
+        let has_host = text.bytes()[last + 1..host].iter().any(u8::is_ascii_alphanumeric);
+        (has_host && first(b":", last).is_some()).then_some(last)
+    }
+
+    /// The end of the word of a URL that is escaped `level` times. What follows it in the query of another URL is escaped
+    /// less often.
+    fn end_of_url(&self, text: &Decoded, from: usize, limit: usize, level: u8) -> usize {
+        self.end(text, from, limit, |at| level > 0 && is_at(text, at, b"?&#;", level - 1))
+    }
+
+    /// The parameter whose separator is at `at`, if its value is masked.
+    fn masked_parameter(&self, text: &Decoded, at: usize) -> Option<Parameter> {
+        match text[at] {
+            b'?' | b'&' => {}
+            b';' | b'#' if self.in_url => {}
             _ => return None,
-        };
-        let name = &rest[separator..];
-        let len = name.iter().take(MAX_NAME).position(|byte| !is_of_name(*byte));
-        let len = len.filter(|len| name[*len] == b'=');
-        let is_masked = |name| is_secret(&percent_decode(name).decode_utf8_lossy());
-        if self.parameters == Parameters::All && self.in_url && !b";#".contains(&rest[0]) {
-            // Without a name all of it is the value.
-            return Some(separator + len.map_or(0, |len| len + 1));
         }
-        len.filter(|len| is_masked(&name[..*len])).map(|len| separator + len + 1)
+        let (separator, start) = (text[at], at + 1);
+        let limit = text.at(text.start(start) + MAX_NAME);
+        let end = (start..limit).find(|at| !is_of_name(text[*at]));
+        let end = end.filter(|end| text[*end] == b'=');
+        let level = text.level(at);
+        if self.parameters == Parameters::All
+            && self.in_url
+            && b"?&".contains(&separator)
+            && level == 0
+        {
+            // Without a name all of it is the value.
+            let value = end.map_or(start, |end| end + 1);
+            return Some(Parameter { name: start..value, value, level });
+        }
+        let end =
+            end.filter(|end| is_secret(&String::from_utf8_lossy(&text.bytes()[start..*end])))?;
+        Some(Parameter { name: start..end, value: end + 1, level: level.min(text.level(end)) })
     }
 
     /// Opens and closes quotes, and enters and leaves URLs.
-    fn pass(&mut self, text: &[u8], at: usize) {
+    fn pass(&mut self, text: &Decoded, at: usize) {
         let closes = self.closes(text, at);
-        let quote = Quote { byte: text[at], backslashes: backslashes(text, at) };
+        let quote = Quote { byte: text[at], backslashes: backslashes(text.bytes(), at) };
         match text[at] {
             b'?' => self.in_url = true,
-            byte if byte.is_ascii_whitespace() => self.in_url = false,
+            _ if is_end_of_word(text, at) => self.in_url = false,
             b'\'' if closes => self.single = false,
             b'\'' => self.single |= at == 0 || !text[at - 1].is_ascii_alphanumeric(),
             b'"' | b'`' if closes => {
@@ -275,7 +335,7 @@ impl Context {
             }
             b'>' if closes => self.open.retain(|open| open.byte != b'<'),
             b'"' | b'`' if self.open.len() < MAX_QUOTES => self.open.push(quote),
-            b'<' if text.get(at + 1).is_some_and(u8::is_ascii_alphanumeric)
+            b'<' if text.bytes().get(at + 1).is_some_and(u8::is_ascii_alphanumeric)
                 && self.open.len() < MAX_QUOTES =>
             {
                 self.open.push(quote);
@@ -288,11 +348,15 @@ impl Context {
     }
 
     /// Whether the byte at `at` closes an open quote.
-    fn closes(&self, text: &[u8], at: usize) -> bool {
+    fn closes(&self, text: &Decoded, at: usize) -> bool {
         match text[at] {
-            b'\'' => self.single && !text.get(at + 1).is_some_and(u8::is_ascii_alphanumeric),
+            b'\'' => {
+                let next = text.bytes().get(at + 1);
+                self.single && !next.is_some_and(u8::is_ascii_alphanumeric)
+            }
             byte @ (b'"' | b'`') => {
-                self.open.contains(&Quote { byte, backslashes: backslashes(text, at) })
+                let backslashes = backslashes(text.bytes(), at);
+                self.open.contains(&Quote { byte, backslashes })
             }
             b'>' => self.open.iter().any(|open| open.byte == b'<'),
             _ => false,
@@ -301,39 +365,47 @@ impl Context {
 
     /// The first position from `from` on, and before `limit`, with white space, a quote that closes, or what `ends`
     /// accepts.
-    fn end(&self, text: &[u8], from: usize, limit: usize, ends: impl Fn(&[u8]) -> bool) -> usize {
-        let ends = |rest: &[u8]| rest[0].is_ascii_whitespace() || ends(rest);
-        self.end_of_quote(text, from, limit, ends)
+    fn end(
+        &self,
+        text: &Decoded,
+        from: usize,
+        limit: usize,
+        ends: impl Fn(usize) -> bool,
+    ) -> usize {
+        self.end_of_quote(text, from, limit, |at| is_end_of_word(text, at) || ends(at))
     }
 
     /// The same, but past white space.
     fn end_of_quote(
         &self,
-        text: &[u8],
+        text: &Decoded,
         from: usize,
         limit: usize,
-        ends: impl Fn(&[u8]) -> bool,
+        ends: impl Fn(usize) -> bool,
     ) -> usize {
         for at in from..limit {
-            if ends(&text[at..]) {
+            if ends(at) {
                 return at;
             }
             if self.closes(text, at) {
-                return from.max(at - backslashes(text, at));
+                return from.max(at - backslashes(text.bytes(), at));
             }
         }
         limit
     }
 }
 
-/// The length of the `://` of a URL at the beginning of a text. JSON may have backslashes before the slashes.
-fn separator(text: &[u8]) -> Option<usize> {
-    let mut len = text.starts_with(b":").then_some(1)?;
-    for _ in 0..2 {
-        len += text[len..].iter().take(MAX_QUOTES).take_while(|byte| **byte == b'\\').count();
-        text[len..].starts_with(b"/").then(|| len += 1)?;
+/// Whether one of `bytes` is at `at`, escaped at most `level` times.
+fn is_at(text: &Decoded, at: usize, bytes: &[u8], level: u8) -> bool {
+    bytes.contains(&text[at]) && text.level(at) <= level
+}
+
+/// Whether there is white space at `at`. A carriage return within a line is none: it may be in a secret.
+fn is_end_of_word(text: &Decoded, at: usize) -> bool {
+    match text[at] {
+        b'\r' => text.bytes().get(at + 1).is_none_or(|next| *next == b'\n'),
+        byte => byte.is_ascii_whitespace(),
     }
-    Some(len)
 }
 
 /// The number of backslashes before `at`.
@@ -359,10 +431,6 @@ fn starts_with_ipv6(word: &[u8]) -> bool {
 
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.%".contains(&byte)
-}
-
-fn is_line_end(byte: u8) -> bool {
-    b"\n\r".contains(&byte)
 }
 
 #[cfg(test)]
@@ -446,6 +514,63 @@ mod tests {
         }
     }
 
+    /// The same URL, as documents and other URLs contain it.
+    #[test]
+    fn secrets_are_masked_however_their_url_is_escaped() {
+        for (text, expected) in [
+            (r#""https:\u002f\u002fu:hunter2@h""#, r#""https:\u002f\u002f***@h""#),
+            (
+                r#""{\"a\":\"https:\\u002f\\u002fu:hunter2@h\"}""#,
+                r#""{\"a\":\"https:\\u002f\\u002f***@h\"}""#,
+            ),
+            (
+                r"https\u003a\u002f\u002fu\u003ahunter2\u0040h\u002fx",
+                r"https\u003a\u002f\u002f***\u0040h\u002fx",
+            ),
+            ("https%3A%2F%2Fu%3Ahunter2%40h/x", "https%3A%2F%2F***%40h/x"),
+            ("https%3A//u%3Ahunter2%40h/x", "https%3A//***%40h/x"),
+            ("https%253A%252F%252Fu%253Ahunter2%2540h", "https%253A%252F%252F***%2540h"),
+            (
+                "https://h/x?next=https%3A%2F%2Fu%3Ahunter2%40h%2Fx&mail=me@h",
+                "https://h/x?next=https%3A%2F%2F***%40h%2Fx&mail=me@h",
+            ),
+            ("https:&#47;&#x2f;u:hunter2@h", "https:&#47;&#x2f;***@h"),
+            ("//u:hunter2@h/x", "//***@h/x"),
+            ("\"//u:hunter2@h/x\", (//u:p@h)", "\"//***@h/x\", (//***@h)"),
+            (r#"{"url":"\/\/u:hunter2@h\/x"}"#, r#"{"url":"\/\/***@h\/x"}"#),
+            ("x?next=%2F%2Fu%3Ahunter2%40h", "x?next=%2F%2F***%40h"),
+            ("?a=b%26token=hunter2 x", "?a=b%26token=*** x"),
+            ("?a=b%26token%3Dhunter2%26c=d&e=f", "?a=b%26token%3D***%26c=d&e=f"),
+            (
+                "?next=%2Fx%3Faccess%5Ftoken%3Dhunter2%26b%3D1&c=2",
+                "?next=%2Fx%3Faccess%5Ftoken%3D***%26b%3D1&c=2",
+            ),
+            ("?token=hunter2%26hunter2%23hunter2&a=b", "?token=***&a=b"),
+            ("?a=1&amp;amp;sig=hunter2&amp;amp;b=2", "?a=1&amp;amp;sig=***&amp;amp;b=2"),
+            ("?a=1&#38;sig=hunter2&#38;b=2", "?a=1&#38;sig=***&#38;b=2"),
+            ("https://u:hunt\rer2a5@h/ x", "https://***@h/ x"),
+            ("https://h/x?token=hunt\rer2&a=b", "https://h/x?token=***&a=b"),
+        ] {
+            for size in [1, 2, 3, 7, text.len()] {
+                assert_eq!(written(text, size), expected, "in pieces of {size}");
+            }
+            assert_eq!(masked(text, Parameters::Secret), expected);
+        }
+    }
+
+    #[test]
+    fn secret_parameter_of_a_url_is_found() {
+        for (url, name) in [
+            ("https://h/x.git?token=S", Some("token")),
+            ("https://h/x.git;token=S", Some("token")),
+            ("https://h/x.git%3Bdeploy%5Ftoken%3DS", Some("deploy_token")),
+            ("https://h/x.git?a=b#sig=S", Some("sig")),
+            ("https://h/token=S?ref=token", None),
+        ] {
+            assert_eq!(secret_parameter(url).as_deref(), name);
+        }
+    }
+
     #[test]
     fn all_parameters_of_urls_are_masked_where_that_is_requested() {
         for (text, expected) in [
@@ -489,6 +614,12 @@ mod tests {
             "ssh://git@h:22/x?ref=a@b and oci://h/x@v1",
             "\"http://${host}:${port}\" a@b",
             "nul\0bytes",
+            "//comment@x, //a:b/c@d, // x:y@z and //registry/x:tag@sha256",
+            "//#region a:b@c, a//b:c@d and file:///x:y",
+            "10%\r20%\rhttps://h:80/x\r30% me@h",
+            "https://h/x?mail=me%40h:80&a=b and https://h:80/a%40b",
+            r"C:\u0026\u00zz &amp; &lt;b&gt; 100%25 a%2Fb",
+            r#"regexall("^\\/\\/x:y", a)"#,
         ] {
             for size in [1, 3, text.len()] {
                 assert_eq!(written(text, size), text, "in pieces of {size}");
@@ -534,6 +665,8 @@ mod tests {
                 r"https:\/\/***@h\/x\u0026sig=***\u0026b",
             ),
             ("x&amp;sig=hunter2&amp;b=2;sig=x", "x&amp;sig=***&amp;b=2;sig=x"),
+            ("x?a=b%2526token%253Dhunter2%2526c=d", "x?a=b%2526token%253D***%2526c=d"),
+            (r"at \u002f\u002fu\u003ahunter2\u0040h", r"at \u002f\u002f***\u0040h"),
         ] {
             for end in [MAX_LINE, MAX_LINE - LOOK_AHEAD] {
                 for before in 0..=text.len() {

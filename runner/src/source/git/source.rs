@@ -116,11 +116,8 @@ fn from_url(text: &str) -> Result<GitSource, String> {
                 .to_owned(),
         );
     }
-    // Git shows them, and so does its command line. A fragment may be written like a query.
-    let fragment = url::form_urlencoded::parse(url.fragment().unwrap_or_default().as_bytes());
-    if let Some((name, _)) =
-        url.query_pairs().chain(fragment).find(|(name, _)| url_secrets::is_secret(name))
-    {
+    // Git shows them, and so does its command line.
+    if let Some(name) = url_secrets::secret_parameter(text) {
         return Err(format!(
             "the source has a secret in its parameter `{name}`, where messages and the process list would show it; \
              next: write it into the URL as https://user:password@host/path, or use a credential helper of git"
@@ -196,6 +193,9 @@ mod tests {
             "https://me:p@h/x.git?token=hunter2",
             "https://h/x.git?a=b&Private-Token=hunter2",
             "https://h/x.git#access_token=hunter2",
+            "https://h/x.git;token=hunter2",
+            "https://h/x.git%3Ftoken%3Dhunter2",
+            "ssh://git@h/x.git;a=b;api-key=hunter2",
             "https:/me:hunter2@h/x.git",
             "https//me:hunter2@h/x.git",
             "https:/h/x.git?token=hunter2",
