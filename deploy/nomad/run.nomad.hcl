@@ -1,0 +1,97 @@
+# A run on order: `nomad job dispatch -meta action=plan -meta source=URL -meta path=live/vpc plancha-run`.
+variable "image" {
+  default = "plancha-runner:dev"
+}
+
+variable "datastore" {
+  default     = "http://plancha-datastore.example.com:8080"
+  description = "URL of the datastore"
+}
+
+job "plancha-run" {
+  type = "batch"
+
+  parameterized {
+    payload       = "forbidden"
+    meta_required = ["action", "source"]
+    meta_optional = ["revision", "path", "plan"]
+  }
+
+  # What an order leaves out. An undefined key would reach the runner as the text of its reference.
+  meta {
+    revision = ""
+    path     = ""
+    plan     = ""
+  }
+
+  group "run" {
+    # The order stays the same when a task is restarted or another node takes it: the next attempt of one run.
+    restart {
+      attempts = 1
+      interval = "30m"
+      delay    = "15s"
+      mode     = "fail"
+    }
+
+    reschedule {
+      attempts  = 0
+      unlimited = false
+    }
+
+    task "runner" {
+      driver = "docker"
+      user   = "65532:65532"
+      # 30 s more than PLANCHA_GRACE; the client's max_kill_timeout must allow it.
+      kill_timeout = "330s"
+
+      config {
+        image           = var.image
+        entrypoint      = ["runner"]
+        args            = ["${NOMAD_META_action}"]
+        readonly_rootfs = true
+        cap_drop        = ["all"]
+        security_opt    = ["no-new-privileges"]
+
+        mount {
+          type   = "tmpfs"
+          target = "/tmp"
+        }
+      }
+
+      env {
+        PLANCHA_SOURCE        = "${NOMAD_META_source}"
+        PLANCHA_REVISION      = "${NOMAD_META_revision}"
+        PLANCHA_PATH          = "${NOMAD_META_path}"
+        PLANCHA_PLAN          = "${NOMAD_META_plan}"
+        PLANCHA_DATASTORE_URL = var.datastore
+        PLANCHA_TOKEN_FILE    = "/secrets/token"
+        PLANCHA_GRACE         = "5m"
+        PLANCHA_LOG_FORMAT    = "json"
+        # Tools, and what a run could not send, are in the allocation's directory. /tmp must not run programs.
+        HOME                            = "/local"
+        BURRITO_RUNNER_RUNNERBINARYPATH = "/local/bin"
+        TMPDIR                          = "/alloc/tmp"
+      }
+
+      # The job's name is the order. It has a slash, which the name of a run cannot have.
+      template {
+        destination = "local/run.env"
+        env         = true
+        data        = "PLANCHA_RUN={{ env \"NOMAD_JOB_ID\" | replaceAll \"/\" \"-\" }}"
+      }
+
+      template {
+        destination = "secrets/token"
+        perms       = "0400"
+        uid         = 65532
+        gid         = 65532
+        data        = "{{ with nomadVar \"nomad/jobs/plancha-run\" }}{{ .token }}{{ end }}"
+      }
+
+      resources {
+        cpu    = 500
+        memory = 2048
+      }
+    }
+  }
+}
