@@ -68,7 +68,7 @@ job "plancha-datastore" {
       env {
         PLANCHA_LISTEN     = ":8080"
         PLANCHA_STORAGE    = var.storage
-        PLANCHA_AUTH       = "tokens=/secrets/rules.yaml"
+        PLANCHA_AUTH       = "tokens=${NOMAD_SECRETS_DIR}/rules.yaml"
         PLANCHA_LOG_FORMAT = "json"
       }
 

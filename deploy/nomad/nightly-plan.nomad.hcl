@@ -70,13 +70,13 @@ job "plancha-vpc-plan" {
         PLANCHA_REVISION      = var.revision
         PLANCHA_PATH          = var.path
         PLANCHA_DATASTORE_URL = var.datastore
-        PLANCHA_TOKEN_FILE    = "/secrets/token"
+        PLANCHA_TOKEN_FILE    = "${NOMAD_SECRETS_DIR}/token"
         PLANCHA_GRACE         = "5m"
         PLANCHA_LOG_FORMAT    = "json"
         # Tools, and what a run could not send, are in the allocation's directory. /tmp must not run programs.
-        HOME                            = "/local"
-        BURRITO_RUNNER_RUNNERBINARYPATH = "/local/bin"
-        TMPDIR                          = "/alloc/tmp"
+        HOME                            = "${NOMAD_TASK_DIR}"
+        BURRITO_RUNNER_RUNNERBINARYPATH = "${NOMAD_TASK_DIR}/bin"
+        TMPDIR                          = "${NOMAD_ALLOC_DIR}/tmp"
       }
 
       # The job's name is the order. It has a slash, which the name of a run cannot have.

@@ -20,7 +20,7 @@ app.kubernetes.io/component: runner
 {{- define "plancha.callers" -}}
 {{- $auth := .Values.datastore.auth }}
 {{- range .Values.datastore.rules }}
-{{- if .who.token }}{{ $auth = printf "%s,tokens=/etc/plancha/rules.yaml" $.Values.datastore.auth }}{{ end }}
+{{- if and .who.token (not (contains "tokens=" $.Values.datastore.auth)) }}{{ $auth = printf "%s,tokens=/etc/plancha/rules.yaml" $.Values.datastore.auth }}{{ end }}
 {{- end }}
 {{- $auth }}
 {{- end }}
