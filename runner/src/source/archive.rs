@@ -1,7 +1,7 @@
 //! Unpacks an archive that may be hostile: `tar`, compressed with `zstd` or `gzip` or not at all.
 //!
 //! `unpack` makes a directory of it, `link` decides which links it may hold, `headers` reads names that are too long for an
-//! entry, and `compression` recognises how the archive is compressed. Where it comes from is not known here.
+//! entry, and `compression` recognises how the archive is compressed. This module does not depend on where it comes from.
 
 mod compression;
 mod headers;

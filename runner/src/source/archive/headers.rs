@@ -15,7 +15,7 @@ pub(super) const MAX_PATH: usize = 4096;
 /// The largest `pax` header: programs write extended attributes into it.
 const MAX_PAX: usize = 1 << 20;
 
-/// What the headers before an entry say of it.
+/// What the headers before an entry record about it.
 #[derive(Default)]
 pub(super) struct Extended {
     pub(super) path: Option<PathBuf>,

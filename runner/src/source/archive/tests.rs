@@ -168,11 +168,24 @@ fn more_than_the_limits_is_refused() {
         let refused = unpacked(&archive(entries), limits).unwrap_err();
         assert!(matches!(refused, ArchiveError::TooLarge(_)), "{refused}");
     }
+    // Directories that only a path names count, too.
+    let deep = archive(&[(FILE, "a/b/c", "", b"")]);
+    assert!(matches!(unpacked(&deep, limits), Err(ArchiveError::TooLarge(_))));
     // A long name, and zeros after the end, are no way to unpack without a limit.
     let zeros = vec![0; 64 << 20];
     let long_name = archive(&[(EntryType::GNULongName, "././@LongLink", "", &zeros)]);
     unpacked(&long_name, limits).unwrap_err();
     unpacked(&compressed(&zeros), limits).unwrap_err();
+}
+
+#[test]
+fn paths_of_very_many_parts_are_refused() {
+    for (parts, is_accepted) in [(100, true), (101, false)] {
+        let name = vec!["d"; parts].join("/");
+        let long = (EntryType::GNULongName, "././@LongLink", "", name.as_bytes());
+        let found = unpacked(&archive(&[long, (FILE, "x", "", b"")]), Limits::default());
+        assert_eq!(found.is_ok(), is_accepted, "{parts}: {found:?}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::source::archive::{ArchiveError, Packed};
 /// What an archive may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Files, links and directories.
+    /// Files, links and directories, also those that only the path of another entry names.
     pub(crate) entries: u64,
     /// The size of the files.
     pub(crate) bytes: u64,
@@ -44,6 +44,10 @@ const LEFT_OUT: [&str; 2] = [".git", ".terraform"];
 const WINDOW: u32 = 23;
 /// The same for archives of other programs, 128 MiB: the most that `zstd` unpacks by default.
 const ANY_WINDOW: u32 = 27;
+/// The paths of all entries together have no more bytes: they are kept in memory.
+const MAX_PATHS: u64 = 256 << 20;
+/// A path has no more parts.
+const MAX_DEPTH: usize = 100;
 /// An archive ends with as many zero bytes.
 const END: u64 = 1024;
 /// Files are written in pieces of this size.
@@ -64,6 +68,10 @@ struct Unpacking<'a> {
     to: &'a Path,
     limits: Limits,
     packed: Packed,
+    /// All entries, and directories that only the path of another entry names.
+    counted: u64,
+    /// The bytes of all paths.
+    paths: u64,
     files: BTreeSet<PathBuf>,
     /// Directories with their modes.
     directories: BTreeMap<PathBuf, u32>,
@@ -73,7 +81,16 @@ struct Unpacking<'a> {
 impl<'a> Unpacking<'a> {
     fn new(to: &'a Path, limits: Limits) -> Self {
         let (files, directories, links) = Default::default();
-        Self { to, limits, packed: Packed::default(), files, directories, links }
+        Self {
+            to,
+            limits,
+            packed: Packed::default(),
+            counted: 0,
+            paths: 0,
+            files,
+            directories,
+            links,
+        }
     }
 
     fn unpack(mut self, from: impl Read) -> Result<Packed, ArchiveError> {
@@ -153,11 +170,9 @@ impl<'a> Unpacking<'a> {
         extended: Extended,
     ) -> Result<(), ArchiveError> {
         let any = self.limits.of_any_program;
-        self.packed.entries += 1;
-        if self.packed.entries > self.limits.entries {
-            return Err(ArchiveError::TooLarge(format!("{} entries", self.limits.entries)));
-        }
         let name = extended.path.unwrap_or_else(|| path_of(&entry.path_bytes()));
+        self.count(&name)?;
+        self.packed.entries += 1;
         let mode = entry.header().mode()? & 0o777;
         let kind = kind(&entry, &name, any);
         if any
@@ -200,6 +215,7 @@ impl<'a> Unpacking<'a> {
             }
             EntryType::Symlink if is_inside(&path, &target()) => {
                 let target = target();
+                self.count_path(&target)?;
                 self.links.insert(path, target);
             }
             EntryType::Symlink => return Err(refused(&path, "its link leads out of the archive")),
@@ -268,8 +284,26 @@ impl<'a> Unpacking<'a> {
             }
         }
         for parent in missing.into_iter().rev() {
+            self.count(&parent)?;
             self.make(&parent)?;
             self.directories.insert(parent, 0o700);
+        }
+        Ok(())
+    }
+
+    /// Counts a file, link or directory.
+    fn count(&mut self, path: &Path) -> Result<(), ArchiveError> {
+        self.counted += 1;
+        if self.counted > self.limits.entries {
+            return Err(ArchiveError::TooLarge(format!("{} entries", self.limits.entries)));
+        }
+        self.count_path(path)
+    }
+
+    fn count_path(&mut self, path: &Path) -> Result<(), ArchiveError> {
+        self.paths += path.as_os_str().len() as u64;
+        if self.paths > MAX_PATHS {
+            return Err(ArchiveError::TooLarge(format!("{MAX_PATHS} bytes of paths")));
         }
         Ok(())
     }
@@ -322,7 +356,11 @@ fn checked(path: &Path) -> Result<PathBuf, &'static str> {
             }
         }
     }
-    if checked.as_os_str().is_empty() { Err("it has no path") } else { Ok(checked) }
+    match checked.components().count() {
+        0 => Err("it has no path"),
+        1..=MAX_DEPTH => Ok(checked),
+        _ => Err("its path has more than 100 parts"),
+    }
 }
 
 /// Counts the zero bytes at the end, and ends with an error after too many bytes.
