@@ -147,13 +147,16 @@ impl Run<'_> {
             Ok(if records.is_empty() { None } else { Some(records.swap_remove(0)) })
         };
         let record = self.signals.or(found).await.map_err(RunError::Stopped)??;
-        if record.is_some() || self.job.again {
+        if record.is_some() {
             return Ok(record);
         }
-        match self.unsent_record(plan) {
-            Some(record) => Ok(Some(record)),
-            None => self.ordered_record().await,
+        if !self.job.again
+            && let Some(record) = self.unsent_record(plan)
+        {
+            return Ok(Some(record));
         }
+        // Also with `--again`: it sets the key under which this apply is recorded.
+        self.ordered_record().await
     }
 }
 

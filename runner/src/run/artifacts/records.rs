@@ -99,7 +99,7 @@ pub(crate) fn applied_key(run: &RunKey, digest: Sha256) -> AppliedKey {
     AppliedKey { namespace: run.namespace.clone(), layer: run.layer.clone(), plan: digest }
 }
 
-/// A record that exists already says the same.
+/// A record that exists already is one of the same attempt or plan.
 fn ignore_existing(stored: Result<(), ClientError>) -> Result<(), ClientError> {
     match stored {
         Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => Ok(()),
@@ -123,15 +123,38 @@ async fn store(
     ignore_existing(client.put_file(run, attempt, &file, &json, Condition::Create).await)
 }
 
-/// Stores the record under each of its digests.
+/// Stores the record under the digest of its plan, and under that of its order's key.
 async fn store_for_layer(
     client: &Client,
     run: &RunKey,
     record: &AppliedRecord,
 ) -> Result<(), ClientError> {
-    let json = Upload::bytes(record.to_json());
-    for digest in record.digests() {
-        ignore_existing(client.put_applied(&applied_key(run, digest), &json).await)?;
+    if let Some(plan) = record.plan_sha256() {
+        let json = Upload::bytes(record.to_json());
+        ignore_existing(client.put_applied(&applied_key(run, plan), &json).await)?;
+    }
+    store_under_key(client, run, record.clone()).await
+}
+
+/// Stores the record under its order's key. A runner on another machine may have recorded another apply there since the
+/// records were read: then under the next key that is free.
+async fn store_under_key(
+    client: &Client,
+    run: &RunKey,
+    mut record: AppliedRecord,
+) -> Result<(), ClientError> {
+    while let Some(order_key) = record.order_key {
+        let key = applied_key(run, order_key.record_sha256());
+        match client.put_applied(&key, &Upload::bytes(record.to_json())).await {
+            Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {}
+            stored => return stored,
+        }
+        let stored = client.get_applied(&key).await?;
+        let stored = stored.and_then(|json| AppliedRecord::parse(&json).ok());
+        if stored.is_some_and(|stored| stored.is_same_apply(&record)) {
+            return Ok(());
+        }
+        record.order_key = Some(order_key.next());
     }
     Ok(())
 }

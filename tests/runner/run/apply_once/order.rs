@@ -1,6 +1,8 @@
 //! An order that is delivered again: it is not repeated, and a different one under its name is refused.
 
-use support::{Ended, Sandbox, TestDatastore};
+use std::collections::BTreeSet;
+
+use support::{Ended, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
 use url::Url;
 
 use super::{applies, faulty, lost, lost_everything, unsent};
@@ -205,6 +207,55 @@ async fn one_of_several_concurrent_deliveries_applies() {
     assert_eq!(applies(&sandbox), 1);
     let locks = sandbox.path("home/.local/state/plancha/applying-orders");
     assert_eq!(std::fs::read_dir(locks).unwrap().count(), 0);
+}
+
+/// Two orders with `--again` under one key, of which the second has read the records before the first is recorded.
+async fn two_at_once(stored: &TestDatastore, is_one_machine: bool) -> (Sandbox, FaultyDatastore) {
+    let datastore = faulty(stored, &[]).await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let go = sandbox.path("go");
+    let waits =
+        format!("while [ $STEP = apply ] && [ ! -e {} ]; do sleep 0.02; done", go.display());
+    let sandbox = sandbox.fake_terraform(&waits);
+    std::fs::write(&go, "").unwrap();
+    ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "");
+    std::fs::remove_file(&go).unwrap();
+    let count = |step: &str| sandbox.calls().iter().filter(|call| call.starts_with(step)).count();
+    let start = |machine: usize, var: &str| {
+        let words = order(&[KEY, AGAIN, &["--var", var]]);
+        let mut command = sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        command.env("XDG_STATE_HOME", sandbox.path(&format!("state-{machine}")));
+        Started::spawn(command)
+    };
+    let first = start(1, "a=1");
+    eventually("the first applies", || count("apply") == 2);
+    let second = start(if is_one_machine { 1 } else { 2 }, "a=2");
+    let step = if is_one_machine { ("init", 3) } else { ("apply", 3) };
+    eventually("the second has read the records", || count(step.0) == step.1);
+    std::fs::write(&go, "").unwrap();
+    for runner in [first, second] {
+        let ended = runner.wait();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    (sandbox, datastore)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_order_that_waited_for_another_is_the_latest() {
+    let stored = TestDatastore::memory().await;
+    let (sandbox, datastore) = two_at_once(&stored, true).await;
+    let run = |var: &str| ordered(&sandbox, &datastore.url, &[KEY, &["--var", var]]);
+    ended(&sandbox, &run("a=2"), 0, 3, "nothing is applied again");
+    ended(&sandbox, &run("a=1"), 9, 3, "other variables");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_orders_of_two_machines_are_both_recorded() {
+    let stored = TestDatastore::memory().await;
+    let (_sandbox, datastore) = two_at_once(&stored, false).await;
+    let keys = datastore.seen().into_iter().filter(|line| line.starts_with("PUT /api/applied"));
+    assert_eq!(keys.collect::<BTreeSet<_>>().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
