@@ -1,6 +1,7 @@
 //! SHA-256 digests, in the formats of headers and annotations.
 
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -24,6 +25,19 @@ impl Sha256 {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// The digest of everything that `from` reads, to its end.
+    pub fn of_reader(mut from: impl Read) -> io::Result<Self> {
+        let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => return Ok(hasher.finish()),
+                Ok(count) => hasher.update(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Padded base64 of 44 characters, as in Burrito's annotation `plan-sum`.
@@ -140,5 +154,11 @@ mod tests {
         hasher.update(b"hello ");
         hasher.update(b"burrito");
         assert_eq!(hasher.finish(), Sha256::of(b"hello burrito"));
+        let (long, most) = (vec![7; 600 << 10], 599 << 10);
+        assert_eq!(Sha256::of_reader(&long[..]).unwrap(), Sha256::of(&long));
+        assert_eq!(
+            Sha256::of_reader(std::io::Read::take(&long[..], most)).unwrap(),
+            Sha256::of(&long[1024..])
+        );
     }
 }

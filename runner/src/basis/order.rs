@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -125,16 +125,7 @@ fn contents(path: &Path) -> io::Result<Option<Sha256>> {
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
     }
-    let mut file = fs::File::open(path)?;
-    let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Some(hasher.finish())),
-            Ok(len) => hasher.update(&buffer[..len]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    Sha256::of_reader(fs::File::open(path)?).map(Some)
 }
 
 /// Hashes parts, each with its length: no part can be taken for the beginning of another.

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use datastore_api::Sha256;
-use datastore_api::digest::Hasher;
 use fs_err as fs;
 use nix::fcntl::OFlag;
 
@@ -72,15 +71,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
 
 /// The digest of a regular file of any length.
 pub(crate) fn sha256(path: &Path) -> io::Result<Sha256> {
-    let (mut file, mut hasher, mut piece) = (open(path)?, Hasher::default(), vec![0; 64 << 10]);
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => return Ok(hasher.finish()),
-            Ok(count) => hasher.update(&piece[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    Sha256::of_reader(open(path)?)
 }
 
 /// The result for a file that may be missing. `None`: it is.

@@ -8,7 +8,6 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use datastore_api::Sha256;
-use datastore_api::digest::Hasher;
 use fs_err as fs;
 use zip::ZipArchive;
 
@@ -137,16 +136,7 @@ fn listed(parts: &[String]) -> String {
 }
 
 fn digest(from: impl Read) -> io::Result<Sha256> {
-    let mut from = from.take(MAX_FILE);
-    let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
-    loop {
-        match from.read(&mut piece) {
-            Ok(0) => return Ok(hasher.finish()),
-            Ok(count) => hasher.update(&piece[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    Sha256::of_reader(from.take(MAX_FILE))
 }
 
 /// The bytes of the first field with this number in a message. Other fields are skipped.

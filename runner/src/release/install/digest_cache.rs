@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::Sha256;
-use datastore_api::digest::Hasher;
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
@@ -136,12 +135,5 @@ fn lock_soon(file: &std::fs::File) -> std::io::Result<()> {
 
 /// The digest of a file. Blocks.
 pub(in crate::release) fn digest(path: &Path) -> std::io::Result<Sha256> {
-    let mut file = fs::File::open(path)?;
-    let (mut hasher, mut piece) = (Hasher::default(), vec![0; 1 << 18]);
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(hasher.finish()),
-            count => hasher.update(&piece[..count]),
-        }
-    }
+    Sha256::of_reader(fs::File::open(path)?)
 }
