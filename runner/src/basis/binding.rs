@@ -1,7 +1,7 @@
 //! What a plan is bound to: `binding.json`, stored beside it once and never replaced by another plan's.
 //!
-//! An apply compares it with what it finds, and refuses every difference. The document may be signed; who may read or
-//! write it in the datastore is not known here.
+//! An apply compares it with what it finds, and refuses every difference. The document may be signed. This module does
+//! not depend on who may read or write it in the datastore.
 
 mod signature;
 
@@ -88,7 +88,7 @@ pub(crate) struct BoundTool {
 pub(crate) enum BindingError {
     #[error("the {FILE} of the plan {plan} cannot be read: {reason}")]
     Unreadable { plan: String, reason: String },
-    #[error("the plan {plan} has no {FILE}, though its run.json says that it has one")]
+    #[error("the plan {plan} has no {FILE}, although its run.json records one")]
     Missing { plan: String },
     #[error("the plan {plan} is not signed, and --verify-key requires a signature")]
     Unsigned { plan: String },
@@ -113,6 +113,12 @@ struct Document {
     binding: Box<RawValue>,
     #[serde(default)]
     signature: Option<Signature>,
+}
+
+/// The part of the binding that every version has.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 impl BoundTool {
@@ -200,11 +206,14 @@ impl Binding {
             key.verify(binding.get().as_bytes(), &signature)
                 .map_err(|reason| BindingError::Signature { plan: plan.to_owned(), reason })?;
         }
-        let read = serde_json::from_str::<Self>(binding.get());
-        let read = read.map_err(|error| unreadable(error.to_string()))?;
-        if read.version != VERSION {
-            return Err(unreadable(format!("it has version {}", read.version)));
+        let parsing = |error: serde_json::Error| unreadable(error.to_string());
+        let Versioned { version } = serde_json::from_str(binding.get()).map_err(parsing)?;
+        if version != VERSION {
+            return Err(unreadable(format!(
+                "it has version {version}, and this runner reads version {VERSION}"
+            )));
         }
+        let read = serde_json::from_str::<Self>(binding.get()).map_err(parsing)?;
         let theirs = format!("{}/{}", read.namespace, read.layer);
         let ours = format!("{}/{}", run.namespace, run.layer);
         same(plan, "layer", &theirs, &ours)?;

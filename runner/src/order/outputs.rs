@@ -137,6 +137,9 @@ fn check_binding(args: &RunArgs, action: &Action) -> Result<(), JobError> {
         () if always && is_unplanned => {
             "--snapshot=always is for an apply of a stored plan: leave out --no-plan, or --snapshot"
         }
+        () if always && matches!(action, Action::Apply(Apply::File(_))) => {
+            "--snapshot=always is for an apply of a stored plan: leave out --plan-file, or --snapshot"
+        }
         () if always && !is_stored => {
             "--snapshot=always needs a datastore, which stores the snapshot: name one with --datastore"
         }

@@ -164,12 +164,6 @@ impl Artifacts {
         self.put_unless_kept(&(File::Log, Upload::file(log).await?)).await
     }
 
-    /// Stores the log and the report at the same time.
-    pub(crate) async fn put_outcome(&self, log: &Path, report: &Report) -> Result<(), ClientError> {
-        let (log, report) = tokio::join!(self.put_log(log), self.put_report(report));
-        log.and(report)
-    }
-
     /// Stores the report.
     pub(crate) async fn put_report(&self, report: &Report) -> Result<(), ClientError> {
         if self.server == Server::Burritos {

@@ -139,7 +139,7 @@ impl Run<'_> {
     }
 
     /// Stores the plan, its renderings, its snapshot and binding, the log and the report. If one of them cannot be
-    /// stored, the plan fails.
+    /// stored, the plan fails. The report is the last: with it the plan counts as finished.
     async fn store_plan(
         &mut self,
         prepared: &Prepared,
@@ -161,11 +161,12 @@ impl Run<'_> {
         };
         self.report.bound = artifacts.takes_other_files();
         let binding = self.binding(prepared, &files, workspace);
-        let (binding, outcome) = tokio::join!(
+        let (binding, log) = tokio::join!(
             artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
-            artifacts.put_outcome(self.log.path(), &self.report)
+            artifacts.put_log(self.log.path())
         );
-        Ok(binding.and(outcome)?)
+        binding.and(log)?;
+        Ok(artifacts.put_report(&self.report).await?)
     }
 
     /// What the plan is bound to.

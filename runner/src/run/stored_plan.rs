@@ -117,13 +117,13 @@ pub(crate) async fn choose(
     {
         return Err(StoredPlanError::Unfinished(plan.to_string()));
     }
-    let binding = match &mut stored {
-        Some(plan) => binding(job, plan)?,
-        None if job.verify_key.is_some() => {
+    let binding = match (&mut stored, artifacts) {
+        (Some(plan), Some(artifacts)) => binding(job, plan, artifacts).await?,
+        _ if job.verify_key.is_some() => {
             let plan = "in a file".to_owned();
             return Err(BindingError::Unsigned { plan }.into());
         }
-        None => None,
+        _ => None,
     };
     let (name, record) = match (from, &stored) {
         (Apply::File(path), _) => {
@@ -141,9 +141,13 @@ pub(crate) async fn choose(
 }
 
 /// The binding of a plan, verified. From then on it is the plan's record: `run.json` may be replaced.
-fn binding(job: &Job, plan: &mut StoredPlan) -> Result<Option<Binding>, StoredPlanError> {
+async fn binding(
+    job: &Job,
+    plan: &mut StoredPlan,
+    artifacts: &Artifacts,
+) -> Result<Option<Binding>, StoredPlanError> {
     let name = plan.to_string();
-    let Some(json) = plan.binding.take() else {
+    let Some(json) = artifacts.binding_of(plan).await? else {
         if plan.record.as_ref().is_some_and(|record| record.bound) {
             return Err(BindingError::Missing { plan: name }.into());
         }
@@ -178,7 +182,7 @@ impl Choice {
                 job.place.repository.is_some()
                     && place.is_some_and(|place| place.repository.is_some())
             }
-            Source::Directory(dir) => !job.named.source && !has_configuration(dir),
+            Source::Directory(dir) => !job.named.source && !has_configuration(&dir.join(&job.path)),
             _ => false,
         }
     }
@@ -229,10 +233,10 @@ impl Choice {
     }
 }
 
-/// Whether a directory has code of the tool.
+/// Whether a directory has a file that the tool or terragrunt reads by itself.
 fn has_configuration(dir: &Path) -> bool {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().to_str().is_some_and(configuration::is_code))
+    entries.any(|entry| entry.file_name().to_str().is_some_and(configuration::is_configuration))
 }
 
 /// Writes the plan to the private file `to` and verifies its digest. `None`: there is none.

@@ -1,7 +1,9 @@
 //! A plan is bound to what it was made of: each difference is refused by its name, before the tool applies.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json as parsed};
@@ -82,6 +84,10 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         assert_eq!(planned.calls(), "", "{field}");
     }
 
+    let mut later = original.clone();
+    later["binding"]["tool"] = json!("of another form");
+    planned.refuses(&later, "version", json!(2), "cannot be read: it has version 2").await;
+
     let mut changed = original.clone();
     changed["binding"]["tool"]["sha256"] = json!(digest);
     planned.replace(&changed).await;
@@ -150,6 +156,48 @@ async fn the_binding_has_precedence_over_run_json_and_must_not_be_missing() {
     assert!(refused.stderr.contains("has no binding.json"), "{}", refused.stderr);
 }
 
+/// A runner that is killed while it stores a plan leaves none that seems to be finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_whose_binding_is_not_stored_yet_is_not_finished() {
+    let planned = planned(&[]).await;
+    let silent = Fault { method: "PUT", part: "name=binding.json", status: 0, times: usize::MAX };
+    let datastore = FaultyDatastore::before(&planned.datastore.url, vec![silent]).await;
+    let plan = ["plan", "--name", "x", "--run", "q"];
+    let runner = planned.sandbox.start(Some(&datastore.url), &plan);
+    let has_put = |name: &str| {
+        datastore.seen().iter().any(|line| line.starts_with("PUT") && line.contains(name))
+    };
+    eventually("it stores the binding", || has_put("binding.json") && has_put("/api/logs"));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    runner.signal("KILL");
+    runner.wait();
+    assert!(!has_put("run.json"), "{:?}", datastore.seen());
+
+    let newest = planned.sandbox.run_with(&planned.datastore.url, &["apply", "--name", "x"]);
+    assert_eq!(newest.code, 0, "{}", newest.stderr);
+    assert!(newest.stderr.contains("skipping q/0: its run did not finish"), "{}", newest.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_binding_of_the_chosen_plan_is_read() {
+    let planned = planned(&[]).await;
+    let elsewhere = StoredRun::new(&planned.datastore, "default", "x", "q");
+    let mut report = parsed(&planned.stored().artifact("run.json", 0).await);
+    report["place"]["workspace"] = json!("prod");
+    elsewhere.put_plan_bin(0, b"a plan").await;
+    elsewhere.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+    elsewhere.put_artifact("binding.json", 0, vec![b' '; 17 << 20]).await;
+
+    let newest = planned.sandbox.run_with(&planned.datastore.url, &["apply", "--name", "x"]);
+
+    assert_eq!(newest.code, 0, "{}", newest.stderr);
+    assert!(
+        newest.stderr.contains("skipping q/0: it was made for another place"),
+        "{}",
+        newest.stderr
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -201,6 +249,14 @@ fn what_only_a_datastore_can_do_is_refused_without_one() {
         let refused = sandbox.run(args);
         assert_eq!(refused.code, 64, "{args:?}: {}", refused.stderr);
     }
+    // A plan in a file has no snapshot.
+    let planned = sandbox.run(&["plan", "--plan-file", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    std::fs::remove_file(sandbox.path("calls")).unwrap();
+    let datastore = "http://127.0.0.1:9".parse().unwrap();
+    let refused = sandbox.run_with(&datastore, &["apply", "--plan-file", "p", "--snapshot=always"]);
+    assert_eq!(refused.code, 64, "{}", refused.stderr);
+    assert!(refused.stderr.contains("leave out --plan-file"), "{}", refused.stderr);
     assert!(sandbox.calls().is_empty());
 }
 

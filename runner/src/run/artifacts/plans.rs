@@ -21,8 +21,8 @@ pub(crate) struct StoredPlan {
     pub(crate) attempt: Option<Attempt>,
     /// Its `run.json`, if that could be read.
     pub(crate) record: Option<PlanRecord>,
-    /// Its `binding.json`, as it is stored.
-    pub(crate) binding: Option<Bytes>,
+    /// Whether it has a `binding.json`.
+    pub(crate) has_binding: bool,
 }
 
 /// The result of a search for a layer's newest plan.
@@ -61,7 +61,12 @@ impl Artifacts {
         attempt: Option<Attempt>,
     ) -> Result<Option<StoredPlan>, ClientError> {
         if self.server == Server::Burritos {
-            return Ok(Some(StoredPlan { run: run.clone(), attempt, record: None, binding: None }));
+            return Ok(Some(StoredPlan {
+                run: run.clone(),
+                attempt,
+                record: None,
+                has_binding: false,
+            }));
         }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
         let bin = File::Plan(PlanFormat::Bin);
@@ -70,18 +75,21 @@ impl Artifacts {
                 && stored.artifacts.iter().any(|artifact| artifact.name == bin.name())
         });
         let Some(AttemptFiles { attempt, artifacts }) = found else { return Ok(None) };
-        let binding = async {
-            if !artifacts.iter().any(|artifact| artifact.name == binding::FILE) {
-                return Ok(None);
-            }
-            let (run, file) = (self.sibling(run), other(binding::FILE));
-            match self.client.get_file(&run, Some(*attempt), &file).await? {
-                Some(download) => download.bytes(MAX_REPORT).await.map(Some),
-                None => Ok(None),
-            }
-        };
-        let (record, binding) = tokio::try_join!(self.record_of(run, *attempt), binding)?;
-        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(*attempt), record, binding }))
+        let has_binding = artifacts.iter().any(|artifact| artifact.name == binding::FILE);
+        let record = self.record_of(run, *attempt).await?;
+        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(*attempt), record, has_binding }))
+    }
+
+    /// The `binding.json` of a plan, as it is stored. `None`: there is none.
+    pub(crate) async fn binding_of(&self, plan: &StoredPlan) -> Result<Option<Bytes>, ClientError> {
+        if !plan.has_binding {
+            return Ok(None);
+        }
+        let (run, file) = (self.sibling(&plan.run), other(binding::FILE));
+        match self.client.get_file(&run, plan.attempt, &file).await? {
+            Some(download) => download.bytes(MAX_REPORT).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The newest finished plan of the layer that was made for this place, or whose place is not recorded.
