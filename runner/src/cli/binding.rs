@@ -31,7 +31,7 @@ pub struct BindingArgs {
 pub enum SnapshotMode {
     /// Where the source is not a writable directory.
     Auto,
-    /// In every case; a plan or an apply without one fails.
+    /// In every case. A plan or an apply without one fails, except where the datastore takes no snapshots, and in pods.
     Always,
     /// In no case.
     Never,

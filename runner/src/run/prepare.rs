@@ -31,7 +31,7 @@ pub(super) struct Prepared {
     pub(super) mirrored: bool,
     /// Whether the code is a plan's snapshot, whose lock file must not change.
     pub(super) is_snapshot: bool,
-    /// Whether init can be told so: with `-upgrade` the tool refuses that.
+    /// Whether init gets `-lockfile=readonly`, which the tool refuses together with `-upgrade`.
     has_fixed_lock_file: bool,
 }
 
@@ -71,13 +71,7 @@ impl Run<'_> {
         };
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
-        if let (None, Some(work_dir)) = (&workspace.own, &job.work_dir) {
-            tracing::warn!(
-                "--work-dir {} is not used: the source {} is a writable directory, and is used in place",
-                work_dir.display(),
-                workspace.dir.display()
-            );
-        }
+        self.warn_of_unused_work_dir(&workspace, snapshot.is_some());
         self.report.revision.clone_from(&workspace.revision);
         if let (Some(basis), None) = (basis, snapshot) {
             self.check_code(basis, &workspace).await?;
@@ -112,6 +106,20 @@ impl Run<'_> {
             is_snapshot,
             has_fixed_lock_file,
         })
+    }
+
+    /// Warns if `--work-dir` has no effect. A pod always has one, which ends with it.
+    fn warn_of_unused_work_dir(&self, workspace: &Workspace, is_snapshot: bool) {
+        let Some(work_dir) = &self.job.work_dir else { return };
+        let reason = if is_snapshot && !self.job.pod {
+            "--snapshot=always works in the snapshot of the plan".to_owned()
+        } else if workspace.own.is_none() {
+            let source = workspace.dir.display();
+            format!("the source {source} is a writable directory, and is used in place")
+        } else {
+            return;
+        };
+        tracing::warn!("--work-dir {} is not used: {reason}", work_dir.display());
     }
 
     /// Checks out the source, at the commit of the plan to apply.

@@ -6,7 +6,6 @@ mod absolute_paths;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use datastore_api::Sha256;
 use datastore_api::client::Upload;
 use fs_err as fs;
 use reqwest::StatusCode;
@@ -78,9 +77,11 @@ impl Run<'_> {
         if dir.to_str().is_none() {
             return Err(SnapshotError::NotUtf8(dir));
         }
-        // A copy has no `.git`: its source is asked.
         let listed = match (&self.job.source, &workspace.own) {
+            // A copy has no `.git`, but its source may have one.
             (Source::Directory(source), Some(_)) => git::files(source).await,
+            // An archive has none. A work tree around it does not count.
+            (Source::Archive(_), _) => Ok(None),
             _ => git::files(&root).await,
         };
         let listed = listed.map_err(SnapshotError::Git)?;
@@ -144,6 +145,10 @@ impl Run<'_> {
             tracing::warn!("the datastore is Burrito's and takes no snapshots: the plan has none");
             return Ok(None);
         }
+        let absolute_paths = match absolute_paths(&root, json).await {
+            Ok(found) => found,
+            Err(error) => return self.without_snapshot(error),
+        };
         let entry: Entry = (other(snapshot::FILE), Upload::file(file).await?);
         let sha256 = entry.1.sha256();
         match artifacts.create(&entry).await {
@@ -161,7 +166,7 @@ impl Run<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        let workspace = bound(root, path, sha256, json).await?;
+        let workspace = binding::Workspace { sha256, path, directory: root, absolute_paths };
         if !workspace.absolute_paths.is_empty() {
             tracing::warn!(
                 "the plan contains the directory {}, and can only be applied there: {}",
@@ -221,21 +226,13 @@ impl Run<'_> {
     }
 }
 
-/// What the binding says of a snapshot.
-async fn bound(
-    root: PathBuf,
-    path: PathBuf,
-    sha256: Sha256,
-    json: &Path,
-) -> Result<binding::Workspace, RunError> {
-    let json = fs::File::open(json)?;
-    let directory = root.clone();
-    let found = tokio::task::spawn_blocking(move || {
-        absolute_paths::find(json, &directory.to_string_lossy())
-    });
-    let absolute_paths = found.await.map_err(std::io::Error::other)?;
-    let absolute_paths = absolute_paths.map_err(crate::run::plan_summary::PlanError::Json)?;
-    Ok(binding::Workspace { sha256, path, directory: root, absolute_paths })
+/// The names of the planned values that contain the directory.
+async fn absolute_paths(directory: &Path, json: &Path) -> Result<Vec<String>, SnapshotError> {
+    let json = fs::File::open(json).map_err(|error| SnapshotError::File(json.to_owned(), error))?;
+    let directory = directory.to_string_lossy().into_owned();
+    let found = tokio::task::spawn_blocking(move || absolute_paths::find(json, &directory));
+    let found = found.await.map_err(std::io::Error::other)?;
+    found.map_err(SnapshotError::Json)
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, SnapshotError> {

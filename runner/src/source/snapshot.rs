@@ -1,7 +1,7 @@
 //! The snapshot of a plan's working directory: `workspace.tar.zst`.
 //!
-//! `select` decides which files belong to it, `pack` writes the archive, [`crate::source::archive`] unpacks it. Where it is
-//! stored, and which plan it belongs to, is not known here.
+//! `select` decides which files belong to it, `pack` writes the archive, [`crate::source::archive`] unpacks it. This
+//! module does not depend on where it is stored, and which plan it belongs to.
 
 mod pack;
 mod select;
@@ -29,6 +29,8 @@ pub(crate) enum SnapshotError {
     Ignore { file: String, error: String },
     #[error("git cannot list the files: {0}")]
     Git(String),
+    #[error("the plan cannot be searched for values that contain its directory")]
+    Json(#[source] serde_json::Error),
     #[error("TF_DATA_DIR is set, and a snapshot has the tool's data only in .terraform")]
     DataDir,
     #[error("the path {} is not UTF-8", .0.display())]

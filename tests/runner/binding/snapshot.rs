@@ -211,6 +211,62 @@ async fn a_named_source_is_never_replaced_by_the_snapshot_of_another_one() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
+/// An archive `a.tar` in the working directory, with one file.
+fn archive(sandbox: &Sandbox, path: &str, text: &str) {
+    sandbox.write("archived", text);
+    let tar = std::fs::File::create(sandbox.work().join("a.tar")).unwrap();
+    let mut tar = tar::Builder::new(tar);
+    tar.append_path_with_name(sandbox.work().join("archived"), path).unwrap();
+    tar.into_inner().unwrap();
+}
+
+/// The directory that `--path` names has the configuration, and terragrunt's files are one.
+#[tokio::test(flavor = "multi_thread")]
+async fn local_code_below_the_path_is_never_replaced_by_a_snapshot() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    archive(&sandbox, "live/vpc/main.tf", "# a\n");
+    let args = [&["plan", "a.tar", "--run", "p"], &MODULE[..]].concat();
+    let planned = run(&sandbox, &datastore, &args);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let apply = || {
+        let args = [&["apply", "--datastore", datastore.url.as_str()], &MODULE[..]].concat();
+        let mut here = sandbox.command(&args);
+        Ended::from(here.current_dir(sandbox.path("here")).output().unwrap())
+    };
+    let module = sandbox.path("here/live/vpc");
+    for file in ["main.tf", "terragrunt.hcl"] {
+        std::fs::create_dir_all(&module).unwrap();
+        std::fs::write(module.join(file), "# b\n").unwrap();
+        let refused = apply();
+        assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
+        std::fs::remove_dir_all(&module).unwrap();
+    }
+    let applied = apply();
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stderr.contains("working in the snapshot"), "{}", applied.stderr);
+}
+
+/// Its files are in no work tree, also where one is around them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unpacked_archive_in_an_ignored_directory_has_a_complete_snapshot() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    archive(&sandbox, "live/vpc/main.tf", "");
+    sandbox.write(".gitignore", "work/\n");
+    git(&sandbox.work(), &["init", "--quiet"]);
+    let args = [&["plan", "a.tar", "--work-dir", "work", "--run", "p"], &MODULE[..]].concat();
+    let planned = run(&sandbox, &datastore, &args);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(!planned.stderr.contains("snapshot"), "{}", planned.stderr);
+    assert!(names(&datastore, "p").await.contains("live/vpc/main.tf"));
+
+    let always = ["apply", "--plan", "p", "--work-dir", "work", "--snapshot=always"];
+    let applied = run(&sandbox, &datastore, &[&always, &MODULE[..]].concat());
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stderr.contains("--work-dir work is not used"), "{}", applied.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_is_not_utf_8_and_a_data_directory_give_no_snapshot() {
     use std::os::unix::ffi::OsStrExt as _;
@@ -316,6 +372,27 @@ async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
     // With the same TMPDIR, one run at a time has the same directory, as in containers of one image.
     let applied = sandbox.run(&apply);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_cannot_be_searched_for_its_directory_has_no_snapshot() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let json = format!(
+        r#"{{"format_version": "1.2", "output_changes": {{"x": {{"actions": ["create"], "after": {deep}}}}}}}"#
+    );
+    let sandbox =
+        sandbox.fake_terraform(&format!("case \"$*\" in *-json*) echo '{json}'; exit;; esac"));
+    let url = repository(&sandbox, "1");
+    for (run_name, when, code) in [("p", "auto", 0), ("q", "always", 1)] {
+        let args = ["plan", &url, "--run", run_name, "--snapshot", when];
+        let planned = run(&sandbox, &datastore, &[&args, &MODULE[..]].concat());
+        assert_eq!(planned.code, code, "{}", planned.stderr);
+        assert!(planned.stderr.contains("cannot be searched"), "{}", planned.stderr);
+        let names = stored(&datastore, run_name).names(0).await;
+        assert!(!names.contains(&"workspace.tar.zst".to_owned()), "{names:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

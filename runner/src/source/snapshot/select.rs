@@ -14,6 +14,7 @@ use fs_err as fs;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::source::archive::link::is_inside;
+use crate::source::regular::{self, unless_missing};
 use crate::source::snapshot::SnapshotError;
 
 /// What is known of the code before init runs. All paths are relative to the root of the snapshot.
@@ -172,10 +173,12 @@ fn read_ignore_file(root: &Path) -> Result<Gitignore, SnapshotError> {
         file: IGNORE_FILE.to_owned(),
         error: error.to_string(),
     };
-    if fs::exists(&path).map_err(|error| SnapshotError::File(path.clone(), error))?
-        && let Some(error) = builder.add(&path)
-    {
-        return Err(failed(&error));
+    // A link is followed, but only to a regular file: to read a pipe or a device could never end.
+    let text = fs::canonicalize(&path).and_then(|path| regular::read_text(&path));
+    let text = unless_missing(text).map_err(|error| SnapshotError::File(path.clone(), error))?;
+    let text = text.unwrap_or_default();
+    for line in text.trim_start_matches('\u{feff}').lines() {
+        builder.add_line(None, line).map_err(|error| failed(&error))?;
     }
     builder.build().map_err(|error| failed(&error))
 }
@@ -211,7 +214,7 @@ fn is_private(path: &Path) -> bool {
     })
 }
 
-/// Whether a file holds a state or a credential, whoever made it.
+/// Whether a file holds a state or a credential. That git tracks it makes no difference.
 fn is_credential(path: &Path) -> bool {
     let has_state_name = |part: Component<'_>| {
         part.as_os_str().as_bytes().windows(8).any(|part| part == b".tfstate")
@@ -359,6 +362,25 @@ mod tests {
         for tracked in [Some(paths(&[])), None] {
             assert_eq!(selected_of(&files, source(tracked)), [] as [&str; 0]);
         }
+    }
+
+    #[test]
+    fn an_ignore_file_may_be_a_link_to_a_file_but_not_to_a_device_or_pipe() {
+        let (dir, source) =
+            directory(&["main.tf", "a.md"], &["main.tf", "a.md"], SourceFiles::default());
+        let (link, other) = (dir.path().join(IGNORE_FILE), tempfile::tempdir().unwrap());
+        let targets = ["file", "pipe", "missing"].map(|name| other.path().join(name));
+        fs::write(&targets[0], "\u{feff}*.md\n").unwrap();
+        nix::unistd::mkfifo(&targets[1], nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let result = |target: &Path| {
+            let _removed = fs::remove_file(&link);
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            select(dir.path(), &source).map(|selected| selected.files.contains(Path::new("a.md")))
+        };
+        assert!(!result(&targets[0]).unwrap());
+        assert!(result(&targets[2]).unwrap());
+        result(&targets[1]).unwrap_err();
+        result(Path::new("/dev/zero")).unwrap_err();
     }
 
     #[test]

@@ -59,11 +59,36 @@ fn the_same_tree_gives_the_same_bytes_whenever_it_was_made() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_packed_is_an_error() {
+fn a_file_that_disappears_before_it_is_packed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "12345").unwrap();
     let selected = select(dir.path(), &SourceFiles::default()).unwrap();
     fs::remove_file(dir.path().join("a")).unwrap();
     let changed = pack(dir.path(), &selected, std::io::sink()).unwrap_err();
+    assert!(matches!(changed, SnapshotError::Changed(_)), "{changed}");
+}
+
+/// Empties a file when the first bytes are written.
+struct Emptying(fs::File);
+
+impl std::io::Write for Emptying {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.set_len(0)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_packed_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = fs::File::create(dir.path().join("a")).unwrap();
+    // The compression returns the first bytes long before it has them all.
+    file.set_len(256 << 20).unwrap();
+    let selected = select(dir.path(), &SourceFiles::default()).unwrap();
+    let changed = pack(dir.path(), &selected, Emptying(file)).unwrap_err();
     assert!(matches!(changed, SnapshotError::Changed(_)), "{changed}");
 }
