@@ -163,26 +163,35 @@ impl Drop for Scratch {
 fn create_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
     let mut tries = 1;
     loop {
-        let dir = new_directory(parent, tries == 1)?;
-        let locked = crate::process::private_file(&dir.path().join(LOCK)).and_then(|lock| {
-            match lock.try_lock() {
-                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
-                // Without locks no directory is ever taken for an abandoned one.
-                Err(TryLockError::Error(error)) => {
-                    tracing::debug!("{} has no locks: {error}", parent.display());
+        let dir = new_directory(parent, tries == 1)?.keep();
+        let file = dir.join(LOCK);
+        match crate::process::private_file(&file).and_then(|lock| take(lock, &file)) {
+            Ok(lock) => return Ok((dir, lock)),
+            Err(error) => {
+                // By now it may be the directory of another run, which has a file in it.
+                let _removed = fs::remove_dir(&dir);
+                if tries == TRIES {
+                    return Err(error);
                 }
-                Ok(()) => {}
+                tries += 1;
             }
-            // Another run may have swept it before the lock was taken, if the machine was suspended in between.
-            fs::symlink_metadata(dir.path().join(LOCK))?;
-            Ok(lock)
-        });
-        match locked {
-            Ok(lock) => return Ok((dir.keep(), lock)),
-            Err(error) if tries == TRIES => return Err(error),
-            Err(_) => tries += 1,
         }
     }
+}
+
+/// Locks a new directory by its lock file at `path`.
+fn take(lock: File, path: &Path) -> io::Result<File> {
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
+        // Without locks no directory is ever taken for an abandoned one.
+        Err(TryLockError::Error(error)) => {
+            tracing::debug!("{} cannot be locked: {error}", path.display());
+        }
+        Ok(()) => {}
+    }
+    // If the machine was suspended before the lock was taken, another run may have swept the directory, and a third one
+    // may have created it again.
+    if is_at(&lock, path) { Ok(lock) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
 /// Creates a directory with the first name, if it is to be tried and no other run has it, else with a random one.
@@ -243,24 +252,37 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
         return Ok(Vec::new());
     }
     let lock = unless_missing(regular::open(&dir.join(LOCK)))?;
-    // Another run may remove the first directory and create it again. Only the lock shows that it is still the same one.
-    let is_first = dir.file_name().is_some_and(|name| name == FIRST);
-    if lock.is_none() && (is_first || age < MIN_AGE_WITHOUT_LOCK) {
+    if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
         return Ok(Vec::new());
+    }
+    if lock.is_none() && dir.file_name().is_some_and(|name| name == FIRST) {
+        // Another run may remove it and create it again, and without a lock nothing shows that. It is never removed with
+        // anything in it, and a run whose new directory is removed creates another one.
+        return match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
+            _ => Ok(Vec::new()),
+        };
     }
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir)).collect::<Vec<_>>();
     if states.is_empty() {
-        // Of several runs one removes it.
-        match lock.as_ref().map_or(Ok(()), File::try_lock) {
-            Ok(()) if lock.as_ref().is_none_or(|lock| is_at(lock, &dir.join(LOCK))) => clear(dir)?,
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
+        match &lock {
+            Some(lock) => clear_if_current(dir, lock)?,
+            None => clear(dir)?,
         }
     }
     Ok(states)
+}
+
+/// Removes a directory, unless `lock` is no longer its lock file: another run may have removed the directory and created
+/// it again. Of several runs one removes it.
+fn clear_if_current(dir: &Path, lock: &File) -> io::Result<()> {
+    match lock.try_lock() {
+        Ok(()) if is_at(lock, &dir.join(LOCK)) => clear(dir),
+        Ok(()) | Err(TryLockError::WouldBlock) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
@@ -384,9 +406,17 @@ mod tests {
     fn directory_of_another_run_is_not_removed_with_the_lock_of_the_one_before() {
         let parent = tempfile::tempdir().unwrap();
         let (dir, before) = make(parent.path(), FIRST, 2 * MIN_AGE, true);
-        fs::remove_file(dir.join(LOCK)).unwrap();
-        let now = crate::process::private_file(&dir.join(LOCK)).unwrap();
-        assert!(is_at(&now, &dir.join(LOCK)) && !is_at(&before.unwrap(), &dir.join(LOCK)));
+        let (before, file) = (before.unwrap(), dir.join(LOCK));
+        fs::remove_file(&file).unwrap();
+        let now = crate::process::private_file(&file).unwrap();
+        clear_if_current(&dir, &before).unwrap();
+        assert!(dir.join("work/a").exists());
+        take(before, &file).unwrap_err();
+        let now = take(now, &file).unwrap();
+        clear_if_current(&dir, &crate::process::private_file(&file).unwrap()).unwrap();
+        assert!(dir.join("work/a").exists(), "locked by a run");
+        clear_if_current(&dir, &now).unwrap();
+        assert!(!dir.exists());
     }
 
     #[test]
@@ -401,6 +431,23 @@ mod tests {
         sweep(parent.path()).unwrap();
         assert!(!old.exists() && young.exists());
         assert!(errored.join("work/errored.tfstate").exists());
+    }
+
+    #[test]
+    fn first_directory_without_a_lock_file_is_removed_only_if_it_is_empty() {
+        let parent = tempfile::tempdir().unwrap();
+        let (first, _) = make(parent.path(), FIRST, Duration::ZERO, false);
+        set_age(&first, 2 * MIN_AGE_WITHOUT_LOCK);
+        sweep(parent.path()).unwrap();
+        assert!(first.join("work/a").exists());
+        fs::remove_dir_all(first.join("work")).unwrap();
+        for (age, is_removed) in
+            [(MIN_AGE_WITHOUT_LOCK / 2, false), (2 * MIN_AGE_WITHOUT_LOCK, true)]
+        {
+            set_age(&first, age);
+            sweep(parent.path()).unwrap();
+            assert_eq!(first.exists(), !is_removed);
+        }
     }
 
     #[test]
