@@ -34,8 +34,8 @@ impl GitSource {
     ) -> Result<Option<Self>, String> {
         let source = if is_mistyped(text) {
             return Err(
-                "the source is neither a directory nor a git URL, and is not shown, because it may hold a password; \
-                 next: check it, a git URL begins with https://, http://, ssh://, git:// or file://, or is \
+                "the source is neither a directory, an archive nor a git URL, and is not shown, because it may hold a \
+                 password; next: check it, a git URL begins with https://, http://, ssh://, git:// or file://, or is \
                  user@host:path"
                     .to_owned(),
             );
@@ -139,7 +139,7 @@ fn from_url(text: &str) -> Result<GitSource, String> {
     Ok(GitSource { url: url.into(), authorization, revision: None })
 }
 
-/// Whether a text may be a git URL with a typing error, such as `https:/user:password@host`, and is no directory.
+/// Whether a text may be a git URL with a typing error, such as `https:/user:password@host`, and is no file or directory.
 fn is_mistyped(text: &str) -> bool {
     let scheme = text.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
     let has_scheme = matches!(&*scheme, "http" | "https" | "ssh") && text.contains(':');
@@ -147,7 +147,7 @@ fn is_mistyped(text: &str) -> bool {
     !text.contains("://")
         && (has_scheme || has_password)
         && !is_scp_like(text)
-        && !Path::new(text).is_dir()
+        && !Path::new(text).exists()
 }
 
 /// `user@host:path`, the spelling of scp.
@@ -205,6 +205,17 @@ mod tests {
             assert!(error.contains("next:") && !error.contains("hunter2"), "{error}");
         }
         assert!(GitSource::parse("a:b/c", None).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_existing_file_is_no_mistyped_url() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("job:12/infra@abc.tar.gz");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let text = file.to_str().unwrap();
+        GitSource::parse(text, None).unwrap_err();
+        fs::write(&file, "").unwrap();
+        assert!(GitSource::parse(text, None).unwrap().is_none());
     }
 
     #[test]
