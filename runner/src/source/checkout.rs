@@ -1,7 +1,7 @@
 //! Puts the code of a run into a directory where the tool can work.
 //!
 //! A writable directory is used in place. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
-//! by the `git` program, into a directory of the runner's. What the code means is not known here.
+//! by the `git` program, into a directory of the runner's. This module does not depend on what the code means.
 
 pub(crate) mod context;
 

@@ -161,7 +161,7 @@ impl Tool<'_> {
     }
 }
 
-/// The first version of terraform whose init can be told not to change the lock file. Every tofu can.
+/// The first version of terraform whose init supports `-lockfile=readonly`. Every tofu does.
 const READONLY_LOCK_FILE: &str = "1.0.0";
 
 /// Whether this terragrunt's flags and variables still have the prefix `terragrunt`.
