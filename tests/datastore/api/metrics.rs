@@ -1,12 +1,11 @@
 //! `/metrics`
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datastore::kind::Kind;
 use datastore::transport::limits::Limits;
-use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
-use tokio::time::sleep;
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore, wait_for};
 
 use crate::http::{CLIENT, RUN, forget_digest, get, noise, put, request, send, stored};
 use reqwest::Method;
@@ -268,16 +267,13 @@ async fn process_connections_and_probe_age_are_metrics() {
 async fn probe_age_grows_while_the_storage_fails_and_starts_again_once_it_answers() {
     let datastore = TestDatastore::over(FakeCloud::start(Dialect::S3)).await;
     let probed = async |is_awaited: &dyn Fn(f64) -> bool| {
-        let since = Instant::now();
-        loop {
+        let find = async || {
             let figures = figures(&datastore).await;
             let failures = figures["datastore_storage_failures"];
-            if is_awaited(failures) {
-                break (failures, figures["datastore_storage_probe_age_seconds"], Instant::now());
-            }
-            assert!(since.elapsed() < Duration::from_mins(1), "{failures} failures");
-            sleep(Duration::from_millis(50)).await;
-        }
+            let age = figures["datastore_storage_probe_age_seconds"];
+            is_awaited(failures).then(|| (failures, age, Instant::now()))
+        };
+        wait_for("the number of failures", find).await
     };
     let (status, times) = (403, usize::MAX);
     datastore.cloud().fault(CloudFault { status, times, ..CloudFault::default() });

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use datastore::store::{Ability, Storage, Store, Verdict};
+use datastore::store::{Ability, BoxError, Storage, Store, Verdict};
 use datastore_api::Sha256;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
-use tokio::time::sleep;
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore, wait_for};
 
 use crate::http::{etag, get, noise, request, send, stored};
 
@@ -25,6 +24,11 @@ pub(crate) fn doubles() -> Vec<FakeCloud> {
 
 pub(crate) fn open(double: &FakeCloud) -> Store {
     Store::open(&double.impatient()).unwrap()
+}
+
+/// How many leftovers of killed processes were removed, or the first error.
+pub(crate) async fn swept(store: &Store, now: Timestamp) -> Result<usize, BoxError> {
+    store.sweep(now).await.into_iter().sum()
 }
 
 fn record() -> String {
@@ -140,10 +144,10 @@ async fn multipart_uploads_of_a_killed_process_are_aborted_after_a_day() {
             double.begin_upload(key);
         }
         let now = Timestamp::now();
-        assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
+        assert_eq!(swept(&store, now + SignedDuration::from_hours(23)).await.unwrap(), 0);
         assert_eq!(double.open_uploads(), 6);
-        assert_eq!(below.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
-        assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 2);
+        assert_eq!(swept(&below, now + SignedDuration::from_hours(25)).await.unwrap(), 1);
+        assert_eq!(swept(&store, now + SignedDuration::from_hours(25)).await.unwrap(), 2);
         assert_eq!(double.open_uploads(), 3, "those of others");
     }
 }
@@ -158,7 +162,7 @@ async fn denied_listing_of_uploads_names_the_right() {
             times: FOR_EVER,
             ..CloudFault::default()
         });
-        let error = open(&double).sweep(Timestamp::now()).await.unwrap_err();
+        let error = swept(&open(&double), Timestamp::now()).await.unwrap_err();
         let error = datastore::chain(&*error);
         let right = match dialect {
             Dialect::S3 => "s3:ListBucketMultipartUploads",
@@ -327,9 +331,7 @@ async fn delayed(double: &FakeCloud, method: &'static str, key: &'static str, se
     let before = requests(double, &start);
     let delay = Duration::from_secs(seconds);
     double.fault(CloudFault { method, key, times: 1, delay, ..CloudFault::default() });
-    while requests(double, &start) == before {
-        sleep(Duration::from_millis(5)).await;
-    }
+    wait_for(&start, async || (requests(double, &start) > before).then_some(())).await;
 }
 
 /// Verifies the object while its record is being written.

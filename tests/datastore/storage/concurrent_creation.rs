@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use support::{CloudFault, Dialect, FakeCloud, TestDatastore, eventually};
+use support::{CloudFault, Dialect, FakeCloud, TestDatastore, eventually, wait_for};
 use tokio_util::sync::CancellationToken;
 
-use super::buckets::open;
+use super::buckets::{open, swept};
 use crate::http::{RUN, get, noise, request, send};
 
 const MIB: usize = 1 << 20;
@@ -132,9 +132,9 @@ async fn lease_of_a_killed_process_expires_and_a_recent_one_does_not() {
     assert_eq!(first.cloud().open_uploads(), 0);
     let now = Timestamp::now();
     let store = open(first.cloud());
-    assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
+    assert_eq!(swept(&store, now + SignedDuration::from_hours(23)).await.unwrap(), 0);
     // The datastores that run have objects of probes there.
-    assert!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap() > 0);
+    assert!(swept(&store, now + SignedDuration::from_hours(25)).await.unwrap() > 0);
     assert_eq!(first.cloud().object(&lease), None);
 }
 
@@ -154,7 +154,7 @@ async fn lease_of_a_killed_process_is_not_taken_over_where_the_storage_cannot_re
     assert_eq!(datastore.cloud().object(&lease).unwrap(), b"a process that has ended");
     assert_eq!(datastore.cloud().open_uploads(), 0);
     let store = open(datastore.cloud());
-    assert!(store.sweep(Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap() > 0);
+    assert!(swept(&store, Timestamp::now() + SignedDuration::from_hours(25)).await.unwrap() > 0);
     let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
     assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 200);
 }
@@ -197,9 +197,7 @@ async fn a_replica_whose_probe_failed_does_not_overwrite_what_another_creates() 
             send(put.body(noise(9 * MIB, seed))).await.status
         };
         let second_put = async {
-            while !completes(first.cloud()) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            wait_for("the completion", async || completes(first.cloud()).then_some(())).await;
             create(&second, 1).await
         };
         let statuses: [u16; 2] = tokio::join!(create(&first, 0), second_put).into();
@@ -224,7 +222,7 @@ async fn leftovers_that_cannot_be_deleted_do_not_keep_the_others() {
     double.fault(CloudFault { method: "DELETE", key: ".plancha/", ..fault.clone() });
     double.fault(CloudFault { method: "POST", query: "delete", ..fault });
     let later = Timestamp::now() + SignedDuration::from_hours(25);
-    let error = open(&double).sweep(later).await.unwrap_err();
+    let error = swept(&open(&double), later).await.unwrap_err();
     assert!(datastore::chain(&*error).contains("s3:DeleteObject"), "{error}");
     assert_eq!((double.keys().len(), double.open_uploads()), (1, 0));
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use support::{CloudFault, Dialect, FakeCloud, Pace};
 use tokio_util::sync::CancellationToken;
 
-use crate::storage::buckets::{FOR_EVER, doubles, open};
+use crate::storage::buckets::{FOR_EVER, doubles, open, swept};
 
 #[tokio::test]
 async fn capabilities_of_the_backend_are_probed_at_startup() {
@@ -235,11 +235,11 @@ async fn a_token_file_with_a_line_break_makes_it_unready_until_it_is_corrected()
     store.try_next(1).await;
     let reason = store.ready().await.unwrap_err();
     assert!(reason.contains("contains a line break"), "{reason}");
-    assert!(store.sweep(jiff::Timestamp::now()).await.is_err());
+    assert!(swept(&store, jiff::Timestamp::now()).await.is_err());
     write("token");
     store.try_next(2).await;
     store.ready().await.unwrap();
-    store.sweep(jiff::Timestamp::now()).await.unwrap();
+    swept(&store, jiff::Timestamp::now()).await.unwrap();
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn probe_objects_that_a_killed_process_left_in_a_directory_are_removed_aft
     std::fs::write(probes.join("0123456789abcdef"), "first").unwrap();
     let store = Store::open(&Storage::File(root.path().to_owned())).unwrap();
     let now = Timestamp::now();
-    assert_eq!(store.sweep(now + SignedDuration::from_hours(23)).await.unwrap(), 0);
-    assert_eq!(store.sweep(now + SignedDuration::from_hours(25)).await.unwrap(), 1);
+    assert_eq!(swept(&store, now + SignedDuration::from_hours(23)).await.unwrap(), 0);
+    assert_eq!(swept(&store, now + SignedDuration::from_hours(25)).await.unwrap(), 1);
     assert!(!probes.join("0123456789abcdef").exists());
 }

@@ -245,3 +245,15 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Waits without a thread until there is a value, and returns it; panics after a minute.
+pub async fn wait_for<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = find().await {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_mins(1), "still not so: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

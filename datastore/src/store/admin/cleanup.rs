@@ -41,46 +41,51 @@ impl Store {
                 _ = ticks.tick() => {}
                 () = shutdown.cancelled() => return,
             }
-            match self.sweep_now().await {
-                Ok(0) => {}
-                Ok(uploads) => tracing::info!(uploads, "removed what uploads had left behind"),
-                Err(error) => {
-                    let error = concise(&one_line(&*error));
-                    tracing::warn!(error, "cannot look for what uploads left behind");
+            let mut removed = 0;
+            for swept in self.sweep_now().await {
+                match swept {
+                    Ok(more) => removed += more,
+                    Err(error) => {
+                        let error = concise(&one_line(&*error));
+                        tracing::warn!(error, "cannot remove leftovers of killed processes");
+                    }
                 }
+            }
+            if removed > 0 {
+                tracing::info!(removed, "removed leftovers of killed processes");
             }
         }
     }
 
-    async fn sweep_now(&self) -> Result<usize, BoxError> {
+    async fn sweep_now(&self) -> Vec<Result<usize, BoxError>> {
         let now = match self.storage_clock() {
             Some(now) => now,
             // A full directory cannot be probed, and needs the sweep.
             None if self.disk.is_some() => Timestamp::now(),
             None => {
-                return Err("the storage's time is not known: no check of it has succeeded".into());
+                let error = "the storage's time is not known: no check of it has succeeded";
+                return vec![Err(error.into())];
             }
         };
         self.sweep(now).await
     }
 
-    /// Removes leftovers that are older than a day at `now`, by the storage's clock, and returns how many.
-    pub async fn sweep(&self, now: Timestamp) -> Result<usize, BoxError> {
-        // A failure of one, such as a missing right to delete, must not keep the others.
-        let probes = self.sweep_below(PROBES, now).await;
+    /// Removes leftovers that are older than a day at `now`, by the storage's clock. For each kind of them: how many. A
+    /// failure of one, such as a missing right to delete, does not keep the others.
+    pub async fn sweep(&self, now: Timestamp) -> Vec<Result<usize, BoxError>> {
+        let mut swept = vec![self.sweep_below(PROBES, now).await.map_err(Into::into)];
         if self.backend.provider.is_some() {
-            let leases = self.sweep_below(LEASES, now).await;
-            let uploads = match &self.abandoned {
-                Some(abandoned) => caught(abandoned.sweep(self.prefix(), now)).await,
-                None => Ok(0),
-            };
-            return Ok(probes? + leases? + uploads?);
+            swept.push(self.sweep_below(LEASES, now).await.map_err(Into::into));
         }
-        let Some(disk) = &self.disk else { return Ok(probes?) };
-        let work = move |root: &Path| sweep(root, now.into());
-        let root = object_store::path::Path::default();
-        let staged = disk.run_job("sweep", SWEEP, &root, work).await;
-        Ok(probes? + staged?)
+        if let Some(abandoned) = &self.abandoned {
+            swept.push(caught(abandoned.sweep(self.prefix(), now)).await);
+        }
+        if let Some(disk) = &self.disk {
+            let work = move |root: &Path| sweep(root, now.into());
+            let root = object_store::path::Path::default();
+            swept.push(disk.run_job("sweep", SWEEP, &root, work).await.map_err(Into::into));
+        }
+        swept
     }
 
     /// Deletes the objects below `prefix` that are older than a day at `now`, and returns how many.
