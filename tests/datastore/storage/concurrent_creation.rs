@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use datastore::store::{Ability, Key, PutConditions};
 use futures::future::join_all;
+use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore, eventually, wait_for};
@@ -203,6 +205,31 @@ async fn a_replica_whose_probe_failed_does_not_overwrite_what_another_creates() 
         let statuses: [u16; 2] = tokio::join!(create(&first, 0), second_put).into();
         assert_eq!(statuses, [412, 200]);
         assert!(get(&first, URL).await.body == noise(9 * MIB, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transient_error_of_a_probe_changes_nothing_that_an_earlier_one_has_seen() {
+    for dialect in Dialect::ALL {
+        let double = FakeCloud::start(dialect);
+        double.reject_conditions_of_completions();
+        let store = open(&double);
+        store.start().await.unwrap();
+        assert_eq!(store.probe_results().can(Ability::CreateLarge), Some(false));
+        let before = double.requests().len();
+        store.try_all().await;
+        let requests = double.requests().split_off(before);
+        let is_put = |request: &&String| request.starts_with("PUT .plancha/probe/");
+        let puts = requests.iter().filter(is_put).filter(|put| put.ends_with(' ')).count();
+        assert_eq!(puts, 2, "nothing is restored that was not replaced: {requests:#?}");
+
+        let fault = CloudFault { method: "POST", times: 4, status: 503, ..Default::default() };
+        double.fault(CloudFault { key: ".plancha/probe/", query: "uploads", ..fault });
+        assert_eq!(store.try_all().await.can(Ability::CreateLarge), None);
+        let key = Key::from_path(FILE).unwrap();
+        let create = PutConditions { create: true, ..PutConditions::default() };
+        let body = stream::iter([Ok(noise(9 * MIB, 0).into())]);
+        store.put(&key, create, body).await.unwrap();
     }
 }
 

@@ -146,6 +146,11 @@ impl FakeCloud {
         self.shared.bucket.lock().unwrap().ignores_completions = true;
     }
 
+    /// From now on the completion of an upload is answered 501 if it has a condition, as some servers do.
+    pub fn reject_conditions_of_completions(&self) {
+        self.shared.bucket.lock().unwrap().rejects_completions = true;
+    }
+
     /// From now on a PUT replaces any version of an object although it demands a certain one, as some servers do.
     pub fn ignore_conditions_of_updates(&self) {
         self.shared.bucket.lock().unwrap().ignores_updates = true;

@@ -64,7 +64,7 @@ pub(in crate::store) struct State {
     /// The skew that a probe saw last; the last probe may have failed before it saw one.
     pub(in crate::store) skew: Option<i64>,
     pub(in crate::store) succeeded: Option<Instant>,
-    /// What complete probes have seen of conditions. A probe that fails changes nothing.
+    /// What complete probes have seen of conditions. A step that fails changes nothing.
     pub(in crate::store) support: Support,
     /// The name of the probe's object.
     pub(in crate::store) name: Option<u64>,
@@ -213,7 +213,7 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
     chain(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Which conditions a storage honours; `None` until a probe has seen it.
+/// Which conditions a storage honours, as a probe saw last; `None` until one has seen it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct Support {
     /// Whether a put that creates is refused if an object exists. Each complete probe tries it.

@@ -128,7 +128,7 @@ impl Store {
             let update = timeout(STEP_TIMEOUT, self.try_update(path, version)).await?;
             seen_by(update, Ability::Update, results)
         };
-        learn(&|support| support.updates = updates);
+        learn(&|support| support.updates = updates.or(support.updates));
         results.abilities.extend(updates.map(|updates| (Ability::Update, updates)));
         *step = Ability::CreateLarge;
         let multipart = match first {
@@ -138,12 +138,13 @@ impl Store {
                 seen_by(second, Ability::CreateLarge, results)
             }
         };
-        learn(&|support| support.multipart = multipart);
+        learn(&|support| support.multipart = multipart.or(support.multipart));
         if let Some(MultipartSupport { refuses_existing, etags }) = multipart {
             results.abilities.push((Ability::CreateLarge, creates && refuses_existing));
             results.abilities.push((Ability::MultipartEtag, etags));
         }
-        if self.backend.provider.is_some() && (seen.updates != Some(true) || first.is_some()) {
+        let has_tried_second = first.is_some_and(|first| first.refuses_existing);
+        if self.backend.provider.is_some() && (seen.updates != Some(true) || has_tried_second) {
             // These attempts may have replaced the content.
             timeout(STEP_TIMEOUT, self.objects.put(path, content.into())).await??;
         }

@@ -361,6 +361,9 @@ fn complete(shared: &Shared, received: &Received) -> (Response, Vec<Bytes>) {
     let numbers = elements(&body, "PartNumber").map(|number| number.parse().unwrap());
     let named = numbers.zip(elements(&body, "ETag")).collect::<Vec<_>>();
     let mut bucket = shared.bucket.lock().unwrap();
+    if bucket.rejects_completions && creates(shared.dialect, &received.headers) {
+        return text(StatusCode::NOT_IMPLEMENTED, error("NotImplemented"));
+    }
     let heeds = !bucket.ignores_conditions && !bucket.ignores_completions;
     if heeds
         && creates(shared.dialect, &received.headers)
