@@ -85,8 +85,8 @@ impl Store {
     }
 
     /// Running jobs in a directory's file system whose callers have given up.
-    pub(crate) fn abandoned_jobs(&self) -> usize {
-        self.disk.as_ref().map_or(0, |disk| disk.jobs().abandoned())
+    pub(crate) fn hung_jobs(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.jobs().hung())
     }
 
     /// The prefix of all keys in the bucket, with its `/`.

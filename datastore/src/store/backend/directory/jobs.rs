@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -30,6 +30,8 @@ pub(in crate::store) struct Jobs {
     last_progress: Mutex<Instant>,
     /// Running jobs whose callers have given up.
     abandoned: AtomicUsize,
+    /// When each of the running jobs began for which no caller waits.
+    unawaited: Mutex<Vec<Instant>>,
 }
 
 /// All permits are in use, and none was released for a while.
@@ -73,6 +75,12 @@ struct Running {
     _permit: OwnedSemaphorePermit,
 }
 
+/// A running job for which no caller waits; dropped as [`Running`] is.
+struct Unawaited {
+    jobs: Arc<Jobs>,
+    since: Instant,
+}
+
 impl Jobs {
     pub(in crate::store) fn new() -> Self {
         Self {
@@ -80,6 +88,7 @@ impl Jobs {
             ahead: Arc::new(Semaphore::new(MAX_AHEAD)),
             last_progress: Mutex::new(Instant::now()),
             abandoned: AtomicUsize::new(0),
+            unawaited: Mutex::default(),
         }
     }
 
@@ -110,10 +119,15 @@ impl Jobs {
     fn start(self: Arc<Self>, work: impl FnOnce() + Send + 'static) {
         let permits = Arc::clone(&self.permits);
         let start = move |permit| {
+            self.record_progress();
+            let since = Instant::now();
+            self.unawaited().push(since);
+            let unawaited = Unawaited { jobs: Arc::clone(&self), since };
             let job = Arc::new(Job { jobs: self, state: AtomicU8::new(RUNNING) });
             let running = Running { job, _permit: permit };
             io_threads::start(move || {
                 work();
+                drop(unawaited);
                 drop(running);
             });
         };
@@ -127,9 +141,15 @@ impl Jobs {
         }
     }
 
-    /// The number of running jobs whose callers have given up.
-    pub(in crate::store) fn abandoned(&self) -> usize {
-        self.abandoned.load(Ordering::Relaxed)
+    /// The number of running jobs whose callers have given up, or for which no caller waits and that run for as long.
+    pub(in crate::store) fn hung(&self) -> usize {
+        let is_hung = |since: &&Instant| since.elapsed() >= HANG_TIMEOUT;
+        let unawaited = self.unawaited().iter().filter(is_hung).count();
+        self.abandoned.load(Ordering::Relaxed) + unawaited
+    }
+
+    fn unawaited(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.unawaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether all jobs hang.
@@ -192,6 +212,15 @@ impl Drop for JobFile {
     }
 }
 
+impl Drop for Unawaited {
+    fn drop(&mut self) {
+        let mut unawaited = self.jobs.unawaited();
+        if let Some(at) = unawaited.iter().position(|since| *since == self.since) {
+            unawaited.swap_remove(at);
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         CURRENT.set(None);
@@ -231,7 +260,7 @@ mod tests {
     async fn a_job_that_panics_releases_its_permit() {
         let jobs = Arc::new(Jobs::new());
         jobs.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
-        assert_eq!((jobs.abandoned(), jobs.permits.available_permits()), (0, MAX_JOBS));
+        assert_eq!((jobs.hung(), jobs.permits.available_permits()), (0, MAX_JOBS));
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +291,7 @@ mod tests {
         for caller in hanging {
             caller.await.unwrap().unwrap_err();
         }
-        assert_eq!(jobs.abandoned(), MAX_JOBS);
+        assert_eq!(jobs.hung(), MAX_JOBS);
         ends.send(()).unwrap();
         // Callers are refused until that job has released its permit.
         while jobs.run(|| Ok(())).await.is_err() {
@@ -270,7 +299,29 @@ mod tests {
         }
         assert!(!jobs.are_hung());
         drop(ends);
-        while jobs.abandoned() > 0 {
+        while jobs.hung() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_are_closed_at_once_are_no_hang_until_they_last() {
+        let jobs = Arc::new(Jobs::new());
+        let (ends, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        // No job has run for a long time.
+        tokio::time::advance(2 * HANG_TIMEOUT).await;
+        for _ in 0..MAX_JOBS {
+            let waits = Arc::clone(&waits);
+            Arc::clone(&jobs).start(move || {
+                let _ended = waits.lock().unwrap().recv();
+            });
+        }
+        assert_eq!((jobs.permits.available_permits(), jobs.are_hung(), jobs.hung()), (0, false, 0));
+        tokio::time::advance(HANG_TIMEOUT).await;
+        assert_eq!((jobs.are_hung(), jobs.hung()), (true, MAX_JOBS));
+        drop(ends);
+        while jobs.hung() > 0 || jobs.are_hung() {
             tokio::task::yield_now().await;
         }
     }
