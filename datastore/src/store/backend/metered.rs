@@ -164,7 +164,8 @@ fn access(call: Call) -> Option<Access> {
         "get" | "head" | "read" => Some(Access::Read),
         "list" => Some(Access::List),
         "delete" => Some(Access::Delete),
-        "put" | "begin" | "part" | "complete" => Some(Access::Write),
+        "put" => Some(Access::Write),
+        "begin" | "part" | "complete" => Some(Access::Upload),
         "abort" => Some(Access::Abort),
         _ => None,
     }

@@ -122,6 +122,9 @@ mod tests {
         insta::assert_snapshot!(named(&format!("{denied}: ExpiredToken")), @"it does not accept the datastore's credentials; the datastore's log has the details");
         let answer = |text: &str| format!("{denied}: <Error><Code>{text}</Message></Error>");
         insta::assert_snapshot!(named(&answer("AccountProblem</Code><Message>unpaid")), @"it denies access; the datastore's log has the details");
+        // Azure answers this if its firewall refuses the caller.
+        insta::assert_snapshot!(named(&answer("AuthorizationFailure</Code><Message>no")), @"it denies access; the datastore's log has the details");
+        insta::assert_snapshot!(named(&answer("AuthorizationPermissionMismatch</Code><Message>no")), @"it denies access; the datastore's credentials need the right s3:PutObject");
         let kms = "AccessDenied</Code><Message>User: arn:aws:iam::1:user/a is not authorized to perform: \
                    kms:GenerateDataKey on resource: arn:aws:kms:x";
         insta::assert_snapshot!(named(&answer(kms)), @"it denies access; the datastore's credentials need the right kms:GenerateDataKey");

@@ -33,9 +33,8 @@ const CREDENTIALS: [&str; 6] = [
 ];
 
 /// What they answer if a right is missing. With other codes the account, the key or the clock is wrong.
-const RIGHT_MISSING: [&str; 6] = [
+const RIGHT_MISSING: [&str; 5] = [
     "AccessDenied",
-    "AuthorizationFailure",
     "AuthorizationPermissionMismatch",
     "AuthorizationServiceMismatch",
     "AuthorizationResourceTypeMismatch",
@@ -60,8 +59,8 @@ pub(in crate::store) fn name_right(
     let text = datastore_api::chain(&error);
     // S3 denies the deletion of a key in an answer with 200.
     let is_denied = status(&text) == Some(403) || text.contains("(code: AccessDenied)");
-    let has_right = code(&text).is_some_and(|code| !RIGHT_MISSING.contains(&code));
-    if !is_denied || has_right || refuses_credentials(&text) {
+    let has_other_cause = code(&text).is_some_and(|code| !RIGHT_MISSING.contains(&code));
+    if !is_denied || has_other_cause || refuses_credentials(&text) {
         return error;
     }
     let right = named_action(&text).map_or(Cow::Borrowed(right), Cow::Owned);

@@ -21,6 +21,8 @@ pub(in crate::store) enum Access {
     List,
     Read,
     Write,
+    /// Begin a multipart upload, store a part of it, or complete it.
+    Upload,
     Delete,
     /// Remove the parts of an upload that was not completed.
     Abort,
@@ -165,7 +167,7 @@ impl Provider {
         match (self, access) {
             (Self::S3, Access::List) => "s3:ListBucket",
             (Self::S3, Access::Read) => "s3:GetObject",
-            (Self::S3, Access::Write) => "s3:PutObject",
+            (Self::S3, Access::Write | Access::Upload) => "s3:PutObject",
             (Self::S3, Access::Delete) => "s3:DeleteObject",
             (Self::S3, Access::Abort) => "s3:AbortMultipartUpload",
             (Self::Gcs, Access::List) => "storage.objects.list",
@@ -173,11 +175,16 @@ impl Provider {
             (Self::Gcs, Access::Write) => {
                 "storage.objects.create, and storage.objects.delete to replace an object"
             }
+            (Self::Gcs, Access::Upload) => {
+                "storage.objects.create and storage.multipartUploads.create, and storage.objects.delete to replace an object"
+            }
             (Self::Gcs, Access::Delete) => "storage.objects.delete",
             (Self::Gcs, Access::Abort) => "storage.multipartUploads.abort",
             (Self::Azure, Access::List) => "to list (role Storage Blob Data Contributor)",
             (Self::Azure, Access::Read) => "to read (role Storage Blob Data Contributor)",
-            (Self::Azure, Access::Write) => "to write (role Storage Blob Data Contributor)",
+            (Self::Azure, Access::Write | Access::Upload) => {
+                "to write (role Storage Blob Data Contributor)"
+            }
             (Self::Azure, Access::Delete | Access::Abort) => {
                 "to delete (role Storage Blob Data Contributor)"
             }
