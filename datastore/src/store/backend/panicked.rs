@@ -3,23 +3,34 @@
 //! `object_store` panics if it cannot build a request, such as from a token with a line break. Credentials change while
 //! the service runs, so that must not end it.
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 
 use futures::FutureExt as _;
 
-use crate::panics::{catching, describe};
+use crate::panics::{catching, caught_location};
 
 /// The client panicked instead of returning an error.
 #[derive(Debug, thiserror::Error)]
-#[error("{text} (the client of the storage panicked: {0})", text = self.text())]
-pub(in crate::store) struct Panicked(String);
+#[error("{text} (the client of the storage panicked: {location})", text = self.text())]
+pub(in crate::store) struct Panicked {
+    location: String,
+    is_invalid_header: bool,
+}
 
 impl Panicked {
+    /// `panic` is the payload. Its message may contain a secret, and is not kept.
+    fn new(panic: &(dyn Any + Send)) -> Self {
+        let message = panic.downcast_ref::<String>();
+        let is_invalid_header = message.is_some_and(|text| text.contains("InvalidHeaderValue"));
+        Self { location: caught_location(), is_invalid_header }
+    }
+
     /// What happened, in words that any caller may read.
     pub(in crate::store) fn text(&self) -> &'static str {
-        if self.0.contains("InvalidHeaderValue") {
+        if self.is_invalid_header {
             "its credentials cannot be sent: a token or key, or the file that has it, contains a line break or another \
              control character"
         } else {
@@ -41,5 +52,5 @@ pub(in crate::store) async fn caught<T, E: From<Panicked>>(
 ) -> Result<T, E> {
     let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
     let done = poll_fn(|cx| catching(|| work.as_mut().poll(cx))).await;
-    done.unwrap_or_else(|panic| Err(Panicked(describe(&*panic)).into()))
+    done.unwrap_or_else(|panic| Err(Panicked::new(&*panic).into()))
 }
