@@ -160,9 +160,9 @@ impl Store {
         self.health.state(|state| state.support.multipart)
     }
 
-    /// Whether the backend is known to replace one version of an object and no other.
-    pub(in crate::store) fn updates(&self) -> bool {
-        self.health.state(|state| state.support.updates == Some(true))
+    /// Whether the backend replaces one version of an object and no other; `None` until a probe has seen it.
+    pub(in crate::store) fn updates(&self) -> Option<bool> {
+        self.health.state(|state| state.support.updates)
     }
 }
 

@@ -51,6 +51,7 @@ pub(in crate::store) enum CreateRight {
 }
 
 /// The result of an attempt to acquire a lease.
+#[derive(Debug, PartialEq)]
 enum LeaseState {
     Ours,
     HeldByOther,
@@ -148,11 +149,10 @@ impl Store {
                 (UpdateVersion { e_tag, version }, is_old)
             }
         };
-        if !is_old {
-            return Ok(LeaseState::HeldByOther);
-        }
-        if !self.updates() {
-            return Ok(LeaseState::Stuck);
+        match self.updates() {
+            Some(true) if is_old => {}
+            Some(false) if is_old => return Ok(LeaseState::Stuck),
+            _ => return Ok(LeaseState::HeldByOther),
         }
         match self.put_lease(lease_path, id, PutMode::Update(version)).await {
             Ok(()) => {
@@ -179,4 +179,37 @@ impl Store {
 /// Whether a put failed because another was there first.
 fn is_held(error: &Error) -> bool {
     matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::store::backend::metered::Calls;
+    use crate::store::backend::storage::Backend;
+    use crate::store::handle::Inner;
+
+    #[tokio::test]
+    async fn an_old_lease_is_stuck_only_where_the_storage_is_known_not_to_replace_it() {
+        let lease_path = Path::from("lease");
+        for (updates, expected) in [
+            (None, LeaseState::HeldByOther),
+            (Some(false), LeaseState::Stuck),
+            (Some(true), LeaseState::Ours),
+        ] {
+            let objects = Arc::new(InMemory::new());
+            objects.put(&lease_path, "a process that has ended".into()).await.unwrap();
+            let store = Store(Arc::new(Inner::new(objects, Backend::memory(), Calls::default())));
+            store.health.state(|state| {
+                state.support.updates = updates;
+                // By the storage's clock, the lease is 13 minutes old.
+                state.skew = Some(-13 * 60);
+            });
+            let state = store.acquire(&lease_path, &Bytes::from_static(b"ours")).await.unwrap();
+            assert_eq!(state, expected);
+        }
+    }
 }
