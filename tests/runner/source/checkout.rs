@@ -96,7 +96,7 @@ fn missing_git_revision_is_named() {
     let Repository { dir, .. } = repository(&sandbox);
     let url = format!("file://{}", dir.display());
     let missing = format!("file://{}/missing", dir.display());
-    for (args, code, says) in [
+    for (args, code, expected) in [
         (vec!["plan", &url, "--revision", "nope"], 8, "has no revision `nope`"),
         (vec!["plan", &url, "--path", "nope"], 8, "the source has no directory `nope`"),
         (vec!["plan", &url, "--path", "../.."], 64, "leaves the source"),
@@ -105,7 +105,7 @@ fn missing_git_revision_is_named() {
     ] {
         let ended = sandbox.run(&args);
         assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{args:?}: {}", ended.stderr);
     }
 }
 
@@ -274,20 +274,24 @@ async fn directory_revision_is_its_head_and_dirty_if_files_differ() {
 
 /// Plans a directory that is read-only for the runner.
 pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> Ended {
-    let to = sandbox.path("read-only");
-    std::fs::create_dir_all(&to).unwrap();
+    let to = tempfile::tempdir_in(sandbox.path("")).unwrap();
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let script = if root {
         "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && exec \"$3\" plan \"$2\" $ARGS"
     } else {
-        "cp -R \"$1\"/. \"$2\" && chmod 555 \"$2\" && exec \"$3\" plan \"$2\" $ARGS"
+        "trap 'chmod -R u+w \"$2\"' EXIT\n\
+         cp -R \"$1\"/. \"$2\" && chmod -R a-w \"$2\" && \"$3\" plan \"$2\" $ARGS"
     };
     let command = sandbox.command(&[]);
     let mut inside = Command::new(if root { "unshare" } else { "env" });
     inside.args(if root { &["--mount"][..] } else { &[] }).args(["sh", "-c", script, "sh"]);
-    inside.args([from, &to]).arg(command.get_program()).current_dir(sandbox.work()).env_clear();
+    inside
+        .args([from, to.path()])
+        .arg(command.get_program())
+        .current_dir(sandbox.work())
+        .env_clear();
     inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     inside.env("ARGS", args.join(" ")).output().unwrap().into()
 }

@@ -2,20 +2,13 @@
 
 #![expect(clippy::disallowed_types, reason = "tests make repositories with git itself")]
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
 
-use support::{Ended, Sandbox, TlsFront};
+use support::{Ended, Sandbox, TlsFront, executable, on_path};
 
 use crate::RUNNER;
 use crate::source::checkout::{Repository, git, repository};
 use crate::source::git_server::{PASSWORD, USER, serve};
-
-fn script(path: &Path, text: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
 
 /// A sandbox whose terraform prints the value in the checkout, and whose git writes down its arguments.
 fn sandbox() -> (Sandbox, Repository) {
@@ -23,10 +16,10 @@ fn sandbox() -> (Sandbox, Repository) {
         .fake_terraform("[ $STEP != init ] || { cat main.tf; git rev-list --count HEAD; }");
     let repository = repository(&sandbox);
     git(&repository.dir, &["commit", "--quiet", "--allow-empty", "-m", "fourth"]);
-    let git =
-        format!("echo \"$*\" >> {}\nexec /usr/bin/git \"$@\"", sandbox.path("argv").display());
-    script(&sandbox.path("bin/git"), &git);
-    std::fs::create_dir_all(sandbox.path("home")).unwrap();
+    let (argv, real) = (sandbox.path("argv"), on_path("git").unwrap());
+    let (argv, real) = (argv.display(), real.display());
+    let git = format!("#!/bin/sh\necho \"$*\" >> {argv}\nexec {real} \"$@\"\n");
+    sandbox.script("git", &git);
     (sandbox, repository)
 }
 
@@ -92,7 +85,8 @@ async fn https_takes_credentials_from_mounted_files() {
     }
 
     let askpass = sandbox.path("askpass");
-    script(&askpass, &format!("case $1 in User*) echo {USER};; *) echo {PASSWORD};; esac"));
+    let text = format!("#!/bin/sh\ncase $1 in User*) echo {USER};; *) echo {PASSWORD};; esac\n");
+    executable(&askpass, &text);
     let askpass = askpass.display().to_string();
     let ended = plan(&sandbox, &url, &[trusting[0], ("GIT_ASKPASS", &askpass)], &[]);
     assert_eq!(ended.code, 0, "GIT_ASKPASS: {}", ended.stderr);
@@ -125,15 +119,16 @@ fn ssh_uses_mounted_keys_and_refuses_unknown_hosts() {
     // In place of ssh: it runs what the server would run. Servers do not accept the variable by default, so git speaks
     // its oldest protocol, which serves no single commits.
     let ssh = sandbox.path("ssh");
-    script(
+    executable(
         &ssh,
-        "[ \"$SSH_ASKPASS_REQUIRE$SSH_ASKPASS\" = forcefalse ] || exit 9\n\
+        "#!/bin/sh\n\
+         [ \"$SSH_ASKPASS_REQUIRE$SSH_ASKPASS\" = forcefalse ] || exit 9\n\
          case \"$*\" in *mounted_hosts*) ;; *) echo 'No ED25519 host key is known for git.example.com and you have \
          requested strict checking.' >&2; echo 'Host key verification failed.' >&2; exit 255;; esac\n\
          case \"$*\" in *changed*) echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2; echo 'Host key \
          verification failed.' >&2; exit 255;; esac\n\
          unset GIT_PROTOCOL\n\
-         for command in \"$@\"; do :; done; exec sh -c \"$command\"",
+         for command in \"$@\"; do :; done; exec sh -c \"$command\"\n",
     );
     let ssh = ssh.display().to_string();
     let mounted = format!("{ssh} -o UserKnownHostsFile=/mounted_hosts");
@@ -151,7 +146,8 @@ fn ssh_uses_mounted_keys_and_refuses_unknown_hosts() {
     assert_eq!(ended.code, 5, "{}", ended.stderr);
     assert!(ended.stderr.contains("another key of this host"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("ssh-keyscan"), "{}", ended.stderr);
-    script(&sandbox.path("ssh"), "echo 'No user exists for uid 1000650000' >&2; exit 255");
+    let no_user = "#!/bin/sh\necho 'No user exists for uid 1000650000' >&2; exit 255\n";
+    executable(&sandbox.path("ssh"), no_user);
     let ended = plan(&sandbox, &url, &[("GIT_SSH_COMMAND", &mounted)], &[]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("an entry of this user in /etc/passwd"), "{}", ended.stderr);

@@ -12,9 +12,6 @@ const SCRIPT: &str = r#"case "$*" in *-json*) if [ -e empty ]; then echo '{"form
 /// The value of an annotation in the layer's manifest.
 fn annotation(sandbox: &Sandbox, name: &str) -> Option<String> {
     let layer = sandbox.read("layer.yaml");
-    let line =
-        layer.lines().find_map(|line| line.trim().strip_prefix("runner.terraform.padok.cloud/"));
-    line?;
     let mut lines =
         layer.lines().map(|line| line.trim().trim_start_matches("runner.terraform.padok.cloud/"));
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;

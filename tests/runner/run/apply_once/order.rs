@@ -34,9 +34,9 @@ async fn ready() -> (TestDatastore, Sandbox) {
 
 /// The run ended so, and the tool has applied so often.
 #[track_caller]
-fn ended(sandbox: &Sandbox, ended: &Ended, code: i32, count: usize, says: &str) {
+fn ended(sandbox: &Sandbox, ended: &Ended, code: i32, count: usize, text: &str) {
     assert_eq!((ended.code, applies(sandbox)), (code, count), "{}", ended.stderr);
-    assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,8 +119,8 @@ async fn record_has_the_source_and_no_value_of_a_variable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_commit_is_refused_and_a_state_in_the_work_tree_is_not_a_change() {
     let datastore = TestDatastore::memory().await;
-    let sandbox =
-        Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP != apply ] || echo '{}' > notes.txt");
+    let writes = "[ $STEP != apply ] || echo '{}' | tee terraform.tfstate > notes.txt";
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(writes);
     let git = |args: &[&str]| {
         let words = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
         let mut command = sandbox.program("git".as_ref(), &[&words, args].concat());
@@ -177,7 +177,7 @@ async fn unsent_record_of_an_order_counts() {
     lossy.set_faults(Vec::new());
     ended(&sandbox, &ordered(&sandbox, &lossy.url, &[KEY]), 0, 1, "nothing is applied again");
     // Another machine finds what was sent.
-    std::fs::remove_dir_all(sandbox.path("home/.local/state/plancha")).ok();
+    std::fs::remove_dir_all(sandbox.path("home/.local/state/plancha")).unwrap();
     ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "nothing is applied again");
 }
 
