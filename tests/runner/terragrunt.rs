@@ -150,8 +150,8 @@ fn plan_with_mock_outputs_is_applied_only_on_request() {
             let report = terragrunt.report();
             let mocked = report["mocks"][0].as_str().unwrap_or_default();
             assert!(mocked.ends_with("/dep/terragrunt.hcl"), "{variables:?}: {report}");
-            let says = format!("this plan uses mock outputs, not the real ones of {mocked}");
-            assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+            let expected = format!("this plan uses mock outputs, not the real ones of {mocked}");
+            assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
         }
         let ended = terragrunt.run(&apply, &[]);
         assert_eq!(ended.code, 9, "{}", ended.stderr);

@@ -145,7 +145,7 @@ async fn invalid_run_is_explained_in_its_short_text() {
     let tenant = tenant!("order");
     tenant.repository_object("bare", json!({})).await;
     tenant.run("plan-1", json!({})).await;
-    for (layer, attempt, repository, says) in [
+    for (layer, attempt, repository, expected) in [
         ("none", 1, "bare", "Please enable either Terraform or OpenTofu"),
         (
             "gone",
@@ -166,7 +166,7 @@ async fn invalid_run_is_explained_in_its_short_text() {
             "plan-1",
         );
         let short = String::from_utf8(stored.plan("short", attempt).await).unwrap();
-        assert!(short.contains(says) && !short.contains("Status"), "{short}");
+        assert!(short.contains(expected) && !short.contains("Status"), "{short}");
     }
     // The rights end at the namespace, as upstream binds them.
     let elsewhere = json!({"name": "repo", "namespace": "default"});

@@ -178,10 +178,10 @@ async fn taken_attempt_number_is_refused() {
     let url =
         format!("{}api/attempts?namespace=default&layer=x&run=r&attempt=4&claim=c", datastore.url);
     assert_eq!(reqwest::Client::new().post(url).send().await.unwrap().status(), 200);
-    for (attempt, says) in [("3", "is already stored"), ("4", "is claimed by another run")] {
+    for (attempt, expected) in [("3", "is already stored"), ("4", "is claimed by another run")] {
         let ended = sandbox.run_with(&datastore.url, &plan(attempt));
         assert_eq!(ended.code, 8, "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
     assert_eq!(sandbox.calls().len(), before, "not even initialized");
     assert_eq!(sandbox.run_with(&datastore.url, &plan("2")).code, 0);

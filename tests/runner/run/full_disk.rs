@@ -41,8 +41,8 @@ async fn truncated_rendering_on_a_full_disk_is_not_stored() {
         let sandbox = sandbox.fake_terraform(&format!("case \"$*\" in {calls}) {LINES};; esac"));
         let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "r"]);
         assert_eq!(ended.code, 1, "{}", ended.stderr);
-        let says = format!("the output of terraform {step} could not be stored");
-        for text in [&says, "No space left", "set TMPDIR"] {
+        let expected = format!("the output of terraform {step} could not be stored");
+        for text in [&expected, "No space left", "set TMPDIR"] {
             assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
         }
         let names = StoredRun::new(&datastore, "default", "x", "r").names(0).await;

@@ -221,7 +221,7 @@ fn var_file_that_cannot_be_read_is_refused_before_init() {
     sandbox.write("good.tfvars", "");
     sandbox.write("directory/x", "");
     let work = sandbox.work().display().to_string();
-    for (file, says) in [
+    for (file, text) in [
         (
             "missing.tfvars",
             format!("--var-file missing.tfvars ({work}/missing.tfvars) does not exist"),
@@ -237,7 +237,7 @@ fn var_file_that_cannot_be_read_is_refused_before_init() {
             let args = [action, &["--var-file", "good.tfvars", "--var-file", file]].concat();
             let ended = sandbox.run(&args);
             assert_eq!(ended.code, 8, "{}", ended.stderr);
-            assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
+            assert!(ended.stderr.contains(&text), "{text}: {}", ended.stderr);
         }
     }
     assert!(sandbox.calls().is_empty(), "{:?}", sandbox.calls());

@@ -8,7 +8,7 @@ use support::{Ended, Sandbox, TestDatastore, eventually};
 use crate::RUNNER;
 use crate::source::checkout::{Repository, git, repository};
 
-/// A tool whose apply ends as `end` says, after it has left a state in `dir`.
+/// A tool whose apply ends with the script `end`, after it has left a state in `dir`.
 fn refusing(dir: &str, end: &str) -> (Sandbox, String) {
     let sandbox = Sandbox::new(RUNNER);
     let started = sandbox.path("started");
@@ -37,10 +37,10 @@ fn kept(ended: &Ended, file: &Path) {
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
     let push = format!("`TF_WORKSPACE=default terraform state push {}`", file.display());
-    for says in
+    for text in
         ["the backend did not accept the state", "`TF_WORKSPACE=default terraform init`", &push]
     {
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
 }
 
@@ -170,8 +170,8 @@ fn apply_is_refused_while_the_directory_of_an_unsaved_state_is_missing() {
         let refused = sandbox.run(&apply(&url, &[]));
         assert_eq!(refused.code, 8, "{}", refused.stderr);
         let remove = format!("if it was pushed, remove {}", link.display());
-        for says in [&*file.to_string_lossy(), "move it back", &remove] {
-            assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        for text in [&*file.to_string_lossy(), "move it back", &remove] {
+            assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
         }
     }
     let plan = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
@@ -228,8 +228,8 @@ async fn an_empty_unsaved_state_is_not_named_as_the_record() {
     let datastore = TestDatastore::memory().await;
     let ended = sandbox.run_with(&datastore.url, &apply(&url, &[]));
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for says in ["is empty or incomplete", "run.log of attempt 0 of default/x/r"] {
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    for text in ["is empty or incomplete", "run.log of attempt 0 of default/x/r"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
     let file = unsent(&sandbox).join("errored.tfstate");
     assert!(!ended.stderr.contains(&format!("state push {}", file.display())), "{}", ended.stderr);
@@ -262,12 +262,12 @@ fn suggested_push_names_workspace_and_directory() {
         let mut command = sandbox.command(&args);
         let ended = Ended::from(command.env("TF_WORKSPACE", "prod").output().unwrap());
         assert_eq!(ended.code, if run == "r" { 1 } else { 8 }, "{}", ended.stderr);
-        for says in [
+        for text in [
             "`TF_WORKSPACE=prod terraform init`",
             "`TF_WORKSPACE=prod terraform state push /",
             "in the directory live/vpc of a checkout of the same commit",
         ] {
-            assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
         }
     }
 }
@@ -331,8 +331,8 @@ async fn upload_names_workspace_and_directory_of_a_kept_state() {
         assert_eq!(run_in(&sandbox, workspace, &apply(&url, &[])).code, 1);
         let ended = sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
         assert_eq!(ended.code, 8, "{}", ended.stderr);
-        for says in [push, "in the directory live/vpc of a checkout of the same commit"] {
-            assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        for text in [push, "in the directory live/vpc of a checkout of the same commit"] {
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
         }
     }
 }
@@ -351,8 +351,8 @@ fn without_a_record_the_workspace_of_a_kept_state_is_unknown() {
         std::fs::write(&record, text).unwrap();
         let ended = sandbox.run(&apply(&url, &[]));
         assert_eq!(ended.code, 8, "{}", ended.stderr);
-        let says = "with TF_WORKSPACE set to the workspace of that apply";
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        let expected = "with TF_WORKSPACE set to the workspace of that apply";
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
     // In place, the tool may have written it by hand, or in another workspace.
     let (sandbox, _) = refusing(".", "exit 1");
@@ -360,8 +360,8 @@ fn without_a_record_the_workspace_of_a_kept_state_is_unknown() {
     assert_eq!(run_in(&sandbox, Some("prod"), &["apply", "--no-plan"]).code, 1);
     let ended = sandbox.run(&["apply", "--no-plan"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    let says = "with TF_WORKSPACE set to the workspace of that apply";
-    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    let expected = "with TF_WORKSPACE set to the workspace of that apply";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 
 #[test]
@@ -394,11 +394,11 @@ async fn printed_state_is_copied_from_the_output_that_is_not_masked() {
     assert!(ended.stdout.contains(state), "{}", ended.stdout);
     let stored = crate::stored_run::StoredRun::new(&datastore, "default", "x", "r");
     assert!(stored.log(0).await.contains("https://***@host/"));
-    let says = "copy that JSON document from the output above (stdout) into a file STATE. \
+    let expected = "copy that JSON document from the output above (stdout) into a file STATE. \
                 Use run.log of attempt 0 of default/x/r only if it contains no `***`. ";
-    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
-    let says = "copy that JSON document from the stdout of that run into a file STATE. \
+    let expected = "copy that JSON document from the stdout of that run into a file STATE. \
                 Use run.log of that attempt only if it contains no `***`. Then in ";
-    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }

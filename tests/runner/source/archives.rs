@@ -28,10 +28,10 @@ fn tar(sandbox: &Sandbox, name: &str, args: &[&str]) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn refused(ended: &Ended, code: i32, says: &[&str]) {
+fn refused(ended: &Ended, code: i32, texts: &[&str]) {
     assert_eq!(ended.code, code, "{}", ended.stderr);
-    for says in says {
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    for text in texts {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
 }
 
@@ -127,14 +127,14 @@ fn archive_without_a_module_at_its_root_names_the_path() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");
     code(&sandbox, "x");
     tar(&sandbox, "infra.tar", &["--transform", "s,^live,infra-1.2/live,", "live"]);
-    for (path, says) in [
+    for (path, text) in [
         (None, "has no configuration in its root"),
         (Some("live/vpc"), "has no directory `live/vpc`"),
         (Some("infra-1.2/live"), "has no configuration in `infra-1.2/live`"),
     ] {
         let mut args = vec!["plan", "infra.tar"];
         args.extend(path.iter().flat_map(|path| ["--path", path]));
-        refused(&sandbox.run(&args), 8, &["infra.tar", says, "next: --path infra-1.2/live/vpc"]);
+        refused(&sandbox.run(&args), 8, &["infra.tar", text, "next: --path infra-1.2/live/vpc"]);
     }
     assert!(sandbox.calls().is_empty() && sandbox.is_clean());
     let ended = sandbox.run(&["plan", "infra.tar", "--path", "infra-1.2/live/vpc"]);
@@ -152,14 +152,14 @@ fn file_that_is_no_whole_archive_is_refused() {
     sandbox.write("empty.tar", "");
     sandbox.write("main.tf", "output \"x\" {}\n");
     sandbox.write("infra.zip", "PK\u{3}\u{4}");
-    for (file, says) in [
+    for (file, text) in [
         ("empty.tar", "the archive empty.tar: it is empty"),
         ("main.tf", "the archive main.tf: it is not a tar archive"),
         ("infra.zip", "the archive infra.zip: it is a zip archive"),
         ("half.tgz", "the archive half.tgz: it is not complete"),
         ("twice.tar", "its entry `live/vpc/main.tf` is refused: its path occurs twice"),
     ] {
-        refused(&sandbox.run(&["plan", file]), 8, &[says, "next: "]);
+        refused(&sandbox.run(&["plan", file]), 8, &[text, "next: "]);
     }
     let ended = sandbox.run(&["plan", "infra.tgz", "--revision", "main"]);
     refused(&ended, 64, &["--revision goes with a git URL or a git bundle"]);
@@ -236,7 +236,7 @@ fn git_bundle_that_cannot_be_used_is_refused() {
     git(&dir, &["bundle", "create", "--quiet", &path("since.bundle"), "v1..main"]);
     let whole = std::fs::read(path("all.bundle")).unwrap();
     std::fs::write(path("half.bundle"), &whole[..whole.len() - 40]).unwrap();
-    for (args, says) in [
+    for (args, texts) in [
         (
             &["all.bundle", "--revision", "nope"][..],
             ["has no revision `nope`", "git bundle list-heads"],
@@ -249,7 +249,7 @@ fn git_bundle_that_cannot_be_used_is_refused() {
         (&["half.bundle"], ["half.bundle cannot be used", "next: "]),
     ] {
         let ended = sandbox.run(&[&["plan"], args, &["--path", "live/vpc"]].concat());
-        refused(&ended, 8, &says);
+        refused(&ended, 8, &texts);
     }
     let args = ["plan", "branch.bundle", "--revision", "main", "--path", "live/vpc"];
     let ended = sandbox.run(&args);
