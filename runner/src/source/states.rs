@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::de::IgnoredAny;
 
-pub(crate) use kept::{KeptState, PushRecord, is_record, remove_orphaned_records, remove_record};
+pub(crate) use kept::{KeptState, PushRecord, is_record, remove_orphaned_records};
 
 use crate::source::regular;
 

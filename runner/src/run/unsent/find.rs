@@ -62,7 +62,10 @@ pub(crate) fn records(
 pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> {
     let found = attempts(state_home, run);
     let found = found.iter().flat_map(|attempt| states::kept(attempt));
-    let found = found.filter_map(|name| Some(KeptState::read(existing(&name)?, &name)));
+    let found = found.filter_map(|name| match leads_to(&name) {
+        LeadsTo::State(file) => Some(KeptState::read(file, &name)),
+        LeadsTo::Removed | LeadsTo::OutOfReach(_) => None,
+    });
     let mut found = found.collect::<Vec<_>>();
     // Several links may lead to one state; only one of their records is of its contents.
     found.sort_by(|a, b| (&a.file, a.record.is_none()).cmp(&(&b.file, b.record.is_none())));
@@ -74,36 +77,41 @@ pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> 
 pub(crate) fn missing_states(state_home: Option<&Path>, run: &RunKey) -> Vec<MissingState> {
     let found = attempts(state_home, run);
     let links = found.iter().flat_map(|attempt| states::kept(attempt));
-    let missing = links.filter_map(|link| {
-        let state = fs::read_link(&link).ok()?;
-        (!state.exists() && is_unreachable(&state)).then_some(MissingState { link, state })
+    let missing = links.filter_map(|link| match leads_to(&link) {
+        LeadsTo::OutOfReach(state) => Some(MissingState { link, state }),
+        LeadsTo::State(_) | LeadsTo::Removed => None,
     });
     missing.collect()
 }
 
-/// Whether the directory of a file is missing or empty: it may have been moved, or is not mounted now.
-fn is_unreachable(file: &Path) -> bool {
-    let entries = file.parent().and_then(|dir| fs::read_dir(dir).ok());
-    entries.is_none_or(|mut entries| entries.next().is_none())
+/// What the name of a kept state leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LeadsTo {
+    /// The state is in this file, or the file cannot be looked at now.
+    State(PathBuf),
+    /// The link's file was removed, as after a push.
+    Removed,
+    /// The directory of the link's file is missing or empty: it may have been moved, or is not mounted now.
+    OutOfReach(PathBuf),
+}
+
+/// Follows the name of a kept state, if it is a link.
+pub(super) fn leads_to(name: &Path) -> LeadsTo {
+    let Ok(file) = fs::read_link(name) else { return LeadsTo::State(name.to_owned()) };
+    match fs::metadata(&file) {
+        Err(error)
+            if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {}
+        // A disk that answers with an error may still have the state.
+        Ok(_) | Err(_) => return LeadsTo::State(file),
+    }
+    let first = file.parent().and_then(|dir| fs::read_dir(dir).ok()?.next());
+    if let Some(Ok(_)) = first { LeadsTo::Removed } else { LeadsTo::OutOfReach(file) }
 }
 
 /// The directories of the layer's attempts.
 pub(super) fn attempts(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
     let runs = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
     runs.flat_map(|run| below(&run)).collect()
-}
-
-/// The state that a link leads to. A link to a removed state is removed as well.
-fn existing(path: &Path) -> Option<PathBuf> {
-    let Ok(target) = fs::read_link(path) else { return Some(path.to_owned()) };
-    if target.exists() {
-        return Some(target);
-    }
-    if !is_unreachable(&target) {
-        let removed = states::remove_record(path).and_then(|()| fs::remove_file(path));
-        tracing::debug!("{} leads to no state: {removed:?}", path.display());
-    }
-    None
 }
 
 /// The first directory of an attempt below one of the directories of all attempts.
@@ -158,6 +166,31 @@ pub(super) fn of_layer(state_home: &Path, run: &RunKey) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn state_that_cannot_be_looked_at_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let link_to = |target: &Path| {
+            let link = dir.path().join("link");
+            drop(fs::remove_file(&link));
+            fs::os::unix::fs::symlink(target, &link).unwrap();
+            leads_to(&link)
+        };
+        let code = dir.path().join("code");
+        let file = code.join("errored.tfstate");
+        assert_eq!(link_to(&file), LeadsTo::OutOfReach(file.clone()));
+        fs::create_dir(&code).unwrap();
+        assert_eq!(link_to(&file), LeadsTo::OutOfReach(file.clone()));
+        fs::write(code.join("main.tf"), "").unwrap();
+        assert_eq!(link_to(&file), LeadsTo::Removed);
+        fs::write(&file, "{}").unwrap();
+        assert_eq!(link_to(&file), LeadsTo::State(file.clone()));
+        // The directory lists, but the file cannot be looked at.
+        fs::remove_file(&file).unwrap();
+        fs::os::unix::fs::symlink(&file, &file).unwrap();
+        assert_eq!(link_to(&file), LeadsTo::State(file.clone()));
+        assert_eq!(leads_to(&code), LeadsTo::State(code));
+    }
 
     #[test]
     fn attempt_of_a_directory_is_known_from_its_name() {

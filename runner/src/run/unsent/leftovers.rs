@@ -1,5 +1,5 @@
-//! Removes what killed runs have left and nothing needs: directories without a complete record, and records of states
-//! that are pushed. It removes no file that can be sent, and no state.
+//! Removes what killed runs have left and nothing needs: directories without a complete record, and links and records of
+//! states that are pushed. It removes no file that can be sent, and no state.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,8 @@ use datastore_api::RunKey;
 use fs_err as fs;
 
 use crate::run::unsent::directory::{self, DATASTORE, Locking, SUMS};
-use crate::run::unsent::find::{attempts, layer_id};
+use crate::run::unsent::find::{LeadsTo, attempts, layer_id, leads_to};
+use crate::source::regular::unless_missing;
 use crate::source::scratch::{PARTIAL, Scratch};
 use crate::source::states;
 
@@ -31,6 +32,11 @@ fn remove_if_left(dir: &Path) -> io::Result<()> {
     // Without locks, a living run may write there.
     if !lock.is_exclusive() {
         return Ok(());
+    }
+    for name in states::kept(dir) {
+        if leads_to(&name) == LeadsTo::Removed {
+            unless_missing(fs::remove_file(name))?;
+        }
     }
     states::remove_orphaned_records(dir)?;
     let mut paths = vec![dir.to_owned()];
@@ -102,11 +108,19 @@ mod tests {
             left(&layer.join("i"), "0", &[".partial-a"], old),
         ];
         let _lock = directory::lock(stay.last().unwrap()).unwrap();
+        // A state that was pushed, in a directory with other files; and one whose directory is missing.
+        for (dir, state) in
+            [(&gone[2], stay[4].join("errored.tfstate")), (&stay[0], "/none/x".into())]
+        {
+            fs::os::unix::fs::symlink(state, dir.join("errored.tfstate")).unwrap();
+        }
 
         remove_leftovers(Some(home.path()), &scratch, &run);
 
         // The removal of the record has changed its directory.
         assert!(!gone[2].join("errored.tfstate.json").exists());
+        assert!(fs::symlink_metadata(gone[2].join("errored.tfstate")).is_err());
+        fs::symlink_metadata(stay[0].join("errored.tfstate")).unwrap();
         set_age(&gone[2], old);
         remove_leftovers(Some(home.path()), &scratch, &run);
         for dir in gone {

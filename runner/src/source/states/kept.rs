@@ -99,11 +99,6 @@ pub(crate) fn is_record(name: &OsStr) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|state| states::is_kept(OsStr::new(state)))
 }
 
-/// Removes the record beside the name of a state, if there is one.
-pub(crate) fn remove_record(name: &Path) -> io::Result<()> {
-    unless_missing(fs::remove_file(beside(name))).map(drop)
-}
-
 /// Removes the records in a directory whose states are not there any more.
 pub(crate) fn remove_orphaned_records(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
