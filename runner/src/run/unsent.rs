@@ -245,7 +245,7 @@ fn own_directory(dir: &Path) -> io::Result<Lock> {
 }
 
 impl Unsent {
-    /// Keeps a file that is not stored. If it cannot be kept either, that is logged, and [`Self::advice`] says so.
+    /// Keeps a file that is not stored. If it cannot be kept either, that is logged, and [`Self::advice`] names it.
     pub(crate) fn keep_lost(&mut self, name: &'static str, contents: Contents<'_>) {
         let kept = match contents {
             Contents::Bytes(bytes) => self.keep(name, bytes),
@@ -309,8 +309,9 @@ impl Unsent {
             drop(directory::remove(&to));
             return Err(error);
         }
-        if let Err(error) = directory::remove(&self.dir) {
-            tracing::warn!("{} stays, and is not needed: {error}", self.dir.display());
+        // The directory stays: only one whose files are stored may disappear while `runner upload` waits for it.
+        if let Err(error) = directory::empty(&self.dir) {
+            tracing::warn!("{} keeps files that are not needed: {error}", self.dir.display());
         }
         (self.dir, self.lock) = (to, lock);
         Ok(())
@@ -503,6 +504,19 @@ mod tests {
         assert!(kept.join("run.log").exists());
         unsent.remove().unwrap();
         assert!(!private.exists());
+    }
+
+    /// `runner upload` takes a directory that disappears for one whose files are stored.
+    #[test]
+    fn directory_whose_files_have_moved_stays() {
+        let (home, tmp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let scratch = Scratch::create_in(tmp.path()).unwrap();
+        let (run, client) = (run(), client());
+        let mut unsent = keeper(&home, &scratch, &run).keep_failure(&client).unwrap();
+        let dir = unsent.dir.clone();
+        unsent.move_to_scratch().unwrap();
+        assert_eq!(unsent.dir, scratch.join(UNSENT));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     }
 
     #[test]

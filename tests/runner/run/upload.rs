@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use support::{Fault, Sandbox, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use super::apply_once::{UNPLANNED, faulty, lost_everything, unsent};
 use super::unsent_files::{advised, upload};
@@ -151,22 +151,43 @@ async fn several_uploads_of_one_directory_at_once_succeed() {
     let lossy = lost_everything(&datastore).await;
     assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
     let dir = unsent(&sandbox).join("default/x/a/0");
+    at_once(&sandbox, &lossy, &dir);
+}
+
+/// Several uploads of a directory at the same time: one sends the files, and all succeed.
+fn at_once(sandbox: &Sandbox, datastore: &FaultyDatastore, dir: &Path) {
     // The first one is slow.
     let busy = Fault { method: "PUT", part: "", status: 503, times: 2 };
-    lossy.set_faults(vec![busy]);
+    datastore.set_faults(vec![busy]);
     let upload = ["upload", dir.to_str().unwrap()];
-    let runners = [(); 6].map(|()| sandbox.start(Some(&lossy.url), &upload));
+    let runners = [(); 6].map(|()| sandbox.start(Some(&datastore.url), &upload));
     let mut senders = 0;
     for runner in runners {
         let ended = runner.wait();
         assert_eq!(ended.code, 0, "{}", ended.stderr);
-        let expected = ["is stored; ", "another runner has sent", "and nothing to send"];
-        let printed = expected.map(|text| ended.stderr.contains(text));
-        assert_eq!(printed.iter().filter(|printed| **printed).count(), 1, "{}", ended.stderr);
+        let printed =
+            ["is stored; ", "and nothing to send"].map(|text| ended.stderr.contains(text));
+        assert_ne!(printed[0], printed[1], "{}", ended.stderr);
         senders += usize::from(printed[0]);
     }
     assert_eq!(senders, 1);
-    assert!(!unsent(&sandbox).join("default").exists());
+    assert!(!unsent(sandbox).join("default").exists());
+}
+
+/// It has stored no report, and the directory never held one.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_uploads_of_the_record_of_a_killed_runner_at_once_succeed() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    for name in ["run.log", "short.diff", "run.json"] {
+        drop(std::fs::remove_file(dir.join(name)));
+    }
+    at_once(&sandbox, &lossy, &dir);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    assert_eq!(stored.names(0).await, ["applied.json"]);
 }
 
 /// A runner whose state home is full moves them, and may be killed before it has sent them.

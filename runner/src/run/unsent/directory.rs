@@ -159,9 +159,8 @@ pub(super) fn lock(dir: &Path) -> io::Result<Locking> {
     }
 }
 
-/// Removes the runner's files in a directory, then the directory and its empty parents. Returns the names of other
-/// files, which are not removed.
-pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
+/// Removes the runner's files in a directory. Returns the names of other files.
+pub(super) fn empty(dir: &Path) -> io::Result<Vec<String>> {
     // Another process may remove the same files. The records go last: until then the directory can be sent again.
     let own = names().collect::<Vec<_>>();
     for name in own.into_iter().rev().chain([SUMS]) {
@@ -177,8 +176,15 @@ pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
             foreign.push(name);
         }
     }
+    foreign.sort();
+    Ok(foreign)
+}
+
+/// Removes the runner's files in a directory, then the directory and its empty parents. With other files it stays, and
+/// their names are returned.
+pub(super) fn remove(dir: &Path) -> io::Result<Vec<String>> {
+    let foreign = empty(dir)?;
     if !foreign.is_empty() {
-        foreign.sort();
         return Ok(foreign);
     }
     unless_missing(fs::remove_dir(dir))?;

@@ -67,7 +67,7 @@ pub(crate) enum Sending {
     Sent,
     /// Another process uses the directory, and nothing was sent.
     Busy,
-    /// There is no such directory any more: another process has sent the files, or moved them.
+    /// There is no such directory any more: every file that it held is stored.
     Gone,
 }
 
@@ -102,12 +102,12 @@ struct Owner {
 struct Held {
     run: RunKey,
     attempt: Attempt,
-    /// The files that are to be sent, as far as they are known.
+    /// The files that the datastore must have before the directory may disappear.
     names: Vec<&'static str>,
 }
 
 impl Held {
-    /// By its record, else by its name.
+    /// By its record. Of a directory without one only the name is known: a run that stored everything has a report.
     fn read(dir: &Path) -> Option<Self> {
         if let Ok(Owner { run, attempt, .. }) = owner(dir) {
             let names = files().map(|(name, _)| name).into_iter().chain([APPLIED]);
@@ -115,7 +115,7 @@ impl Held {
             return Some(Self { run, attempt, names });
         }
         let (run, attempt) = named_attempt(dir)?;
-        Some(Self { run, attempt, names: Vec::new() })
+        Some(Self { run, attempt, names: vec![REPORT] })
     }
 }
 
@@ -179,7 +179,6 @@ async fn find_stored(client: &Client, dir: &Path, held: Option<Held>) -> Result<
     let missing = || UploadError::Missing(dir.to_owned());
     let Held { run, attempt, mut names } = held.ok_or_else(missing)?;
     let stored = if let Some(stored) = stored_names(client, &run, attempt).await? {
-        names.push(REPORT);
         stored
     } else {
         names.retain(|name| ![REPORT, APPLIED].contains(name));
