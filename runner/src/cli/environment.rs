@@ -132,6 +132,9 @@ pub struct Terminal {
     pub no_color: bool,
     /// Whether `TERM` is `dumb`: the terminal has neither colours nor a screen for a pager.
     pub is_dumb: bool,
+    /// The variables that pagers take options from, if they are not set, with the options that show colours. They are
+    /// git's: `less` also ends at once if the output fits on one screen, and leaves it there.
+    pub pager_options: Vec<(&'static str, &'static str)>,
 }
 
 impl Terminal {
@@ -140,6 +143,10 @@ impl Terminal {
             pager: env::var_os("PLANCHA_PAGER").or_else(|| env::var_os("PAGER")),
             no_color: env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
             is_dumb: env::var_os("TERM").is_some_and(|term| term == "dumb"),
+            pager_options: [("LESS", "FRX"), ("LV", "-c")]
+                .into_iter()
+                .filter(|(name, _)| env::var_os(name).is_none())
+                .collect(),
         }
     }
 }

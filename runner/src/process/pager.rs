@@ -19,11 +19,14 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// Starts a pager; what is written to the pipe is what it shows.
-    pub(crate) fn start(command: &OsStr) -> io::Result<(Self, ChildStdin)> {
+    /// Starts a pager; what is written to the pipe is what it shows. `variables` are added to those of the runner.
+    pub(crate) fn start(
+        command: &OsStr,
+        variables: &[(&str, &str)],
+    ) -> io::Result<(Self, ChildStdin)> {
         let interrupts = signal(SignalKind::interrupt())?;
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(command).stdin(Stdio::piped());
+        shell.arg("-c").arg(command).stdin(Stdio::piped()).envs(variables.iter().copied());
         for name in WITHHELD {
             shell.env_remove(name);
         }

@@ -65,6 +65,17 @@ async fn pager_of_the_environment_shows_the_output_in_colours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pager_gets_the_options_that_show_colours_unless_they_are_set() {
+    let pager = ("PAGER", "cat >/dev/null; echo \"$LESS,$LV\"");
+    for (variables, expected) in
+        [(&[pager][..], "FRX,-c\n"), (&[pager, ("LESS", ""), ("LV", "-Ou8")], ",-Ou8\n")]
+    {
+        let (shown, code, stderr) = on_terminal("x\n", &[], variables).await;
+        assert_eq!((&*shown, code), (expected, 0), "{variables:?}: {stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pager_that_quits_early_is_no_error() {
     let log = "a line\n".repeat(200_000);
     for pager in ["head -n 1", "true", "exit 3"] {

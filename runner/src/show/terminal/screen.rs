@@ -12,9 +12,6 @@ use crate::process::Pager;
 use crate::show::error::ShowError;
 use crate::show::terminal::colours::Colours;
 
-/// The default pager: it ends at once if the output fits on one screen, shows colours, and leaves the text on the screen.
-const LESS: &str = "less -FRX";
-
 /// Exit codes of a shell that cannot run a program.
 const CANNOT_RUN: [i32; 2] = [126, 127];
 
@@ -45,7 +42,7 @@ fn closed(error: io::Error) -> ShowError {
     if error.kind() == io::ErrorKind::BrokenPipe { ShowError::Closed } else { error.into() }
 }
 
-/// Shows what `work` writes. A reader that has seen enough, of a pager or a pipe, is no error.
+/// Shows what `work` writes. A pager or a pipe that is closed before the end is no error.
 pub(in crate::show) async fn with_screen(
     environment: &Environment,
     no_pager: bool,
@@ -56,7 +53,7 @@ pub(in crate::show) async fn with_screen(
     let colours = Colours(is_terminal && !terminal.no_color && !terminal.is_dumb);
     let pager = if is_terminal && !no_pager { pager(environment) } else { None };
     let shown = if let Some(command) = pager {
-        page(&command, colours, work).await
+        page(&command, &terminal.pager_options, colours, work).await
     } else {
         let mut screen = Screen { to: Box::new(tokio::io::stdout()), colours };
         let shown = work(&mut screen).await;
@@ -70,10 +67,11 @@ pub(in crate::show) async fn with_screen(
 
 async fn page(
     command: &OsStr,
+    options: &[(&str, &str)],
     colours: Colours,
     work: impl AsyncFnOnce(&mut Screen) -> Result<(), ShowError>,
 ) -> Result<(), ShowError> {
-    let (mut pager, pipe) = Pager::start(command)?;
+    let (mut pager, pipe) = Pager::start(command, options)?;
     let shown = {
         let mut screen = Screen { to: Box::new(pipe), colours };
         tokio::select! {
@@ -92,7 +90,7 @@ async fn page(
     }
 }
 
-/// The command of the pager. `None`: there is none, or it is turned off.
+/// The command of the pager, `less` by default. `None`: there is none, or it is turned off.
 fn pager(environment: &Environment) -> Option<OsString> {
     match &environment.terminal.pager {
         Some(command) if command.is_empty() || command == "cat" => None,
@@ -100,7 +98,7 @@ fn pager(environment: &Environment) -> Option<OsString> {
         None if environment.terminal.is_dumb => None,
         None => {
             let has_less = split_paths(&environment.path).any(|dir| dir.join("less").is_file());
-            has_less.then(|| LESS.into())
+            has_less.then(|| "less".into())
         }
     }
 }
