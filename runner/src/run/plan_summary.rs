@@ -98,10 +98,18 @@ struct Document<C> {
 pub(crate) struct Changed {
     /// The address of a resource, the name of an output.
     pub(crate) address: Option<String>,
-    pub(crate) previous_address: Option<String>,
+    previous_address: Option<String>,
     /// The key of an object that an earlier apply could not destroy.
     pub(crate) deposed: Option<String>,
     pub(crate) change: Change,
+}
+
+impl Changed {
+    /// The address before, if the resource is moved.
+    pub(crate) fn moved_from(&self) -> Option<&str> {
+        let previous = self.previous_address.as_deref();
+        previous.filter(|previous| self.address.as_deref() != Some(previous))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,7 +139,8 @@ struct Changes {
 }
 
 impl Collector for Changes {
-    fn add(&mut self, Changed { change, previous_address, .. }: &Changed) {
+    fn add(&mut self, changed: &Changed) {
+        let change = &changed.change;
         let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
         let Counts { create, update, delete } = &mut self.counts;
         match actions.as_slice() {
@@ -145,7 +154,7 @@ impl Collector for Changes {
             _ => {}
         }
         // A move changes the state.
-        self.any |= change.is_change() || previous_address.is_some();
+        self.any |= change.is_change() || changed.moved_from().is_some();
         self.reads |= change.actions.iter().any(|action| action == "read");
     }
 }
@@ -270,6 +279,9 @@ mod tests {
         assert_eq!(empty(read, ""), (false, false), "tofu, and terraform before 1.8");
         assert_eq!(empty(read, r#", "applyable": false"#), (false, true));
         assert_eq!(empty(no_op, r#", "applyable": true"#), (true, false));
+        let in_place =
+            r#"{"address": "a.b", "previous_address": "a.b", "change": {"actions": ["no-op"]}}"#;
+        assert_eq!(empty(in_place, ""), (false, true));
         for change in [moved, imported] {
             assert_eq!(empty(change, ""), (true, false), "{change}");
             assert_eq!(empty(change, r#", "applyable": false"#), (false, false), "{change}");

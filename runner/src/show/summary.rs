@@ -4,9 +4,11 @@ mod markdown;
 mod rows;
 
 use std::fmt::Write as _;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use datastore_api::{Attempt, RunKey};
 use fs_err as fs;
@@ -14,13 +16,16 @@ use fs_err as fs;
 use crate::report::{Counts, Outcome, Report};
 use crate::run::Renderings;
 use crate::run::plan_summary::{ChangesOf, read};
-use crate::show::summary::markdown::{block, code, inline};
+use crate::show::summary::markdown::{block, code, cut_block, inline};
 use crate::show::summary::rows::Rows;
 
 /// GitHub refuses a larger file.
 const MAX_SIZE: usize = 1 << 20;
 /// A reason takes no more room than this.
 const MAX_REASON: usize = 64 << 10;
+/// How long other runs may write to the file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a summary is made of.
 #[derive(Debug)]
@@ -60,42 +65,72 @@ pub(crate) fn append(path: &Path, facts: &Facts<'_>) {
 }
 
 fn try_append(path: &Path, facts: &Facts<'_>) -> io::Result<()> {
-    let existing = match fs::metadata(path) {
-        Ok(file) if !file.is_file() => return Err(io::Error::other("it is not a file")),
-        Ok(file) => file.len(),
-        Err(_) => 0,
-    };
+    if fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let summary = Summary::of(facts);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.append(true).create(true).mode(0o600).open(path)?;
     // Several runs may share the file.
+    lock(&file);
+    let existing = file.metadata()?.len();
     let gap = if existing > 0 { "\n" } else { "" };
     let existing = usize::try_from(existing).unwrap_or(usize::MAX);
     let room = MAX_SIZE.saturating_sub(existing).saturating_sub(gap.len());
-    let text = summary(facts, room)
+    let text = summary
+        .to_markdown(room)
         .ok_or_else(|| io::Error::other("it has no more room; GitHub takes at most 1 MiB"))?;
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.append(true).create(true).mode(0o600).open(path)?;
     file.write_all(format!("{gap}{text}").as_bytes())
 }
 
-/// The summary in at most `room` bytes. `None`: it does not fit, not even without table and plan.
-fn summary(facts: &Facts<'_>, room: usize) -> Option<String> {
-    let mut head = format!("### {}\n\n", title(facts));
-    if let Some(reason) = &facts.reason {
-        head.push_str(&block(reason, MAX_REASON).unwrap_or_default());
-        head.push('\n');
+/// Locks the file until it is closed. Without the lock, which may never come, the file may grow too large.
+fn lock(file: &File) {
+    let start = Instant::now();
+    while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if start.elapsed() > LOCK_TIMEOUT {
+            return;
+        }
+        std::thread::sleep(LOCK_PAUSE);
     }
-    if let Some(next) = &facts.report.hint {
-        // A `String` is always writable.
-        let _ = writeln!(head, "Next: {}\n", inline(next));
-    }
-    let tail = details(facts);
-    let room = room.checked_sub(head.len() + tail.len())?;
+}
 
-    let rows = facts.renderings.json.as_deref().and_then(read_rows).unwrap_or_default();
-    let folded = Folded::read(&facts.renderings, room);
-    // The table gets what the plan leaves, but at least half.
-    let table = rows.table((room / 2).max(room.saturating_sub(folded.size())));
-    let folded = folded.to_markdown(room.saturating_sub(table.len()));
-    Some(format!("{head}{table}{folded}{tail}"))
+/// The parts of a summary.
+#[derive(Debug)]
+struct Summary {
+    head: String,
+    rows: Rows,
+    folded: Folded,
+    tail: String,
+}
+
+impl Summary {
+    fn of(facts: &Facts<'_>) -> Self {
+        let mut head = format!("### {}\n\n", title(facts));
+        if let Some(reason) = &facts.reason {
+            head.push_str(&block(reason, MAX_REASON).unwrap_or_default());
+            head.push('\n');
+        }
+        if let Some(next) = &facts.report.hint {
+            // A `String` is always writable.
+            let _ = writeln!(head, "Next: {}\n", inline(next));
+        }
+        Self {
+            head,
+            rows: facts.renderings.json.as_deref().and_then(read_rows).unwrap_or_default(),
+            folded: Folded::read(&facts.renderings),
+            tail: details(facts),
+        }
+    }
+
+    /// The summary in at most `room` bytes. `None`: it does not fit, not even without table and plan.
+    fn to_markdown(&self, room: usize) -> Option<String> {
+        let Self { head, rows, folded, tail } = self;
+        let room = room.checked_sub(head.len() + tail.len())?;
+        // The table gets what the plan leaves, but at least half.
+        let table = rows.table((room / 2).max(room.saturating_sub(folded.size())));
+        let folded = folded.to_markdown(room.saturating_sub(table.len()));
+        Some(format!("{head}{table}{folded}{tail}"))
+    }
 }
 
 /// What was done to which layer, and the result.
@@ -115,6 +150,9 @@ fn title(facts: &Facts<'_>) -> String {
             Some(earlier) => {
                 let earlier = inline(&earlier.to_string());
                 format!("was applied before by {earlier}, nothing is applied again")
+            }
+            None if report.kept_sum.is_some() || counts == Some(Counts::default()) => {
+                "changes nothing, nothing is applied".to_owned()
             }
             None => "was applied before, nothing is applied again".to_owned(),
         },
@@ -151,8 +189,8 @@ fn details(facts: &Facts<'_>) -> String {
         let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
         let made_by = plan.run.as_ref().filter(|_| report.action == "apply");
         let made_by = made_by.map(|run| format!("{} ", code(&format!("{run}{attempt}"))));
-        let sum = code(&format!("sha256:{}", plan.sha256));
-        details.push(format!("plan {}{sum}", made_by.unwrap_or_default()));
+        let digest = code(&format!("sha256:{}", plan.sha256));
+        details.push(format!("plan {}{digest}", made_by.unwrap_or_default()));
     }
     let mut text = details.join(", ");
     if let Some(first) = text.get_mut(..1) {
@@ -171,11 +209,13 @@ fn details(facts: &Facts<'_>) -> String {
 struct Folded {
     title: &'static str,
     text: String,
+    /// Whether the text is only the beginning.
+    is_cut: bool,
 }
 
 impl Folded {
-    /// The plan, or the log if there is no plan; at most `room` bytes are read.
-    fn read(renderings: &Renderings, room: usize) -> Self {
+    /// The plan, or the log if there is no plan, as far as a summary has room for it.
+    fn read(renderings: &Renderings) -> Self {
         let Renderings { pretty, log, .. } = renderings;
         let (path, title) = match (pretty, log) {
             (Some(pretty), _) => (pretty, "Plan"),
@@ -184,9 +224,10 @@ impl Folded {
         };
         let mut bytes = Vec::new();
         let file = fs::File::open(path);
-        match file.and_then(|file| file.take(room as u64 + 1).read_to_end(&mut bytes)) {
+        match file.and_then(|file| file.take(MAX_SIZE as u64 + 1).read_to_end(&mut bytes)) {
             Ok(_) => {
-                Self { title, text: String::from_utf8_lossy(&bytes).trim_matches('\n').to_owned() }
+                let text = String::from_utf8_lossy(&bytes).trim_matches('\n').to_owned();
+                Self { title, text, is_cut: bytes.len() > MAX_SIZE }
             }
             Err(error) => {
                 tracing::warn!("the summary lacks the plan: {error}");
@@ -208,7 +249,8 @@ impl Folded {
         let (start, end) =
             (format!("<details><summary>{}</summary>\n\n", self.title), "\n</details>\n\n");
         let room = room.saturating_sub(start.len() + end.len());
-        block(&self.text, room).map(|block| format!("{start}{block}{end}")).unwrap_or_default()
+        let block = cut_block(&self.text, self.is_cut, room);
+        block.map(|block| format!("{start}{block}{end}")).unwrap_or_default()
     }
 }
 
@@ -222,5 +264,79 @@ fn read_rows(path: &Path) -> Option<Rows> {
             tracing::warn!("the summary lacks the table of changes: {error}");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::report::PlanReport;
+
+    fn report(action: &str) -> Report {
+        Report::new(action, "2026-11-22T10:00:00Z".parse().unwrap())
+    }
+
+    /// The summary of a run that could not start.
+    fn of_rejection(report: &Report, reason: &str) -> String {
+        let facts = Facts::of_rejection(report, reason.to_owned());
+        Summary::of(&facts).to_markdown(MAX_SIZE).unwrap()
+    }
+
+    #[test]
+    fn next_step_is_whole_and_a_long_reason_is_cut() {
+        let long = format!("first {}last", "a long command, ".repeat(200));
+        let mut report = report("apply");
+        report.hint = Some(long.clone());
+        let text = of_rejection(&report, &"r".repeat(2 * MAX_REASON));
+        assert!(text.contains(&format!("Next: {long}\n")), "{text}");
+        assert!(text.contains(&"r".repeat(MAX_REASON / 2)) && text.contains("… (cut"), "{text}");
+        assert!(text.len() < MAX_REASON + 2 * long.len(), "{}", text.len());
+    }
+
+    #[test]
+    fn apply_of_an_empty_plan_is_not_called_applied_before() {
+        let counts = Some(Counts::default());
+        let sha256 = datastore_api::Sha256::of(b"plan");
+        let plan = Some(PlanReport { sha256, run: None, attempt: None, counts });
+        let mut report = report("apply");
+        (report.outcome, report.plan) = (Outcome::Applied, plan);
+        let text = of_rejection(&report, "");
+        assert!(text.starts_with("### Apply: changes nothing, nothing is applied\n"), "{text}");
+    }
+
+    #[test]
+    fn plan_that_is_cut_has_the_note_although_its_text_becomes_shorter() {
+        let dir = TempDir::new().unwrap();
+        let pretty = dir.path().join("plan");
+        fs::write(&pretty, format!("begin\n{}\nend", "`".repeat(2 * MAX_SIZE))).unwrap();
+        let report = report("plan");
+        let mut facts = Facts::of_rejection(&report, String::new());
+        facts.renderings.pretty = Some(pretty);
+        let text = Summary::of(&facts).to_markdown(MAX_SIZE).unwrap();
+        assert!(text.contains("begin\n") && text.contains("… (cut"), "{text}");
+        assert!(text.len() < 1000, "{}", text.len());
+    }
+
+    #[test]
+    fn summaries_of_several_runs_leave_the_file_below_its_limit() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("summary.md");
+        let mut other = File::create(&path).unwrap();
+        other.lock().unwrap();
+        let appended = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let report = report("plan");
+                try_append(&path, &Facts::of_rejection(&report, "no".repeat(10_000)))
+            }
+        });
+        std::thread::sleep(10 * LOCK_PAUSE);
+        other.write_all(&vec![b'a'; MAX_SIZE - 10_000]).unwrap();
+        drop(other);
+        let error = appended.join().unwrap().unwrap_err();
+        assert!(error.to_string().contains("no more room"), "{error}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), (MAX_SIZE - 10_000) as u64);
     }
 }

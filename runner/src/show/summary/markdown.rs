@@ -7,20 +7,24 @@ use crate::show::terminal::text::{clean, one_line};
 
 /// Longer runs of backticks are shortened: the fence around them would have to be longer still.
 const MAX_BACKTICKS: usize = 64;
-/// A longer text in a line is cut.
+/// A longer text in a table is cut.
 const MAX_CHARS: usize = 300;
 /// In place of what is cut.
 const CUT: &str = "… (cut: the summary has no more room)\n";
 
-/// Text within a line or a table: every character that may have a meaning in Markdown or HTML is written as an entity,
-/// which never has one.
+/// Text within a line: every character that may have a meaning in Markdown or HTML is written as an entity, which never
+/// has one.
 pub(super) fn inline(text: &str) -> String {
+    escape(text, usize::MAX)
+}
+
+fn escape(text: &str, max_chars: usize) -> String {
     let text = one_line(text);
     let mut chars = text.chars().peekable();
     let (mut out, mut before, mut count) = (String::new(), ' ', 0);
     while let Some(c) = chars.next() {
         count += 1;
-        if count > MAX_CHARS {
+        if count > max_chars {
             out.push('…');
             break;
         }
@@ -46,18 +50,29 @@ pub(super) fn code(text: &str) -> String {
     format!("<code>{}</code>", inline(text))
 }
 
-/// A block of code of at most `room` bytes, cut at a line. `None`: there is not even room for a line.
+/// Text in a table, in the font of code. A long one is cut.
+pub(super) fn cell(text: &str) -> String {
+    format!("<code>{}</code>", escape(text, MAX_CHARS))
+}
+
+/// A block of code of at most `room` bytes, cut at a line if there is one. `None`: there is no room.
 pub(super) fn block(text: &str, room: usize) -> Option<String> {
+    cut_block(text, false, room)
+}
+
+/// The same, also for a text whose end is cut off already.
+pub(super) fn cut_block(text: &str, is_cut: bool, room: usize) -> Option<String> {
     let mut text = shorten_backticks(&clean(text));
     if !text.ends_with('\n') {
         text.push('\n');
     }
     let fence = "`".repeat((longest_run(&text) + 1).max(3));
     let frame = 2 * fence.len() + "text\n".len() + "\n".len();
-    if frame + text.len() > room {
-        let room = room.checked_sub(frame + CUT.len())?;
-        let end = text[..text.floor_char_boundary(room)].rfind('\n')?;
-        text.truncate(end + 1);
+    if is_cut || frame + text.len() > room {
+        let room = room.checked_sub(frame + CUT.len()).filter(|room| *room > 0)?;
+        // The last line of a text that was cut may not be whole.
+        let end = text.floor_char_boundary(room.min(text.len() - 1));
+        text.truncate(text[..end].rfind('\n').map_or(end, |newline| newline + 1));
         text.push_str(CUT);
     }
     Some(format!("{fence}text\n{text}{fence}\n"))
@@ -98,8 +113,11 @@ mod tests {
         ] {
             assert_eq!(inline(text), expected);
         }
-        let cut = inline(&"a".repeat(1000));
-        assert_eq!(cut.chars().count(), MAX_CHARS + 1);
+        let long = "a".repeat(1000);
+        assert_eq!(inline(&long), long);
+        let cut = cell(&long);
+        assert_eq!(cut.matches('a').count(), MAX_CHARS);
+        assert!(cut.ends_with("a…</code>"), "{cut}");
     }
 
     #[test]
@@ -110,7 +128,10 @@ mod tests {
         assert!(cut.len() <= 100, "{}", cut.len());
         assert!(cut.ends_with(&format!("6789\n{CUT}```\n")), "{cut}");
         assert_eq!(block(&text, 40), None);
-        assert_eq!(block(&"long".repeat(100), 200), None);
+        let long = block(&"long".repeat(100), 200).unwrap();
+        assert!(long.len() == 200 && long.ends_with(&format!("long{CUT}```\n")), "{long}");
+        let cut = cut_block("whole\npa", true, 100).unwrap();
+        assert_eq!(cut, format!("```text\nwhole\n{CUT}```\n"));
     }
 
     /// The lines of a block without its fences, if nothing inside ends it.
@@ -133,8 +154,9 @@ mod tests {
         fn no_text_ends_its_block(
             text in "([a|<`~\n \r\u{2028}]|```|~~~|</details>\n|````\n){0,60}",
             room in 20..400_usize,
+            is_cut in any::<bool>(),
         ) {
-            if let Some(block) = block(&text, room) {
+            if let Some(block) = cut_block(&text, is_cut, room) {
                 prop_assert!(block.len() <= room);
                 prop_assert!(contents(&block).is_some(), "{}", block);
             }

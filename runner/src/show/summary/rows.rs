@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::run::plan_summary::{Changed, Collector};
-use crate::show::summary::markdown::code;
+use crate::show::summary::markdown::cell;
 
 /// No more bytes of rows are kept in memory.
 const MAX_ROWS: usize = 1 << 20;
@@ -24,7 +24,7 @@ impl Collector for Rows {
         self.total += 1;
         let address = changed.address.as_deref().unwrap_or("unknown");
         let deposed = changed.deposed.as_ref().map(|key| format!(" (deposed object {key})"));
-        let address = code(&format!("{address}{}", deposed.unwrap_or_default()));
+        let address = cell(&format!("{address}{}", deposed.unwrap_or_default()));
         self.push(format!("| {address} | {action} |\n"));
     }
 }
@@ -77,17 +77,15 @@ fn action(changed: &Changed) -> Option<String> {
     if changed.change.is_import() {
         words.push("import".to_owned());
     }
-    if let Some(previous) = &changed.previous_address
-        && changed.address.as_ref() != Some(previous)
-    {
-        words.push(format!("move from {}", code(previous)));
+    if let Some(previous) = changed.moved_from() {
+        words.push(format!("move from {}", cell(previous)));
     }
     match actions.as_slice() {
         [] | ["no-op" | "read"] => {}
         ["delete", "create"] => words.push("replace".to_owned()),
         ["create", "delete"] => words.push("replace, create first".to_owned()),
         [action @ ("create" | "update" | "delete" | "forget")] => words.push((*action).to_owned()),
-        others => words.push(code(&others.join(", "))),
+        others => words.push(cell(&others.join(", "))),
     }
     (!words.is_empty()).then(|| words.join(", "))
 }
