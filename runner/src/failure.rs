@@ -34,6 +34,15 @@ pub(crate) struct Failure {
 /// A message contains no more errors of the tool. The log and `run.json` have all of them.
 const SHOWN_ERRORS: usize = 20;
 
+/// What to do about an order that was applied under the same name, or that cannot be compared.
+const APPLIED_ELSEWHERE: &str =
+    "use another --run or --name for this place, or apply it under this name with --again";
+const OTHER_PLAN: &str = "use another --order-key for a new order, or repeat the old one with \
+     --plan and the plan that was applied";
+const OTHER_ORDER: &str =
+    "use another --run or --order-key for a new order, or apply it under this name with --again";
+const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave out --order-key";
+
 /// The kinds of failure, each with an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -182,12 +191,11 @@ impl From<&RunError> for Failure {
             RunError::Unpushed(unpushed) => {
                 Self::new(Kind::Config, error).with_hint(&unpushed.hint())
             }
-            RunError::MissingState(state) => {
-                Self::new(Kind::Config, error).with_hint(&state.hint())
-            }
-            RunError::AppliedElsewhere { .. }
-            | RunError::OtherOrder { .. }
-            | RunError::NoOrderKeys => Self::of_order(error),
+            RunError::MissingState(lost) => Self::new(Kind::Config, error).with_hint(&lost.hint()),
+            RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
+            RunError::OtherOrder { is_planned: true, .. } => Self::of_order(error, OTHER_PLAN),
+            RunError::OtherOrder { .. } => Self::of_order(error, OTHER_ORDER),
+            RunError::NoOrderKeys => Self::new(Kind::Config, error).with_hint(NO_ORDER_KEYS),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }
@@ -195,29 +203,8 @@ impl From<&RunError> for Failure {
 
 impl Failure {
     /// An order that may be another one than the order that was applied.
-    fn of_order(error: &RunError) -> Self {
-        let (kind, next) = match error {
-            RunError::NoOrderKeys => (
-                Kind::Config,
-                "nothing was applied; update the datastore, or leave out --order-key",
-            ),
-            RunError::OtherOrder { is_planned: true, .. } => (
-                Kind::Integrity,
-                "nothing was applied; use another --order-key for a new order, or repeat the old one with --plan and \
-                 the plan that was applied",
-            ),
-            RunError::OtherOrder { .. } => (
-                Kind::Integrity,
-                "nothing was applied; use another --run or --order-key for a new order, or apply it under this name \
-                 with --again",
-            ),
-            _ => (
-                Kind::Integrity,
-                "nothing was applied; use another --run or --name for this place, or apply it under this name \
-                 with --again",
-            ),
-        };
-        Self::new(kind, error).with_hint(next)
+    fn of_order(error: &RunError, next: &str) -> Self {
+        Self::new(Kind::Integrity, error).with_hint(&format!("nothing was applied; {next}"))
     }
 
     /// The tool failed. If another process holds the state's lock, the message names it.

@@ -32,7 +32,7 @@ use jiff::Timestamp;
 
 use crate::cli::{Cli, Command, Environment, RunArgs};
 use crate::failure::Failure;
-use crate::order::job::{Job, Rejected};
+use crate::order::job::{Job, JobError, Rejected};
 use crate::process::Signals;
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
@@ -153,8 +153,8 @@ async fn execute(
             if let Some(attempt) = attempt {
                 run::failed::store_rejection(&attempt, failure.message()).await;
             }
-            if failure.message().starts_with("--result ") {
-                // A file that was refused is not written.
+            if matches!(error, JobError::Result(_)) {
+                // The file that was refused is not written.
                 outputs.result = None;
             }
             outputs.reject(report, &failure)

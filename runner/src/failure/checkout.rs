@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use crate::failure::datastore::datastore_kind;
 use crate::failure::{Failure, Kind};
 use crate::process::quoted;
-use crate::source::archive::ArchiveError;
+use crate::source::archive::{ArchiveError, Refusal};
 use crate::source::error::CheckoutError;
 use crate::source::git::CHANGED_KEY;
 use crate::source::work_dir::MARK;
@@ -97,13 +97,15 @@ fn of_archive(error: &ArchiveError) -> String {
         ArchiveError::BadEnd | ArchiveError::BadHeader => {
             "transfer or make the file again: `tar -tf FILE` lists a whole one"
         }
-        ArchiveError::Refused { reason, .. } if reason.contains("twice") => {
+        ArchiveError::Refused { reason: Refusal::Twice, .. } => {
             "make the archive again: `tar -r` and `tar -u` add a file that is in it already"
         }
-        ArchiveError::Refused { reason, .. } if reason.contains("sparse") => {
+        ArchiveError::Refused { reason: Refusal::Sparse, .. } => {
             "make the archive again without sparse files: GNU tar without --sparse, bsdtar with --no-read-sparse"
         }
-        ArchiveError::Refused { .. } => "make the archive again without this entry",
+        ArchiveError::Refused { reason: Refusal::Other(_), .. } => {
+            "make the archive again without this entry"
+        }
         ArchiveError::TooLarge(_) => "make an archive of the code alone",
         ArchiveError::Read(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             "make the file readable for this user"

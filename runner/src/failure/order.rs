@@ -8,7 +8,7 @@ impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
         let (kind, next) = match error {
             JobError::Usage(_) => (Kind::Usage, None),
-            JobError::Config(_) | JobError::Key(_) => (Kind::Config, None),
+            JobError::Config(_) | JobError::Result(_) | JobError::Key(_) => (Kind::Config, None),
             JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
             JobError::Cluster(cause) => match cause.fault() {
                 ClusterFault::Unauthenticated => (

@@ -143,6 +143,9 @@ pub(crate) enum JobError {
     /// Something that the flags or the manifest name does not exist or cannot be used.
     #[error("{0}")]
     Config(String),
+    /// The report cannot be written to the file of `--result`.
+    #[error("{0}")]
+    Result(String),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]

@@ -44,24 +44,24 @@ pub(super) fn check_outputs(
         layer.check_writable()?;
     }
     if let Some(path) = &args.result {
-        check_output("--result", path, true)?;
+        check_output("--result", path, true).map_err(JobError::Result)?;
     }
     args.var_file.iter().try_for_each(|path| check_var_file(path))?;
     check_binding(args, action)?;
     match (&args.plan_file, action) {
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
         (Some(path), _) => {
-            check_output("--plan-file", path, false)?;
+            check_output("--plan-file", path, false).map_err(JobError::Config)?;
             check_replaced(path)
         }
         (None, _) => Ok(()),
     }
 }
 
-/// Checks that a file can be created or replaced at `path`. A device or a pipe can only be written to, if
-/// `may_be_device`.
-fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), JobError> {
-    let refused = |reason: String| Err(JobError::Config(format!("{flag} {reason}")));
+/// Checks that a file can be created or replaced at `path`; the error names the flag. A device or a pipe can only be
+/// written to, if `may_be_device`.
+fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), String> {
+    let refused = |reason: String| Err(format!("{flag} {reason}"));
     let shown = path.display();
     let existing = std::fs::metadata(path).ok();
     if existing.as_ref().is_some_and(std::fs::Metadata::is_dir) || path.ends_with("..") {

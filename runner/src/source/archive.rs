@@ -43,7 +43,7 @@ pub(crate) enum ArchiveError {
     #[error("a header in it is not valid, or too long")]
     BadHeader,
     #[error("its entry `{}` is refused: {reason}", .name.escape_debug())]
-    Refused { name: String, reason: &'static str },
+    Refused { name: String, reason: Refusal },
     #[error("it is larger than {0}")]
     TooLarge(String),
     #[error("it is not complete, or is followed by other data")]
@@ -52,6 +52,23 @@ pub(crate) enum ArchiveError {
     File(PathBuf, #[source] io::Error),
     #[error("it cannot be read")]
     Read(#[source] io::Error),
+}
+
+/// Why an entry is refused.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("its path occurs twice")]
+    Twice,
+    #[error("it is a sparse file")]
+    Sparse,
+    #[error("{0}")]
+    Other(&'static str),
+}
+
+impl From<&'static str> for Refusal {
+    fn from(reason: &'static str) -> Self {
+        Self::Other(reason)
+    }
 }
 
 impl From<io::Error> for ArchiveError {

@@ -16,7 +16,7 @@ use tar::{Archive, Entry, EntryType};
 use crate::source::archive::compression::{self, is_tar, start};
 use crate::source::archive::headers::{self, Extended, MAX_PATH, path_of};
 use crate::source::archive::link::is_inside;
-use crate::source::archive::{ArchiveError, Packed};
+use crate::source::archive::{ArchiveError, Packed, Refusal};
 
 /// What an archive may hold.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,7 @@ impl<'a> Unpacking<'a> {
     fn finish(mut self) -> Result<Packed, ArchiveError> {
         let links = std::mem::take(&mut self.links);
         if let Some(link) = links.keys().find(|link| self.directories.contains_key(*link)) {
-            return Err(refused(link, "its path occurs twice"));
+            return Err(refused(link, Refusal::Twice));
         }
         for (link, target) in &links {
             if link.ancestors().skip(1).any(|parent| links.contains_key(parent)) {
@@ -189,10 +189,10 @@ impl<'a> Unpacking<'a> {
         let is_known = self.files.contains(&path) || self.links.contains_key(&path);
         let is_again = self.directories.contains_key(&path);
         if is_known || is_again && !(any && kind == EntryType::Directory) {
-            return Err(refused(&path, "its path occurs twice"));
+            return Err(refused(&path, Refusal::Twice));
         }
         if extended.is_sparse || kind == EntryType::GNUSparse {
-            return Err(refused(&path, "it is a sparse file"));
+            return Err(refused(&path, Refusal::Sparse));
         }
         if extended.size.is_some_and(|size| size != entry.size()) {
             return Err(refused(&path, "its headers have different sizes"));
@@ -327,8 +327,8 @@ fn kind(entry: &Entry<'_, impl Read>, name: &Path, any: bool) -> EntryType {
     }
 }
 
-fn refused(path: &Path, reason: &'static str) -> ArchiveError {
-    ArchiveError::Refused { name: path.display().to_string(), reason }
+fn refused(path: &Path, reason: impl Into<Refusal>) -> ArchiveError {
+    ArchiveError::Refused { name: path.display().to_string(), reason: reason.into() }
 }
 
 /// Creates a directory that only the user may enter.
