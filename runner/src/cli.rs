@@ -115,6 +115,18 @@ impl Cli {
             let source = upload.and_then(|upload| upload.value_source("datastore"));
             args.is_datastore_explicit = source == Some(ValueSource::CommandLine);
         }
+        let (target, name) = match &cli.command {
+            Command::Show(args) => (&args.target, "show"),
+            Command::Logs(args) => (&args.target, "logs"),
+            _ => return Ok(cli),
+        };
+        let matches = matches.subcommand_matches(name);
+        if let Some(useless) = matches.and_then(|matches| target.useless(matches)) {
+            let message = format!(
+                "NAMESPACE/LAYER/RUN names the layer: leave out {useless}, or name only the run\n"
+            );
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+        }
         Ok(cli)
     }
 }

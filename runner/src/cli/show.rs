@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use datastore_api::{Attempt, Name};
 
 use crate::cli::DatastoreArgs;
@@ -38,6 +39,7 @@ pub struct RunsArgs {
 #[command(after_help = "\
 Examples:
   runner show --datastore URL            the newest run of the module in this directory
+  runner show --source live/vpc          that of another one
   runner show vpc-plan-x4k2q live/vpc    a run of another one, its latest attempt
   runner show vpc-plan-x4k2q/0 --json    the files of an attempt, and its run.json
   runner show default/vpc/vpc-plan-x4k2q a run as the runner logs it, from any directory")]
@@ -58,6 +60,7 @@ pub struct ShowArgs {
 #[command(after_help = "\
 Examples:
   runner logs --datastore URL            the log of the newest run of the module in this directory
+  runner logs --source live/vpc          that of another module
   runner logs vpc-apply-9fk2p/1          that of a run's attempt
   runner logs vpc-apply-9fk2p > run.log  to a file: neither pager nor colours")]
 pub struct LogsArgs {
@@ -84,8 +87,8 @@ pub struct RunTarget {
 /// What the commands share: which layer, which datastore, and the form of the output.
 #[derive(Debug, Args)]
 pub struct ShowCommon {
-    /// Write to the terminal directly. Otherwise the program of `PLANCHA_PAGER`, else of `PAGER`, else `less -FRX` shows
-    /// the output
+    /// Write to the terminal directly. Otherwise the program of `PLANCHA_PAGER`, else of `PAGER`, else `less` shows the
+    /// output
     #[arg(long)]
     pub no_pager: bool,
     /// The code, if DIR is not given
@@ -112,6 +115,24 @@ pub struct ShowCommon {
     /// Certificates to trust in addition to the system's (PEM)
     #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+}
+
+impl RunTarget {
+    /// The argument on the command line that a run with its layer leaves without effect.
+    pub(super) fn useless(&self, matches: &ArgMatches) -> Option<&'static str> {
+        const IDENTITY: [(&str, &str); 7] = [
+            ("dir", "DIR"),
+            ("source", "--source"),
+            ("path", "--path"),
+            ("work_dir", "--work-dir"),
+            ("layer", "--layer"),
+            ("namespace", "--namespace"),
+            ("name", "--name"),
+        ];
+        self.run.as_ref()?.layer.as_ref()?;
+        let is_given = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        IDENTITY.into_iter().find_map(|(id, shown)| is_given(id).then_some(shown))
+    }
 }
 
 /// A run, as messages name it: `RUN[/ATTEMPT]` or `NAMESPACE/LAYER/RUN[/ATTEMPT]`.
@@ -141,11 +162,10 @@ impl FromStr for RunName {
         let layer =
             layer.map(|(namespace, layer)| Ok::<_, String>((name(namespace)?, name(layer)?)));
         let attempt = attempt.map(str::parse).transpose();
-        Ok(Self {
-            layer: layer.transpose()?,
-            run: name(run)?,
-            attempt: attempt.map_err(|error: datastore_api::InvalidName| error.to_string())?,
-        })
+        let attempt = attempt.map_err(|error: datastore_api::InvalidName| {
+            format!("{error}; for the newest run of a directory use --source {text}")
+        });
+        Ok(Self { layer: layer.transpose()?, run: name(run)?, attempt: attempt? })
     }
 }
 
@@ -177,5 +197,10 @@ mod tests {
         for text in ["", "/", "r/x", "r/01", "a//r", "a/b/c/d", "a/b/c/1/2", "../r"] {
             text.parse::<RunName>().unwrap_err();
         }
+        let error = "live/vpc".parse::<RunName>().unwrap_err();
+        assert!(
+            error.ends_with("; for the newest run of a directory use --source live/vpc"),
+            "{error}"
+        );
     }
 }
