@@ -11,7 +11,6 @@ use crate::show::error::ShowError;
 use crate::show::header::{Applied, header};
 use crate::show::record::{Known, is_of_file, read};
 use crate::show::target::{self, Target};
-use crate::show::terminal::painter::Painter;
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::spool::show_download;
 use crate::show::terminal::text::{json, one_line};
@@ -28,8 +27,9 @@ struct AttemptJson<'a> {
     files: &'a [FileInfo],
     /// `run.json`, as it was stored.
     report: Option<&'a serde_json::Value>,
-    /// The record of the apply of this plan.
-    applied: Option<&'a serde_json::Value>,
+    /// The record of the apply of this plan; null if there is none, left out if that is not known.
+    #[serde(skip_serializing_if = "Applied::is_unknown")]
+    applied: &'a Applied,
 }
 
 /// Shows an attempt.
@@ -48,7 +48,7 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
             attempts,
             files: &files.artifacts,
             report: known.json(),
-            applied: applied.as_ref(),
+            applied: &applied,
         };
         let text = json(&document).map_err(std::io::Error::from)?;
         return with_screen(environment, no_pager, async |screen: &mut Screen| {
@@ -57,29 +57,29 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
         .await;
     }
     with_screen(environment, no_pager, async |screen: &mut Screen| {
-        let applied = applied.as_ref().map(Applied::of);
-        let text = header(&target, &known, applied, screen.colours(), Timestamp::now());
+        let text = header(&target, &known, &applied, screen.colours(), Timestamp::now());
         screen.write(&text).await?;
         show_plan(&target, &known, screen).await
     })
     .await
 }
 
-/// The record of the apply of the plan that this attempt has made.
+/// Finds out whether the plan of this attempt was applied.
 async fn find_applied(
     client: &Client,
     run: &RunKey,
     known: &Known,
-) -> Result<Option<serde_json::Value>, ClientError> {
+) -> Result<Applied, ClientError> {
     let plan = known.record().and_then(|record| record.plan.as_ref());
     let sha256 = plan.and_then(|plan| plan.sha256.as_ref()?.parse::<Sha256>().ok());
-    let Some(sha256) = sha256 else { return Ok(None) };
+    let Some(sha256) = sha256 else { return Ok(Applied::Unknown) };
     let key: AppliedKey = applied_key(run, sha256);
     match client.get_applied(&key).await {
-        Ok(json) => Ok(json.and_then(|json| serde_json::from_slice(&json).ok())),
+        Ok(Some(json)) => Ok(Applied::parse(&json)),
+        Ok(None) => Ok(Applied::No),
         Err(error) if is_of_file(&error) => {
             tracing::warn!("whether the plan was applied cannot be read: {error}");
-            Ok(None)
+            Ok(Applied::Unknown)
         }
         Err(error) => Err(error),
     }
@@ -102,17 +102,15 @@ async fn show_plan(target: &Target, known: &Known, screen: &mut Screen) -> Resul
     };
     let Some(plan) = plan else { return Ok(()) };
     screen.write(&format!("\n{title}")).await?;
-    let (mut painter, mut has_started) = (Painter::new(screen.colours()), false);
-    show_download(plan, async |piece| {
+    let mut has_started = false;
+    show_download(plan, screen, |painter, piece| {
         let text = painter.push(piece);
         // The tool begins with empty lines.
         let text = if has_started { &text } else { text.trim_start_matches('\n') };
         has_started |= !text.is_empty();
-        screen.write(text).await
+        Ok(text.to_owned())
     })
-    .await?;
-    let rest = painter.finish();
-    screen.write(&rest).await
+    .await
 }
 
 /// The attempt that made the plan of an apply.

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::report::Counts;
 use crate::show::record::{Known, Program, Record};
@@ -15,20 +16,39 @@ use crate::show::time::{age, duration, in_utc};
 /// A header shows no more errors of the tool.
 const SHOWN_ERRORS: usize = 20;
 
-/// Who applied a plan, and when.
-#[derive(Debug)]
-pub(super) struct Applied {
-    run: String,
-    at: Option<Timestamp>,
+/// Whether a plan was applied.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Applied {
+    /// The record of its apply.
+    Yes(Value),
+    No,
+    Unknown,
 }
 
 impl Applied {
-    /// The facts of a record of an apply.
-    pub(super) fn of(record: &Value) -> Self {
+    /// Reads the record of an apply. A damaged one is of an apply, too.
+    pub(super) fn parse(record: &[u8]) -> Self {
+        let record = serde_json::from_slice::<Map<String, Value>>(record);
+        Self::Yes(Value::Object(record.unwrap_or_default()))
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// The run that applied it, and when.
+    fn describe(&self, when: impl Fn(Timestamp) -> String) -> String {
+        let record = match self {
+            Self::Yes(record) => record,
+            Self::No => return "no".to_owned(),
+            Self::Unknown => return String::new(),
+        };
         let run = record["run"].as_str().unwrap_or("an unknown run");
         let attempt = record["attempt"].as_u64().map(|attempt| format!("/{attempt}"));
         let at = record["at"].as_str().and_then(|at| at.parse().ok());
-        Self { run: format!("{}{}", one_line(run), attempt.unwrap_or_default()), at }
+        let at = at.map(|at| format!(", {}", when(at)));
+        format!("by {run}{}{}", attempt.unwrap_or_default(), at.unwrap_or_default())
     }
 }
 
@@ -58,7 +78,7 @@ impl Lines {
 pub(super) fn header(
     target: &Target,
     known: &Known,
-    applied: Option<Applied>,
+    applied: &Applied,
     colours: Colours,
     now: Timestamp,
 ) -> String {
@@ -94,7 +114,7 @@ pub(super) fn header(
     lines.text
 }
 
-fn describe(record: &Record, applied: Option<Applied>, lines: &mut Lines, now: Timestamp) {
+fn describe(record: &Record, applied: &Applied, lines: &mut Lines, now: Timestamp) {
     let when = |time: Timestamp| format!("{} ({})", in_utc(time), age(time, now));
     if let Some(message) = &record.message {
         let errors = record.errors.iter().skip(1).take(SHOWN_ERRORS);
@@ -103,6 +123,10 @@ fn describe(record: &Record, applied: Option<Applied>, lines: &mut Lines, now: T
             let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
             let place = error.file.as_ref().map(|file| format!(" ({file}{line})"));
             lines.add("  also:", format!("{}{}", error.summary, place.unwrap_or_default()));
+        }
+        let more = record.errors.len().saturating_sub(1 + SHOWN_ERRORS);
+        if more > 0 {
+            lines.add("  also:", format!("{more} more"));
         }
     }
     lines.add("Next:", record.next.as_deref().unwrap_or_default());
@@ -125,26 +149,19 @@ fn describe(record: &Record, applied: Option<Applied>, lines: &mut Lines, now: T
     if let Some(plan) = &record.plan {
         lines.add(
             "Plan:",
-            plan.sha256.as_ref().map(|sum| format!("sha256:{sum}")).unwrap_or_default(),
+            plan.sha256.as_ref().map(|digest| format!("sha256:{digest}")).unwrap_or_default(),
         );
         if record.action.as_deref() == Some("apply") {
             let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
             let made_by = plan.run.as_ref().map(|run| format!("{run}{attempt}"));
             lines.add("Planned by:", made_by.unwrap_or_default());
         } else {
-            lines.add(
-                "Applied:",
-                match applied {
-                    Some(Applied { run, at: Some(at) }) => format!("by {run}, {}", when(at)),
-                    Some(Applied { run, at: None }) => format!("by {run}"),
-                    None => "no".to_owned(),
-                },
-            );
+            lines.add("Applied:", applied.describe(when));
         }
     }
-    let sum = |sum: &Option<String>| sum.as_ref().map(|sum| format!("sha256:{sum}"));
-    lines.add("Lock file:", sum(&record.lock_file_sha256).unwrap_or_default());
-    lines.add("Configuration:", sum(&record.configuration_sha256).unwrap_or_default());
+    let digest = |of: &Option<String>| of.as_ref().map(|digest| format!("sha256:{digest}"));
+    lines.add("Lock file:", digest(&record.lock_file_sha256).unwrap_or_default());
+    lines.add("Configuration:", digest(&record.configuration_sha256).unwrap_or_default());
 }
 
 /// All steps together, and each of them.
@@ -163,8 +180,8 @@ fn steps(record: &Record) -> String {
 
 fn program(program: &Program) -> String {
     let Program { name, version, sha256 } = program;
-    let sum = sha256.as_ref().map(|sum| format!(" (sha256:{sum})")).unwrap_or_default();
-    format!("{name} {version}{sum}")
+    let digest = sha256.as_ref().map(|digest| format!(" (sha256:{digest})")).unwrap_or_default();
+    format!("{name} {version}{digest}")
 }
 
 /// The type of a backend, and what identifies the state.
@@ -191,5 +208,37 @@ fn size(bytes: u64) -> String {
         1024..1_048_576 => format!("{:.1} KiB", number / 1024.0),
         1_048_576..1_073_741_824 => format!("{:.1} MiB", number / 1_048_576.0),
         _ => format!("{:.1} GiB", number / 1_073_741_824.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_record_denies_an_apply() {
+        let json = |applied: &Applied| serde_json::to_value(applied).unwrap();
+        assert_eq!(Applied::No.describe(in_utc), "no");
+        assert!(json(&Applied::No).is_null() && !Applied::No.is_unknown());
+        assert_eq!(Applied::Unknown.describe(in_utc), "");
+        let record = Applied::parse(br#"{"run": "a", "attempt": 1}"#);
+        assert_eq!(record.describe(in_utc), "by a/1");
+        assert_eq!(json(&record)["run"], "a");
+        for damaged in [&b"not json"[..], b"", b"null", b"[1]"] {
+            let record = Applied::parse(damaged);
+            assert_eq!(record.describe(in_utc), "by an unknown run");
+            assert!(json(&record).is_object(), "{record:?}");
+        }
+    }
+
+    #[test]
+    fn errors_that_are_not_shown_are_counted() {
+        let errors = (0..30).map(|n| serde_json::json!({"summary": format!("error {n}")}));
+        let json = serde_json::json!({"message": "error 0", "errors": errors.collect::<Vec<_>>()});
+        let record = serde_json::from_value::<Record>(json).unwrap();
+        let mut lines = Lines { text: String::new(), colours: Colours(false) };
+        describe(&record, &Applied::Unknown, &mut lines, Timestamp::now());
+        assert!(lines.text.contains("error 20\n") && !lines.text.contains("error 21"));
+        assert!(lines.text.contains("  also:        9 more\n"), "{}", lines.text);
     }
 }

@@ -6,7 +6,6 @@ use crate::cli::{Environment, LogsArgs};
 use crate::show::error::ShowError;
 use crate::show::log_lines::{LogLines, NotLines};
 use crate::show::target::{self, Target};
-use crate::show::terminal::painter::Painter;
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::spool::show_download;
 use crate::show::terminal::text::one_line;
@@ -21,19 +20,17 @@ pub(crate) async fn logs(args: &LogsArgs, environment: &Environment) -> Result<(
         return Err(ShowError::NoLog { run: run.run, attempt, files });
     };
     with_screen(environment, args.common.no_pager, async |screen: &mut Screen| {
-        let (mut lines, mut painter) = (LogLines::default(), Painter::new(screen.colours()));
+        let mut lines = LogLines::default();
         let refused = |NotLines| {
             let reason = "it is not a list of lines".to_owned();
             ClientError::Answer { call: format!("the log of {run}/{attempt}"), reason }
         };
-        show_download(log, async |piece| {
-            let text = painter.push(&lines.push(piece).map_err(refused)?);
-            screen.write(&text).await
+        show_download(log, screen, |painter, piece| {
+            Ok(painter.push(&lines.push(piece).map_err(refused)?))
         })
         .await?;
         lines.finish().map_err(refused)?;
-        let rest = painter.finish();
-        screen.write(&rest).await
+        Ok(())
     })
     .await
 }

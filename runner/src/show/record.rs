@@ -1,9 +1,12 @@
-//! `run.json` as people see it. Every field may be missing: the document may be of another version of the runner.
+//! `run.json` as people see it. Every field may be missing or of another type: the document may be of another version of
+//! the runner.
 
 use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::basis::place::PlanPlace;
 use crate::report::{Counts, EarlierApply};
@@ -24,22 +27,46 @@ pub(super) struct Record {
     pub(super) exit: Option<i64>,
     pub(super) class: Option<String>,
     pub(super) message: Option<String>,
+    #[serde(deserialize_with = "list")]
     pub(super) errors: Vec<Reported>,
     pub(super) next: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub(super) tool: Option<Program>,
+    #[serde(deserialize_with = "object")]
     pub(super) terragrunt: Option<Program>,
     pub(super) revision: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub(super) plan: Option<Plan>,
     pub(super) lock_file_sha256: Option<String>,
     pub(super) configuration_sha256: Option<String>,
     pub(super) place: Option<PlanPlace>,
     pub(super) directory: Option<String>,
-    pub(super) backend: Option<serde_json::Value>,
+    pub(super) backend: Option<Value>,
     pub(super) mocks: Vec<String>,
     pub(super) applied: Option<String>,
     pub(super) applied_before: Option<EarlierApply>,
     pub(super) started: Option<Timestamp>,
+    #[serde(deserialize_with = "list")]
     pub(super) steps: Vec<Step>,
+}
+
+/// Reads the fields of an object; those of another type have their defaults. `None`: it is no object.
+fn fields<T: DeserializeOwned>(value: Value) -> Option<T> {
+    let Value::Object(fields) = value else { return None };
+    let is_known = |(name, value): &(String, Value)| {
+        let alone = Map::from_iter([(name.clone(), value.clone())]);
+        T::deserialize(Value::Object(alone)).is_ok()
+    };
+    T::deserialize(Value::Object(fields.into_iter().filter(is_known).collect())).ok()
+}
+
+fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
+    Value::deserialize(from).map(fields)
+}
+
+fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    let Value::Array(values) = Value::deserialize(from)? else { return Ok(Vec::new()) };
+    Ok(values.into_iter().filter_map(fields).collect())
 }
 
 /// An error of the tool.
@@ -83,7 +110,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Known {
     /// Its `run.json`, and the same as it was stored.
-    Record(Box<Record>, serde_json::Value),
+    Record(Box<Record>, Value),
     /// It has a `run.json` that cannot be read.
     Unreadable,
     /// It has files, but no `run.json`. Burrito's own runner stores none.
@@ -129,7 +156,7 @@ impl Known {
     }
 
     /// `run.json` as it was stored.
-    pub(super) fn json(&self) -> Option<&serde_json::Value> {
+    pub(super) fn json(&self) -> Option<&Value> {
         match self {
             Self::Record(_, json) => Some(json),
             _ => None,
@@ -167,11 +194,9 @@ pub(super) async fn read(
     let attempt = files.attempt;
     if has(files, REPORT) {
         let json = read_file(client, run, attempt, &other(REPORT), MAX_REPORT).await?;
-        let json = json.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok());
-        let known = json.and_then(|json| {
-            let record = Record::deserialize(&json).ok()?;
-            Some(Known::Record(Box::new(record), json))
-        });
+        let json = json.and_then(|json| serde_json::from_slice::<Value>(&json).ok());
+        let known =
+            json.and_then(|json| Some(Known::Record(Box::new(fields(json.clone())?), json)));
         return Ok(known.unwrap_or(Known::Unreadable));
     }
     let short = File::Plan(PlanFormat::Short);
@@ -220,7 +245,7 @@ pub(super) fn is_of_file(error: &ClientError) -> bool {
     }
 }
 
-/// What the short text says: Burrito's runner stores no other record.
+/// The outcome and counts of the short text: Burrito's runner stores no other record.
 fn of_short(text: Option<&str>, is_applied: bool) -> Record {
     let text = text.unwrap_or_default().trim();
     let record = Record::default();
@@ -276,5 +301,25 @@ mod tests {
         let record = serde_json::from_str::<Record>(json).unwrap();
         assert_eq!((record.outcome.as_deref(), record.steps.len()), (Some("pondered"), 1));
         assert!(record.started.is_none() && record.plan.unwrap().sha256.is_none());
+    }
+
+    #[test]
+    fn field_of_another_type_hides_no_other_field() {
+        let json = serde_json::json!({
+            "outcome": "failed", "exit": "8", "message": "no", "errors": null, "mocks": {"a": 1},
+            "started": 0, "plan": {"sha256": "d1", "attempt": "last", "counts": [1, 2, 3]},
+            "tool": "terraform", "steps": [{"name": "init", "seconds": null, "exit": 1}, "plan"],
+        });
+        let record = fields::<Record>(json).unwrap();
+        assert_eq!(record.outcome.as_deref(), Some("failed"));
+        assert_eq!((record.message.as_deref(), record.exit), (Some("no"), None));
+        assert!(record.errors.is_empty() && record.mocks.is_empty() && record.tool.is_none());
+        let plan = record.plan.unwrap();
+        assert_eq!((plan.sha256.as_deref(), plan.attempt), (Some("d1"), None));
+        let [step] = &*record.steps else { panic!("{:?}", record.steps) };
+        assert_eq!((&*step.name, step.seconds.to_string().as_str(), step.exit), ("init", "0", 1));
+        for json in ["[]", "null", "1", r#""text""#] {
+            assert!(fields::<Record>(serde_json::from_str(json).unwrap()).is_none(), "{json}");
+        }
     }
 }

@@ -114,7 +114,11 @@ async fn read_row(
     let Ok(run) = row.run.parse() else { return Ok(row) };
     let run = RunKey { namespace, layer, run };
     let attempts = client.attempts(&run).await?.attempts;
-    let Some(files) = latest(&attempts) else { return Ok(row) };
+    let Some(files) = latest(&attempts) else {
+        // The datastore lists a run before its first file.
+        row.known = Known::Claimed;
+        return Ok(row);
+    };
     row.attempt = Some(files.attempt);
     row.known = read(client, &run, files).await?;
     Ok(row)

@@ -35,12 +35,14 @@ pub(super) async fn find(
         Some(named) => named,
         None => find_layer(common, target.dir.as_deref(), environment).await?,
     };
-    let run = match name {
-        Some(RunName { run, .. }) => run.clone(),
+    let (run, attempts) = match name {
+        Some(RunName { run, .. }) => {
+            let run = RunKey { namespace, layer, run: run.clone() };
+            let attempts = client.attempts(&run).await?.attempts;
+            (run, attempts)
+        }
         None => newest(&client, &namespace, &layer).await?,
     };
-    let run = RunKey { namespace, layer, run };
-    let attempts = client.attempts(&run).await?.attempts;
     let numbers = attempts.iter().map(|files| files.attempt).collect::<Vec<_>>();
     let Some(latest) = latest(&attempts) else {
         let others = names(&client, &run.namespace, &run.layer).await?;
@@ -61,10 +63,21 @@ pub(super) async fn find(
     Ok(Target { client, run, files, attempts: numbers })
 }
 
-async fn newest(client: &Client, namespace: &Name, layer: &Name) -> Result<Name, ShowError> {
+/// The newest run that has attempts. The datastore lists a run before its first file, and a killed runner may leave it so.
+async fn newest(
+    client: &Client,
+    namespace: &Name,
+    layer: &Name,
+) -> Result<(RunKey, Vec<AttemptFiles>), ShowError> {
     let page = client.runs(namespace, layer, None).await?;
-    let newest = page.runs.into_iter().find_map(|run| run.run.parse().ok());
-    newest.ok_or_else(|| ShowError::NoRuns { namespace: namespace.clone(), layer: layer.clone() })
+    for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
+        let run = RunKey { namespace: namespace.clone(), layer: layer.clone(), run };
+        let attempts = client.attempts(&run).await?.attempts;
+        if !attempts.is_empty() {
+            return Ok((run, attempts));
+        }
+    }
+    Err(ShowError::NoRuns { namespace: namespace.clone(), layer: layer.clone() })
 }
 
 /// The names of the layer's newest runs.

@@ -1,4 +1,4 @@
-//! Text on a terminal: cleaned, coloured, aligned, and shown by a pager. What the text says is not known here.
+//! Text on a terminal: cleaned, coloured, aligned, and shown by a pager. It does not know what the text is about.
 
 pub(super) mod colours;
 pub(super) mod painter;

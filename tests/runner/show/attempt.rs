@@ -1,7 +1,7 @@
 //! `runner show`.
 
 use datastore_api::Sha256;
-use support::{Sandbox, TestDatastore};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
 
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -99,6 +99,61 @@ async fn json_has_the_report_and_the_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn apply_is_denied_only_where_it_is_known() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let theirs = StoredRun::new(&datastore, "default", "hello", "theirs");
+    theirs.put_plan("short", 0, b"Plan: 2 to create, 1 to update, 0 to delete".to_vec()).await;
+    let fault = Fault { method: "GET", part: "/api/applied", status: 403, times: usize::MAX };
+    let guarded = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    for (url, run, is_known) in [
+        (&datastore.url, "default/hello/p", true),
+        (&datastore.url, "default/hello/theirs", false),
+        (&guarded.url, "default/hello/p", false),
+    ] {
+        let shown = sandbox.run_with(url, &["show", run]);
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        assert_eq!(shown.stdout.contains("\nApplied: "), is_known, "{}", shown.stdout);
+        let shown = sandbox.run_with(url, &["show", run, "--json"]);
+        let applied = json(shown.stdout.as_bytes()).get("applied").cloned();
+        assert_eq!(applied, is_known.then_some(serde_json::Value::Null), "{}", shown.stdout);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_without_files_is_not_the_default() {
+    let datastore = TestDatastore::temporary().await;
+    let sandbox = Sandbox::new(RUNNER);
+    for run in ["a", "ghost"] {
+        let run = StoredRun::new(&datastore, "default", "l", run);
+        run.put_plan("short", 0, b"Plan: 2 to create, 1 to update, 0 to delete".to_vec()).await;
+    }
+    // As after a kill between the entry of the index and the first file.
+    std::fs::remove_dir_all(datastore.root().join("layers/default/l/ghost")).unwrap();
+
+    let shown = sandbox.run_with(&datastore.url, &["show", "--name", "l"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.starts_with("run a/0 (plan)\n"), "{}", shown.stdout);
+    let listed = sandbox.run_with(&datastore.url, &["runs", "--name", "l"]);
+    let ghost = listed.stdout.lines().find(|line| line.starts_with("ghost ")).unwrap();
+    assert!(ghost.contains(" not finished "), "{}", listed.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_line_of_a_download_that_breaks_off_is_shown() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let run = StoredRun::new(&datastore, "default", "l", "r");
+    run.put_plan("pretty", 0, b"first\nlast".to_vec()).await;
+    // The digest does not match at the end.
+    let faulty = FaultyDatastore::replacing(&datastore.url, "last", "final").await;
+    let shown = sandbox.run_with(&faulty.url, &["show", "default/l/r"]);
+    assert_ne!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.ends_with("first\nfinal\n"), "{}", shown.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_run_is_shown_with_its_errors() {
     let datastore = TestDatastore::memory().await;
     let script = r"[ $STEP != plan ] || { printf 'Error: first\n\nError: second\n' >&2; exit 1; }";
@@ -140,7 +195,20 @@ async fn error_names_the_runs_and_attempts_that_exist() {
     assert_eq!(code, 8, "{stderr}");
     assert!(stderr.contains("run p has no attempt 7; it has 0, 1"), "{stderr}");
     assert_eq!(show("p/1").0, 0);
-    assert_eq!(show("p/x").0, 64);
+    let (code, stderr) = show("live/x");
+    assert_eq!(code, 64, "{stderr}");
+    assert!(stderr.contains("for the newest run of a directory use --source live/x"), "{stderr}");
+    for (arguments, named) in
+        [(&["live"][..], "DIR"), (&["--name", "x"], "--name"), (&["--layer", "f"], "--layer")]
+    {
+        for command in ["show", "logs"] {
+            let args = [&[command, "default/hello/p"], arguments].concat();
+            let ended = sandbox.run_with(&datastore.url, &args);
+            assert_eq!(ended.code, 64, "{}", ended.stderr);
+            let expected = format!("leave out {named}, or name only the run");
+            assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+        }
+    }
 
     let client = reqwest::Client::new();
     let claim = "api/attempts?namespace=default&layer=hello&run=c&attempt=0&claim=1";

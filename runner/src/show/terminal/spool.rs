@@ -8,12 +8,31 @@ use datastore_api::client::Download;
 use tokio::sync::watch;
 
 use crate::show::error::ShowError;
+use crate::show::terminal::painter::Painter;
+use crate::show::terminal::screen::Screen;
 
 /// The size of the pieces that are shown.
 const PIECE: usize = 64 << 10;
 
-/// Downloads, and passes the bytes to `show` at the reader's pace. Memory does not grow with the download.
+/// Shows a download. `paint` passes its pieces to the painter, and returns what to write.
 pub(in crate::show) async fn show_download(
+    download: Download,
+    screen: &mut Screen,
+    mut paint: impl FnMut(&mut Painter, &[u8]) -> Result<String, ShowError>,
+) -> Result<(), ShowError> {
+    let mut painter = Painter::new(screen.colours());
+    let shown = spool(download, async |piece| {
+        let text = paint(&mut painter, piece)?;
+        screen.write(&text).await
+    })
+    .await;
+    // The last line has no end if the download breaks off.
+    let rest = painter.finish();
+    shown.and(screen.write(&rest).await)
+}
+
+/// Downloads, and passes the bytes to `show` at the reader's pace. Memory does not grow with the download.
+async fn spool(
     mut download: Download,
     mut show: impl AsyncFnMut(&[u8]) -> Result<(), ShowError>,
 ) -> Result<(), ShowError> {
