@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::io::Read;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::report::Counts;
 
@@ -47,9 +48,12 @@ impl Summary {
 }
 
 /// Collects the changes of a plan, one at a time.
-pub(crate) trait Collector: Default {
+pub(crate) trait Collector {
+    /// What is read of a planned value.
+    type After: DeserializeOwned + Default;
+
     /// Adds the change of a resource or output.
-    fn add(&mut self, change: &Changed);
+    fn add(&mut self, change: &Changed<Self::After>);
 }
 
 /// The changes of a plan.
@@ -61,14 +65,26 @@ pub(crate) struct ChangesOf<C> {
     applyable: Option<bool>,
 }
 
-/// Reads the changes in the output of `show -json`.
-pub(crate) fn read<C: Collector>(json: impl Read) -> Result<ChangesOf<C>, PlanError> {
-    let document: Document<C> = serde_json::from_reader(std::io::BufReader::new(json))?;
-    let Document { format_version, applyable, resource_changes, output_changes } = document;
+/// Reads the changes in the output of `show -json` into new collectors.
+pub(crate) fn read<C: Collector + Default>(json: impl Read) -> Result<ChangesOf<C>, PlanError> {
+    read_into(C::default(), C::default(), json)
+}
+
+/// Reads the changes in the output of `show -json` into these collectors.
+pub(crate) fn read_into<C: Collector>(
+    resources: C,
+    outputs: C,
+    json: impl Read,
+) -> Result<ChangesOf<C>, PlanError> {
+    let changes = ChangesOf { resources, outputs, applyable: None };
+    let document = Document { format_version: String::new(), changes };
+    let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(json));
+    let Document { format_version, changes } = json.deserialize_map(document)?;
+    json.end()?;
     if !is_readable(&format_version) {
         return Err(PlanError::Format(format_version));
     }
-    Ok(ChangesOf { resources: resource_changes.0, outputs: output_changes.0, applyable })
+    Ok(changes)
 }
 
 fn is_readable(format_version: &str) -> bool {
@@ -80,28 +96,22 @@ fn is_readable(format_version: &str) -> bool {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(bound = "C: Collector")]
+/// The document, as far as it has been read.
 struct Document<C> {
-    #[serde(default)]
     format_version: String,
-    applyable: Option<bool>,
-    #[serde(default)]
-    resource_changes: Resources<C>,
-    #[serde(default)]
-    output_changes: Outputs<C>,
+    changes: ChangesOf<C>,
 }
 
-/// The change of a resource or output. Its values are never read.
+/// The change of a resource or output.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Changed {
+#[serde(default, bound = "After: DeserializeOwned + Default")]
+pub(crate) struct Changed<After = IgnoredAny> {
     /// The address of a resource, the name of an output.
     pub(crate) address: Option<String>,
     previous_address: Option<String>,
     /// The key of an object that an earlier apply could not destroy.
     pub(crate) deposed: Option<String>,
-    pub(crate) change: Change,
+    pub(crate) change: Change<After>,
 }
 
 impl Changed {
@@ -113,10 +123,12 @@ impl Changed {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Change {
+#[serde(default, bound = "After: DeserializeOwned + Default")]
+pub(crate) struct Change<After = IgnoredAny> {
     pub(crate) actions: Vec<String>,
     importing: Option<IgnoredAny>,
+    /// The planned value.
+    pub(crate) after: After,
 }
 
 impl Change {
@@ -139,6 +151,8 @@ struct Changes {
 }
 
 impl Collector for Changes {
+    type After = IgnoredAny;
+
     fn add(&mut self, changed: &Changed) {
         let change = &changed.change;
         let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
@@ -159,67 +173,85 @@ impl Collector for Changes {
     }
 }
 
-/// The list of resource changes.
-#[derive(Default)]
-struct Resources<C>(C);
+impl<'de, C: Collector> Visitor<'de> for Document<C> {
+    type Value = Self;
 
-/// The changes of outputs, by name.
-#[derive(Default)]
-struct Outputs<C>(C);
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plan as JSON")
+    }
 
-impl<'de, C: Collector> Deserialize<'de> for Resources<C> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect<C>(PhantomData<C>);
-
-        impl<'de, C: Collector> Visitor<'de> for Collect<C> {
-            type Value = C;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of resource changes")
-            }
-
-            fn visit_unit<E>(self) -> Result<C, E> {
-                Ok(C::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<C, A::Error> {
-                let mut changes = C::default();
-                while let Some(changed) = list.next_element::<Changed>()? {
-                    changes.add(&changed);
-                }
-                Ok(changes)
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        let changes = &mut self.changes;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "format_version" => self.format_version = map.next_value()?,
+                "applyable" => changes.applyable = map.next_value()?,
+                "resource_changes" => map.next_value_seed(Resources(&mut changes.resources))?,
+                "output_changes" => map.next_value_seed(Outputs(&mut changes.outputs))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-
-        deserializer.deserialize_any(Collect(PhantomData)).map(Self)
+        Ok(self)
     }
 }
 
-impl<'de, C: Collector> Deserialize<'de> for Outputs<C> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect<C>(PhantomData<C>);
+/// The list of resource changes.
+struct Resources<'a, C>(&'a mut C);
 
-        impl<'de, C: Collector> Visitor<'de> for Collect<C> {
-            type Value = C;
+impl<'de, C: Collector> DeserializeSeed<'de> for Resources<'_, C> {
+    type Value = ();
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("output changes by name")
-            }
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
 
-            fn visit_unit<E>(self) -> Result<C, E> {
-                Ok(C::default())
-            }
+impl<'de, C: Collector> Visitor<'de> for Resources<'_, C> {
+    type Value = ();
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<C, A::Error> {
-                let mut changes = C::default();
-                while let Some((name, change)) = map.next_entry()? {
-                    changes.add(&Changed { address: Some(name), change, ..Changed::default() });
-                }
-                Ok(changes)
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of resource changes")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(changed) = list.next_element()? {
+            self.0.add(&changed);
         }
+        Ok(())
+    }
+}
 
-        deserializer.deserialize_any(Collect(PhantomData)).map(Self)
+/// The changes of outputs, by name.
+struct Outputs<'a, C>(&'a mut C);
+
+impl<'de, C: Collector> DeserializeSeed<'de> for Outputs<'_, C> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, C: Collector> Visitor<'de> for Outputs<'_, C> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("output changes by name")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some((name, change)) = map.next_entry()? {
+            self.0.add(&Changed { address: Some(name), change, ..Changed::default() });
+        }
+        Ok(())
     }
 }
 

@@ -232,7 +232,7 @@ async fn absolute_paths(directory: &Path, json: &Path) -> Result<Vec<String>, Sn
     let directory = directory.to_string_lossy().into_owned();
     let found = tokio::task::spawn_blocking(move || absolute_paths::find(json, &directory));
     let found = found.await.map_err(std::io::Error::other)?;
-    found.map_err(SnapshotError::Json)
+    found.map_err(|error| SnapshotError::Unsearchable(datastore_api::chain(&error)))
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, SnapshotError> {

@@ -29,8 +29,8 @@ pub(crate) enum SnapshotError {
     Ignore { file: String, error: String },
     #[error("git cannot list the files: {0}")]
     Git(String),
-    #[error("the plan cannot be searched for values that contain its directory")]
-    Json(#[source] serde_json::Error),
+    #[error("the plan cannot be searched for values that contain its directory: {0}")]
+    Unsearchable(String),
     #[error("TF_DATA_DIR is set, and a snapshot has the tool's data only in .terraform")]
     DataDir,
     #[error("the path {} is not UTF-8", .0.display())]

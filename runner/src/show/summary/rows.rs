@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde::de::IgnoredAny;
+
 use crate::run::plan_summary::{Changed, Collector};
 use crate::show::summary::markdown::cell;
 
@@ -19,6 +21,8 @@ pub(super) struct Rows {
 }
 
 impl Collector for Rows {
+    type After = IgnoredAny;
+
     fn add(&mut self, changed: &Changed) {
         let Some(action) = action(changed) else { return };
         self.total += 1;
