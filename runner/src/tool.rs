@@ -1,7 +1,8 @@
-//! The arguments and the output of terraform, tofu and terragrunt.
+//! The arguments, the output and the files of terraform, tofu and terragrunt.
 
 pub(crate) mod argv;
 pub(crate) mod diagnostics;
+pub(crate) mod file_names;
 pub(crate) mod path_dir;
 pub(crate) mod provider_mirror;
 pub(crate) mod terragrunt;

@@ -12,6 +12,7 @@ use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::regular;
 use crate::source::scratch::reason;
+use crate::tool::file_names;
 
 /// The files that the run writes. They do not count as changes of the code.
 pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
@@ -98,14 +99,11 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), Stri
 
 /// Checks that the plan replaces nothing but a plan, and that no tool reads its name as configuration.
 fn check_replaced(path: &Path) -> Result<(), JobError> {
-    const CODE: [&str; 7] =
-        [".tf", ".tf.json", ".tfvars", ".tfvars.json", ".tofu", ".tofu.json", ".hcl"];
     let refused = |reason: &str| {
         let shown = path.display();
         Err(JobError::Config(format!("--plan-file {shown} {reason}: name another file")))
     };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if CODE.iter().any(|suffix| name.ends_with(suffix)) {
+    if file_names::is_input(path.file_name().unwrap_or_default().as_encoded_bytes()) {
         return refused("has the name of a configuration file");
     }
     let is_empty = fs::metadata(path).map_or(true, |file| file.len() == 0);

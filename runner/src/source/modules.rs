@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::source::error::CheckoutError;
+use crate::tool::file_names;
 
 /// More directories than this are not searched.
 const MAX_DIRECTORIES: usize = 10_000;
@@ -54,12 +55,11 @@ fn find(root: &Path) -> Vec<PathBuf> {
 
 /// Whether a directory has a file that the tool or terragrunt reads by itself.
 fn has_configuration(dir: &Path) -> bool {
-    const ENDINGS: [&str; 6] = [".tf", ".tf.json", ".tofu", ".tofu.json", ".hcl", ".hcl.json"];
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.any(|entry| {
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
+        let name = name.as_encoded_bytes();
+        !name.starts_with(b".") && file_names::is_module(name)
     })
 }
 

@@ -11,6 +11,7 @@ use fs_err as fs;
 use regex::Regex;
 
 use crate::source::references::calls::{Base, Call, contents, glob};
+use crate::tool::file_names;
 
 /// Larger than any configuration file in use.
 const MAX_FILE: u64 = 16 << 20;
@@ -157,8 +158,7 @@ fn files(dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
 }
 
 fn is_configuration(name: &str) -> bool {
-    [".tf", ".tf.json", ".tofu", ".tofu.json"].iter().any(|end| name.ends_with(end))
-        && !name.starts_with('.')
+    file_names::is_code(name) && !name.starts_with('.')
 }
 
 /// Whether the tool reads variables from it by itself.

@@ -163,7 +163,9 @@ fn plan_file_never_replaces_another_file() {
     sandbox.write("dev/notes", "of mine");
     sandbox.write("dev/empty", "");
     let plan = |file: &str| run_in(&sandbox, "dev", &[], &["plan", "--plan-file", file]);
-    for file in ["main.tf", "notes", "new.tf", "a.auto.tfvars", "new.tf.json", "x.hcl", "x.tofu"] {
+    for file in
+        ["main.tf", "notes", "new.tf", "a.auto.tfvars", "new.tf.json", "x.hcl.json", "x.tofu"]
+    {
         let ended = plan(file);
         assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
         assert!(ended.stderr.contains(&format!("--plan-file {file}")), "{}", ended.stderr);

@@ -9,6 +9,7 @@ use fs_err as fs;
 use memchr::memmem;
 
 use crate::source::git::command::question;
+use crate::tool::file_names;
 
 /// The work tree that holds a directory.
 #[derive(Debug)]
@@ -102,19 +103,8 @@ pub(crate) async fn is_code_changed(dir: &Path, ignored: &[PathBuf]) -> bool {
 /// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
 /// a tool reads by itself.
 fn is_code(entry: &[u8]) -> bool {
-    const READ: [&[u8]; 8] = [
-        b".tf",
-        b".tf.json",
-        b".tofu",
-        b".tofu.json",
-        b".tfvars",
-        b".tfvars.json",
-        b".hcl",
-        b".hcl.json",
-    ];
-    let ends_with = |ending: &[u8]| entry.ends_with(ending);
-    !ends_with(b".terraform.lock.hcl")
-        && (!entry.starts_with(b"?? ") || READ.iter().any(|ending| ends_with(ending)))
+    !entry.ends_with(b".terraform.lock.hcl")
+        && (!entry.starts_with(b"?? ") || file_names::is_input(entry))
 }
 
 /// Whether an entry of git's status, `XY path`, is a change by the user.

@@ -1,0 +1,44 @@
+//! The names of files that terraform, tofu and terragrunt read by themselves. This module does not open them.
+
+const CODE: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
+const TERRAGRUNT: [&str; 2] = [".hcl", ".hcl.json"];
+const VALUES: [&str; 2] = [".tfvars", ".tfvars.json"];
+
+/// Whether a name ends like that of code of terraform or tofu.
+pub(crate) fn is_code(name: impl AsRef<[u8]>) -> bool {
+    ends_in(name.as_ref(), &CODE)
+}
+
+/// Whether a name ends like that of code, or like that of a configuration of terragrunt.
+pub(crate) fn is_module(name: impl AsRef<[u8]>) -> bool {
+    is_code(&name) || ends_in(name.as_ref(), &TERRAGRUNT)
+}
+
+/// Whether a name ends like that of code, of a configuration of terragrunt, or of values of variables.
+pub(crate) fn is_input(name: impl AsRef<[u8]>) -> bool {
+    is_module(&name) || ends_in(name.as_ref(), &VALUES)
+}
+
+fn ends_in(name: &[u8], endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_recognised_by_their_ends() {
+        for (name, expected) in [
+            ("main.tf", [true; 3]),
+            ("a.tofu.json", [true; 3]),
+            ("terragrunt.hcl", [false, true, true]),
+            ("x.hcl.json", [false, true, true]),
+            ("x.auto.tfvars", [false, false, true]),
+            ("x.json", [false; 3]),
+            ("main.tf~", [false; 3]),
+        ] {
+            assert_eq!([is_code(name), is_module(name), is_input(name)], expected, "{name}");
+        }
+    }
+}
