@@ -83,65 +83,7 @@ impl From<io::Error> for ArchiveError {
 
 /// What the fuzz target calls.
 #[cfg(any(fuzzing, test))]
-pub(crate) mod fuzz {
-    use tar::{Builder, EntryType, Header};
-
-    use super::{Limits, unpack};
-
-    /// Kind, name, target of a link, and content.
-    type Entry<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);
-
-    const KINDS: &[u8] = b"0125LKxgS7D\0";
-
-    /// Unpacks entries of a kind, a name, the name of a target and content. Nothing may be written outside of the new
-    /// directory, and after an error nothing may be left.
-    #[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "fuzz targets call it, and tests"))]
-    pub fn source_archive(entries: &[Entry<'_>], of_any_program: bool) {
-        let mut tar = Builder::new(Vec::new());
-        for (kind, name, target, content) in entries {
-            let mut header = Header::new_gnu();
-            let Some(fields) = header.as_gnu_mut() else { return };
-            for (field, bytes) in [(&mut fields.name, name), (&mut fields.linkname, target)] {
-                let length = bytes.len().min(field.len());
-                field[..length].copy_from_slice(&bytes[..length]);
-            }
-            header.set_entry_type(EntryType::new(KINDS[usize::from(*kind) % KINDS.len()]));
-            header.set_mode(u32::from(*kind));
-            header.set_size(content.len() as u64);
-            header.set_cksum();
-            if tar.append(&header, *content).is_err() {
-                return;
-            }
-        }
-        let (Ok(tar), Ok(dir)) = (tar.into_inner(), tempfile::tempdir()) else { return };
-        let tar =
-            if of_any_program { tar } else { zstd::encode_all(&tar[..], 1).unwrap_or_default() };
-        let limits = Limits { entries: 50, bytes: 1 << 16, of_any_program };
-        let to = dir.path().join("to");
-        let unpacked = unpack(&tar[..], &to, limits);
-        assert_eq!(unpacked.is_ok(), to.exists(), "after an error nothing is left");
-        let outside = std::fs::read_dir(dir.path()).into_iter().flatten().flatten();
-        assert!(
-            outside.map(|entry| entry.path()).all(|path| path == to),
-            "nothing is written outside"
-        );
-        // Links lead nowhere else, so a file behind any path is inside.
-        let mut to_do = vec![to.clone()];
-        while let Some(path) = to_do.pop() {
-            if let Ok(real) = std::fs::canonicalize(&path) {
-                assert!(
-                    real.starts_with(std::fs::canonicalize(&to).unwrap_or_default()),
-                    "a link leads outside"
-                );
-            }
-            if path.is_dir() && !path.is_symlink() {
-                to_do.extend(
-                    std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()),
-                );
-            }
-        }
-    }
-}
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests;

@@ -204,6 +204,19 @@ fn truncated_or_continued_archives_are_refused() {
     unpacked(&[&whole[..], b"more"].concat(), Limits::default()).unwrap_err();
 }
 
+/// The zeros of a file are not the end of the archive.
+#[test]
+fn an_archive_cut_behind_a_file_of_zeros_is_refused() {
+    let tar = tar_of(&[(FILE, "a", "", &[0; 2048]), (FILE, "b", "", b"b")]);
+    let limits = Limits { of_any_program: true, ..Limits::default() };
+    let cut = &tar[..512 + 2048];
+    for archive in [cut, &compressed(cut)] {
+        let error = unpacked(archive, limits).unwrap_err().to_string();
+        assert!(error.contains("not complete"), "{error}");
+    }
+    assert_eq!(unpacked(&tar, limits).unwrap().len(), 2);
+}
+
 #[test]
 fn an_existing_directory_is_never_unpacked_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,7 +249,8 @@ fn contents() -> impl Strategy<Value = Vec<u8>> {
             let rest = format!(" {key}={value}\n");
             format!("{}{rest}", rest.len() + 2).into_bytes()
         });
-    prop_oneof![record, prop::collection::vec(any::<u8>(), 0..20)]
+    let zeros = (0..4096_usize).prop_map(|length| vec![0; length]);
+    prop_oneof![record, prop::collection::vec(any::<u8>(), 0..20), zeros]
 }
 
 proptest! {
@@ -271,13 +285,14 @@ proptest! {
     }
 
     #[test]
-    fn entries_of_any_kind_stay_inside(
-        of_any_program in any::<bool>(),
+    fn entries_of_any_kind_stay_inside_and_damaged_archives_are_refused(
+        form in any::<u8>(),
+        at in any::<u16>(),
         entries in prop::collection::vec((any::<u8>(), paths(), paths(), contents()), 0..8),
     ) {
         let entries = entries.iter().map(|(kind, path, target, content)| {
             (*kind, path.as_bytes(), target.as_bytes(), &content[..])
         });
-        fuzz::source_archive(&entries.collect::<Vec<_>>(), of_any_program);
+        fuzz::source_archive(&entries.collect::<Vec<_>>(), form, at);
     }
 }

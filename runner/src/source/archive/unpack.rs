@@ -48,8 +48,10 @@ const ANY_WINDOW: u32 = 27;
 const MAX_PATHS: u64 = 256 << 20;
 /// A path has no more parts.
 const MAX_DEPTH: usize = 100;
+/// Entries begin at multiples of it.
+const BLOCK: u64 = 512;
 /// An archive ends with as many zero bytes.
-const END: u64 = 1024;
+const END: u64 = 2 * BLOCK;
 /// Files are written in pieces of this size.
 const PIECE: usize = 64 << 10;
 
@@ -105,26 +107,30 @@ impl<'a> Unpacking<'a> {
         }
         // Headers and padding count as well: an archive of empty entries must end too.
         let most = self.limits.bytes.saturating_add(self.limits.entries.saturating_mul(4 * END));
-        let mut bytes = Tail { inner: tar, zeros: 0, left: most, is_at_end: false };
+        let mut bytes = Tail { inner: tar, read: 0, zeros: 0, left: most, is_at_end: false };
         let entries = self.entries(&mut bytes);
         // The library has no kind of error for it.
-        entries.map_err(|error| match error {
+        let end = entries.map_err(|error| match error {
             ArchiveError::Read(_) if bytes.is_at_end => ArchiveError::BadEnd,
             error => error,
         })?;
-        // Other programs write more zeros than the format asks for.
-        let rest = io::copy(&mut bytes, &mut io::sink())?;
-        if bytes.zeros < END.max(rest) {
+        io::copy(&mut bytes, &mut io::sink())?;
+        // Other programs write more zeros than the format asks for. Those of the last entry do not count.
+        let rest = bytes.read.saturating_sub(end);
+        if bytes.zeros < END.max(rest) || rest < END {
             return Err(ArchiveError::BadEnd);
         }
         self.finish()
     }
 
-    fn entries(&mut self, bytes: impl Read) -> Result<(), ArchiveError> {
+    /// The offset at which the last entry ends.
+    fn entries(&mut self, bytes: impl Read) -> Result<u64, ArchiveError> {
         // Raw: the library would read a long name of any size into memory.
-        let mut extended = Extended::default();
+        let (mut extended, mut end) = (Extended::default(), 0);
         for entry in Archive::new(bytes).entries()?.raw(true) {
             let mut entry = entry?;
+            let size = entry.size().checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
+            end = entry.raw_file_position().saturating_add(size);
             match entry.header().entry_type() {
                 EntryType::GNULongName => extended.path = Some(headers::long_name(&mut entry)?),
                 EntryType::GNULongLink => extended.target = Some(headers::long_name(&mut entry)?),
@@ -138,7 +144,7 @@ impl<'a> Unpacking<'a> {
                 _ => self.entry(entry, std::mem::take(&mut extended))?,
             }
         }
-        Ok(())
+        Ok(end)
     }
 
     /// Makes the links, and sets the modes of the directories.
@@ -363,9 +369,10 @@ fn checked(path: &Path) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Counts the zero bytes at the end, and ends with an error after too many bytes.
+/// Counts the bytes and the zeros at their end, and ends with an error after too many bytes.
 struct Tail<R> {
     inner: R,
+    read: u64,
     zeros: u64,
     left: u64,
     is_at_end: bool,
@@ -375,6 +382,7 @@ impl<R: Read> Read for Tail<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.is_at_end = read == 0 && !buffer.is_empty();
+        self.read += read as u64;
         let last = buffer[..read].iter().rposition(|byte| *byte != 0);
         self.zeros = match last {
             Some(at) => (read - at - 1) as u64,
