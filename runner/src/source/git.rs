@@ -7,7 +7,7 @@ mod reason;
 mod source;
 mod work_tree;
 
-pub(super) use crate::source::git::checkout::{Git, prepare, unbundle};
+pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
 pub(crate) use crate::source::git::files::files;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;

@@ -12,7 +12,7 @@ use fs_err as fs;
 
 use crate::process::quoted;
 use crate::source::error::CheckoutError;
-use crate::source::git::{self, Git};
+use crate::source::git::{self, Git, needs_whole_history};
 use crate::source::path;
 use crate::source::references::{self, References};
 use crate::source::states;
@@ -93,6 +93,7 @@ async fn update(git: &Git<'_>, tree: &Path, path: &Path) -> Result<(), CheckoutE
             git.run_in(&dir, &fetch.map(OsStr::new)).await?;
             submodule(&update).await
         }
+        Err(error) if needs_whole_history(&error) => submodule(&update).await,
         done => done,
     }
 }

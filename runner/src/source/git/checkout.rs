@@ -32,8 +32,15 @@ impl GitSource {
         let git = Git { source: self, dir, context, log };
         git.init().await?;
         let wanted = self.revision.as_deref().unwrap_or("HEAD");
-        let one = ["fetch", "--quiet", "--depth=1", "--no-tags", "--", &self.url, wanted];
-        let fetched = match git.run(&one).await {
+        let one = async |depth: &[&str]| {
+            let end = ["--no-tags", "--", &self.url, wanted];
+            git.run(&[&["fetch", "--quiet"], depth, &end].concat()).await
+        };
+        let fetched = match one(&["--depth=1"]).await {
+            Err(error) if needs_whole_history(&error) => one(&[]).await,
+            fetched => fetched,
+        };
+        let fetched = match fetched {
             Ok(()) => "FETCH_HEAD",
             // An abbreviated commit, or one that the server does not serve by itself.
             Err(CheckoutError::NoSuchRevision { .. }) => {
@@ -85,6 +92,11 @@ impl GitSource {
         }
         env
     }
+}
+
+/// Whether the server only has files (dumb HTTP): then git fetches the whole history, or nothing.
+pub(in crate::source) fn needs_whole_history(error: &CheckoutError) -> bool {
+    matches!(error, CheckoutError::Git { reason } if reason.contains("does not support shallow"))
 }
 
 /// Creates the repository for a bundle, while the bundle may still be downloading.
