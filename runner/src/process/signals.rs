@@ -80,6 +80,13 @@ impl Signals {
         Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
     }
 
+    /// Signals that a test sends.
+    #[cfg(test)]
+    pub(crate) fn of_test() -> (watch::Sender<Option<Stop>>, Self) {
+        let (sender, stop) = watch::channel(None);
+        (sender, Self { stop, deadline: Arc::default(), guard: None })
+    }
+
     /// Ends the guard. Call it when no further program will run.
     pub(crate) fn dismiss_guard(&self) {
         if let Some(guard) = &self.guard {

@@ -169,6 +169,32 @@ fn file_that_is_no_whole_archive_is_refused() {
 }
 
 #[test]
+fn unpacking_stops_at_a_signal() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let mut header = tar::Header::new_gnu();
+    header.set_path("large").unwrap();
+    header.set_size(2 << 30);
+    header.set_mode(0o644);
+    header.set_cksum();
+    let frame = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+    let (zeros, end) = (frame(&vec![0; 64 << 20]), frame(&[0; 1024]));
+    let archive = [frame(header.as_bytes()), zeros.repeat(32), end].concat();
+    std::fs::write(sandbox.work().join("large.tar.zst"), archive).unwrap();
+    let runner = sandbox.start(None, &["plan", "large.tar.zst"]);
+    let large = || {
+        let runs = std::fs::read_dir(sandbox.path("tmp")).unwrap().map(|run| run.unwrap().path());
+        runs.flat_map(|run| std::fs::metadata(run.join("unpacked/large")))
+            .map(|file| file.len())
+            .max()
+    };
+    support::eventually("the file is unpacked", || large().is_some_and(|length| length > 0));
+    runner.signal("TERM");
+    let ended = runner.wait();
+    refused(&ended, 143, &["stopped while fetching the code"]);
+    assert!(sandbox.is_clean() && sandbox.calls().is_empty());
+}
+
+#[test]
 fn git_of_an_archive_is_not_used() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != init ] || ls -A . ../..");
     let code = code(&sandbox, "x");

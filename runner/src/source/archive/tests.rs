@@ -4,6 +4,7 @@ mod other_programs;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use proptest::prelude::*;
 use tar::{Builder, EntryType, Header};
 
 use super::*;
+use crate::process::{Signals, Stop};
 
 /// What a directory holds: paths with modes and contents, or targets of links.
 type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
@@ -215,6 +217,39 @@ fn an_archive_cut_behind_a_file_of_zeros_is_refused() {
         assert!(error.contains("not complete"), "{error}");
     }
     assert_eq!(unpacked(&tar, limits).unwrap().len(), 2);
+}
+
+/// A large file in an archive, which is read in pieces. A signal comes while the third piece is read.
+struct Interrupted {
+    pieces: [Vec<u8>; 2],
+    read: usize,
+    stop: tokio::sync::watch::Sender<Option<Stop>>,
+}
+
+impl Read for Interrupted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let piece = &self.pieces[self.read.min(1)];
+        self.read += 1;
+        if self.read == 3 {
+            self.stop.send(Some(Stop::Terminate)).unwrap();
+        }
+        buffer[..piece.len()].copy_from_slice(piece);
+        Ok(piece.len())
+    }
+}
+
+#[test]
+fn unpacking_ends_at_a_signal_and_leaves_nothing() {
+    let (stop, signals) = Signals::of_test();
+    let tar = tar_of(&[(FILE, "a", "", &vec![0; 4 << 20])]);
+    let pieces = [compressed(&tar[..512]), compressed(&[0; 1 << 16])];
+    let mut archive = Interrupted { pieces, read: 0, stop };
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("to");
+    let limits = Limits { bytes: 8 << 20, entries: 10, ..Limits::default() };
+    let error = unpack(Stoppable::new(&mut archive, signals), &to, limits).unwrap_err();
+    assert!(datastore_api::chain(&error).contains("SIGTERM"), "{error:?}");
+    assert_eq!((archive.read, to.exists()), (3, false));
 }
 
 #[test]
