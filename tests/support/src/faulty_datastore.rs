@@ -53,6 +53,8 @@ enum Change {
     EveryByte,
     /// The answers of Burrito's own datastore: it has four routes, and names no server.
     Burritos,
+    /// Those of an early version of ours: it has neither claims nor records of applies, and names no server.
+    Early,
     /// Each occurrence of one text becomes another.
     Text(&'static str, &'static str),
 }
@@ -71,6 +73,11 @@ impl FaultyDatastore {
     /// One behind which our datastore looks like Burrito's own.
     pub async fn burritos(behind: &Url) -> Self {
         Self::start(behind, Vec::new(), Change::Burritos).await
+    }
+
+    /// One behind which our datastore looks like an early version of itself.
+    pub async fn early(behind: &Url) -> Self {
+        Self::start(behind, Vec::new(), Change::Early).await
     }
 
     /// One that replaces a text in every answer.
@@ -153,9 +160,14 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
         }
         return response;
     }
-    let is_burritos = matches!(proxy.change, Change::Burritos);
     let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];
-    if is_burritos && !routes.contains(&request.uri().path()) {
+    let (path, is_claim) = (request.uri().path(), method == "POST");
+    let (names_no_server, has_route) = match proxy.change {
+        Change::Burritos => (true, routes.contains(&path)),
+        Change::Early => (true, path != "/api/applied" && !(path == "/api/attempts" && is_claim)),
+        _ => (false, true),
+    };
+    if !has_route {
         let kind = [("content-type", "application/json")];
         let body = "{\"message\":\"Not Found\"}\n";
         return (StatusCode::NOT_FOUND, kind, body).into_response();
@@ -168,7 +180,7 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();
-    if is_burritos {
+    if names_no_server {
         response.headers_mut().unwrap().remove("server");
     }
     if let Change::Text(text, with) = proxy.change {

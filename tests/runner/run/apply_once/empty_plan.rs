@@ -1,5 +1,7 @@
 //! A plan that changes nothing can keep the layer's `apply-sum`, and is then never given to the tool.
 
+#![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
+
 use support::{Ended, Sandbox, TestDatastore};
 
 use super::applies;
@@ -84,4 +86,55 @@ async fn empty_plan_whose_layer_has_another_plan_sum_is_refused() {
     let bin = StoredRun::new(&datastore, "default", "hello", "kept").plan("bin", 0).await;
     assert_eq!(record["applied"], datastore_api::Sha256::of(&bin).to_string());
     assert_eq!((&record["sum"], applies(&sandbox)), (&sum.into(), 1));
+}
+
+/// What terraform and tofu say themselves: `applyable` came with terraform 1.8, and tofu has none.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs real tools"]
+async fn old_and_new_tools_agree_on_which_plans_are_empty() {
+    let tools = std::env::var("PLANCHA_TEST_TOOLS").unwrap();
+    let of = |tool: &'static str, version| {
+        vec!["--tool", tool, "--tool-version", version, "--bin-dir", &tools]
+    };
+    for tool in [Vec::new(), of("terraform", "1.5.7"), of("tofu", "1.9.4")] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let main = sandbox.read("main.tf");
+        let run = |words: &[&str]| {
+            let words = [words, &["--layer", "layer.yaml"], &tool].concat();
+            let ended = sandbox.run_with(&datastore.url, &words);
+            assert_eq!(ended.code, 0, "{tool:?} {words:?}: {}", ended.stderr);
+            ended
+        };
+        run(&["plan"]);
+        run(&["apply"]);
+        let is_kept = || {
+            run(&["plan", "--skip-empty-plans"]);
+            let kept = annotation(&sandbox, "plan-sum") == annotation(&sandbox, "apply-sum");
+            let applied = run(&["apply"]);
+            assert_eq!(applied.stdout.is_empty(), kept, "{tool:?}: {}", applied.stdout);
+            kept
+        };
+        assert!(is_kept(), "{tool:?}");
+        for (change, text) in [
+            ("an output", "output \"more\" {\n  value = 1\n}\n"),
+            (
+                "a move",
+                "moved {\n  from = terraform_data.greeting\n  to   = terraform_data.moved\n}\n",
+            ),
+        ] {
+            let is_move = change == "a move";
+            let changed = if is_move {
+                sandbox
+                    .read("main.tf")
+                    .replace("terraform_data\" \"greeting", "terraform_data\" \"moved")
+                    .replace("terraform_data.greeting", "terraform_data.moved")
+            } else {
+                main.clone()
+            };
+            sandbox.write("main.tf", &format!("{changed}{text}"));
+            assert!(!is_kept(), "{change} with {tool:?}");
+            assert!(is_kept(), "after {change} with {tool:?}");
+        }
+    }
 }

@@ -265,3 +265,20 @@ async fn key_needs_a_datastore() {
     let without = sandbox.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
     ended(&sandbox, &without, 64, 0, "--order-key needs a datastore");
 }
+
+/// It has neither claims nor records of applies.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_needs_a_datastore_that_keeps_records() {
+    let (datastore, sandbox) = ready().await;
+    let early = FaultyDatastore::early(&datastore.url).await;
+    assert_eq!(sandbox.run_with(&early.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let calls = sandbox.calls().len();
+    for plan in [&["--no-plan"][..], &["--plan", "p"]] {
+        let args = [&["apply", "--name", "x"], KEY, plan].concat();
+        let refused = sandbox.run_with(&early.url, &args);
+        ended(&sandbox, &refused, 8, 0, "next: nothing was applied; update the datastore");
+    }
+    assert_eq!(sandbox.calls().len(), calls, "no init");
+    let without = ordered(&sandbox, &early.url, &[RUN]);
+    ended(&sandbox, &without, 0, 1, "the datastore is older than this runner");
+}
