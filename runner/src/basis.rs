@@ -8,6 +8,7 @@ pub(crate) mod local_state;
 pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod plan_file;
+pub(crate) mod providers;
 
 use std::collections::BTreeMap;
 use std::path::Path;

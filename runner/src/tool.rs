@@ -1,6 +1,7 @@
 //! The arguments, the output and the files of terraform, tofu and terragrunt.
 
 pub(crate) mod argv;
+pub(crate) mod dev_overrides;
 pub(crate) mod diagnostics;
 pub(crate) mod file_names;
 pub(crate) mod path_dir;

@@ -36,7 +36,8 @@ mod show {
 mod binding {
     mod aws_provider;
     mod document;
-    mod snapshot;
+    pub(crate) mod elsewhere;
+    pub(crate) mod snapshot;
 }
 
 /// Signals, kills and a datastore that does not respond.
@@ -52,6 +53,7 @@ mod interruption {
 mod source {
     mod archives;
     pub(crate) mod checkout;
+    mod dumb_http;
     mod git_server;
     mod git_url;
     mod hcl;

@@ -18,6 +18,7 @@ use crate::basis::backend::Backend;
 use crate::basis::binding::signature::Signature;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
+use crate::basis::providers::{self, Digests};
 use crate::release::Installed;
 use crate::report::{PlanRecord, PlanReport, Report, ToolRecord};
 
@@ -47,6 +48,9 @@ pub(crate) struct Binding {
     pub(crate) configuration_sha256: Option<Sha256>,
     /// The providers' versions, by their addresses.
     pub(crate) providers: Option<BTreeMap<String, String>>,
+    /// The digests of the providers' packages, for the tool's platform.
+    #[serde(default, skip_serializing_if = "Digests::is_empty")]
+    provider_digests: Digests,
     /// The dependencies for which terragrunt used mock outputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
@@ -148,6 +152,7 @@ pub(crate) struct Bound<'a> {
     pub(crate) report: &'a Report,
     pub(crate) tool: &'a Installed,
     pub(crate) terragrunt: Option<&'a Installed>,
+    pub(crate) provider_digests: Digests,
     pub(crate) arguments: Vec<String>,
     pub(crate) state: Option<StateVersion>,
 }
@@ -155,7 +160,17 @@ pub(crate) struct Bound<'a> {
 impl Binding {
     /// The binding of a new plan.
     pub(crate) fn new(bound: Bound<'_>) -> Self {
-        let Bound { run, plan, workspace, report, tool, terragrunt, arguments, state } = bound;
+        let Bound {
+            run,
+            plan,
+            workspace,
+            report,
+            tool,
+            terragrunt,
+            provider_digests,
+            arguments,
+            state,
+        } = bound;
         Self {
             version: VERSION,
             namespace: run.namespace.to_string(),
@@ -171,6 +186,7 @@ impl Binding {
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
             providers: report.providers.clone(),
+            provider_digests,
             mocks: report.mocks.clone(),
             kept_sum: report.kept_sum.clone(),
             arguments,
@@ -269,6 +285,17 @@ impl Binding {
             }
         }
         Ok(())
+    }
+
+    /// Refuses another package of a provider, on the platform on which the plan was made.
+    pub(crate) fn check_providers(&self, plan: &str, ours: &Digests) -> Result<(), BindingError> {
+        if self.tool.platform != platform() {
+            return Ok(());
+        }
+        match providers::difference(&self.provider_digests, ours) {
+            Some((theirs, ours)) => same(plan, "provider", &theirs, &ours),
+            None => Ok(()),
+        }
     }
 
     /// Refuses other bytes of the snapshot.

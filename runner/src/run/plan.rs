@@ -160,7 +160,7 @@ impl Run<'_> {
             None => None,
         };
         self.report.bound = artifacts.takes_other_files();
-        let binding = self.binding(prepared, &files, workspace);
+        let binding = self.binding(prepared, &files, workspace)?;
         let (binding, log) = tokio::join!(
             artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
             artifacts.put_log(self.log.path())
@@ -175,17 +175,18 @@ impl Run<'_> {
         prepared: &Prepared,
         files: &PlanFiles<'_>,
         workspace: Option<binding::Workspace>,
-    ) -> Binding {
-        Binding::new(Bound {
+    ) -> Result<Binding, RunError> {
+        Ok(Binding::new(Bound {
             run: &self.job.run,
             plan: files.first.1.sha256(),
             workspace,
             report: &self.report,
             tool: &prepared.installed,
             terragrunt: prepared.terragrunt.as_ref(),
+            provider_digests: self.provider_digests(prepared)?,
             arguments: self.job.options.shown(),
             state: plan_file::version_in_plan(files.bin),
-        })
+        }))
     }
 
     /// Writes the plan's annotations to the layer.

@@ -6,7 +6,8 @@ use std::io::Write as _;
 use datastore_api::client::Upload;
 use fs_err as fs;
 
-use crate::basis::{Basis, configuration};
+use crate::basis::Basis;
+use crate::basis::providers::{self, Digests};
 use crate::process::{Program, private_file};
 use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
@@ -16,6 +17,7 @@ use crate::run::stored_plan::Choice;
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::{self, Workspace};
 use crate::tool::argv::Tool;
+use crate::tool::dev_overrides::dev_overrides;
 use crate::tool::path_dir::with_tools;
 use crate::tool::provider_mirror::{cli_config, own_files};
 use crate::version::{self, ToolName};
@@ -183,12 +185,19 @@ impl Run<'_> {
 
     /// Records the lock file and everything that an apply compares, after init.
     pub(super) async fn record_lock_file(&mut self, prepared: &Prepared) -> Result<(), RunError> {
-        let lock_file = prepared.workspace.dir.join(".terraform.lock.hcl");
-        self.report.providers = configuration::providers(&lock_file);
+        let lock_file = prepared.workspace.dir.join(LOCK_FILE);
+        self.report.providers = providers::versions(&lock_file);
         if fs::exists(&lock_file)? {
             self.report.lock_file_sha256 = Some(Upload::file(lock_file).await?.sha256());
         }
         self.describe(prepared)
+    }
+
+    /// The digests of the providers' packages: of those in the lock file, and of development overrides.
+    pub(super) fn provider_digests(&self, prepared: &Prepared) -> Result<Digests, RunError> {
+        let (dir, tool) = (&prepared.workspace.dir, prepared.installed.tool);
+        let overrides = dev_overrides(&own_files(self.environment, tool), tool, dir);
+        Ok(providers::digests(&dir.join(LOCK_FILE), &overrides)?)
     }
 
     /// Installs the tool, and terragrunt if it runs the tool.
@@ -241,6 +250,8 @@ impl Run<'_> {
     }
 }
 
+/// The tool's lock file, in the working directory. Terragrunt copies it from there and back.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// The variable that names the tool's CLI configuration.
 pub(super) const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
 

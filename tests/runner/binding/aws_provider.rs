@@ -2,10 +2,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "scripts/e2e sets the variables")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use support::{Ended, Sandbox, TestDatastore};
 
+use crate::binding::elsewhere::{NoNetwork, apply_elsewhere};
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -63,35 +64,6 @@ output "topic" {{
     dir
 }
 
-/// The apply, as another user if this one is root.
-fn apply_elsewhere(sandbox: &Sandbox, args: &[&str]) -> Ended {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
-    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    for name in ["elsewhere", "elsewhere/home", "elsewhere/tmp", "elsewhere/work", "state"] {
-        let dir = sandbox.path(name);
-        std::fs::create_dir_all(&dir).unwrap();
-        if is_root {
-            chown(&dir, Some(65534), Some(65534)).unwrap();
-        }
-    }
-    // Temporary directories of tests belong to their user alone.
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(sandbox.path(""), mode).unwrap();
-    let runner = sandbox.path("elsewhere/runner");
-    std::fs::copy(RUNNER, &runner).unwrap();
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-    let program = Path::new(if is_root { "setpriv" } else { "env" });
-    let mut command = sandbox.program(program, if is_root { &user } else { &[] });
-    command
-        .arg(&runner)
-        .args(args)
-        .current_dir(sandbox.path("elsewhere/work"))
-        .env("HOME", sandbox.path("elsewhere/home"))
-        .env("TMPDIR", sandbox.path("elsewhere/tmp"))
-        .env_remove("XDG_CACHE_HOME");
-    command.output().unwrap().into()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the aws provider"]
 async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_cache() {
@@ -106,8 +78,10 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
         .unwrap();
     let dir = repository(&sandbox, &api);
     let url = format!("file://{}", dir.display());
-    let plan = ["plan", &url, "--path", "live/app", "--name", "app", "--run", "p"];
-    let planned = sandbox.run_with(&datastore.url, &plan);
+    let no_network = NoNetwork::new();
+    let plan = ["plan", &url, "--path", "live/app", "--name", "app", "--run", "p", "--datastore"];
+    let mut command = sandbox.command(&[&plan[..], &[datastore.url.as_str()]].concat());
+    let planned = Ended::from(command.envs(no_network.variables()).output().unwrap());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
     std::fs::remove_dir_all(&dir).unwrap();
 
@@ -122,7 +96,7 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
         "--datastore",
         datastore.url.as_str(),
     ];
-    let applied = apply_elsewhere(&sandbox, &apply);
+    let applied = apply_elsewhere(&sandbox, &apply, &no_network);
 
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert!(applied.stdout.contains("topic = \"the-topic\""), "{}", applied.stdout);
@@ -133,4 +107,10 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
     assert!(plan["lock_file_sha256"].is_string(), "{plan}");
     assert_eq!(plan["lock_file_sha256"], apply["lock_file_sha256"]);
     assert_eq!(plan["providers"], apply["providers"]);
+    let stored = StoredRun::new(&datastore, "default", "app", "p");
+    let binding = json(&stored.artifact("binding.json", 0).await);
+    let digests = &binding["binding"]["provider_digests"];
+    let of_aws = &digests["registry.terraform.io/hashicorp/aws"];
+    assert!(of_aws[0].as_str().unwrap().starts_with("h1:"), "{digests}");
+    assert_eq!(no_network.connections(), 0);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
+use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json as parsed};
 
@@ -22,10 +23,15 @@ struct Planned {
     sandbox: Sandbox,
 }
 
-/// A plan `p` of the layer `x`, made with these arguments.
+/// A plan `p` of the layer `x`, made with these arguments in a clone of `example.com/infra`.
 async fn planned(args: &[&str]) -> Planned {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(STATE);
+    let work = sandbox.work();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["remote", "add", "origin", "https://example.com/infra.git"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "x"]);
     let plan = [&["plan", "--name", "x", "--run", "p"], args].concat();
     let ended = sandbox.run_with(&datastore.url, &plan);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
@@ -61,6 +67,15 @@ impl Planned {
         assert!(refused.stderr.contains(message), "{field}: {}", refused.stderr);
     }
 
+    /// The apply is refused with this text, and the tool has not run.
+    #[track_caller]
+    fn refused(&self, args: &[&str], says: &str) {
+        let refused = self.apply(args);
+        assert_eq!(refused.code, 9, "{says}: {}", refused.stderr);
+        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        assert_eq!(self.calls(), "", "{says}");
+    }
+
     fn calls(&self) -> String {
         std::fs::read_to_string(self.sandbox.path("calls")).unwrap_or_default()
     }
@@ -76,12 +91,33 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         ("layer", json!("y"), "bound to another layer: default/y; here it is default/x"),
         ("namespace", json!("n"), "bound to another layer: n/x; here it is default/x"),
         ("run", json!("q"), "bound to another run: q; here it is p"),
-        ("place", json!({"workspace": "dev"}), "made for another place"),
+        (
+            "place",
+            json!({"workspace": "dev"}),
+            "another place: repository unknown, path unknown, workspace dev",
+        ),
+        (
+            "place",
+            json!({"repository": "example.com/other"}),
+            "here it is repository example.com/infra",
+        ),
+        ("place", json!({"path": "live"}), "another place: repository unknown, path live"),
         ("version", json!(2), "cannot be read: it has version 2"),
         ("tool", json!({"name": "tofu"}), "cannot be read: missing field"),
     ] {
         planned.refuses(&original, field, value, named).await;
         assert_eq!(planned.calls(), "", "{field}");
+    }
+    planned.replace(&original).await;
+    for (args, says) in [
+        (&["--tool", "tofu"][..], "made by terraform 1.9.8, but --tool requests tofu"),
+        (
+            &["--tool-version", "1.9.9"],
+            "made by terraform 1.9.8, but --tool-version requests 1.9.9",
+        ),
+        (&["--terragrunt=1.0.0"], "made by the tool alone, but --terragrunt requests terragrunt"),
+    ] {
+        planned.refused(args, says);
     }
 
     let mut later = original.clone();
@@ -91,18 +127,132 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
     let mut changed = original.clone();
     changed["binding"]["tool"]["sha256"] = json!(digest);
     planned.replace(&changed).await;
-    let refused = planned.apply(&[]);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("bound to another binary: terraform 1.9.8"),
-        "{}",
-        refused.stderr
-    );
-    assert_eq!(planned.calls(), "");
+    planned.refused(&[], "bound to another binary: terraform 1.9.8");
     // For another platform it is another binary.
     changed["binding"]["tool"]["platform"] = json!("linux_other");
     planned.replace(&changed).await;
     let applied = planned.apply(&[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_bytes_of_the_plan_never_reach_the_tool() {
+    let planned = planned(&[]).await;
+    planned.stored().put_plan_bin(0, b"another plan").await;
+    planned.refused(&[], "the plan p/0 is not the one that was made");
+}
+
+/// A directory of installed tools, all of which are the fake one.
+fn installed(sandbox: &Sandbox) -> String {
+    for (tool, version) in [("Terragrunt", "1.0.0"), ("Terraform", "1.9.8")] {
+        let dir = sandbox.path("tools").join(tool).join(version);
+        std::fs::create_dir_all(&dir).unwrap();
+        let to = dir.join(tool.to_lowercase());
+        std::fs::copy(sandbox.path("bin/terraform"), to).unwrap();
+    }
+    sandbox.path("tools").display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_binary_or_lock_file_under_terragrunt_is_refused_by_name() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let tools = installed(&sandbox);
+    let run = |action: &[&str]| {
+        let tools = ["--tool", "terraform", "--tool-version", "1.9.8", "--bin-dir", &tools];
+        let args = [action, &["--name", "x", "--terragrunt=1.0.0"], &tools].concat();
+        sandbox.run_with(&datastore.url, &args)
+    };
+    let apply = ["apply", "--plan", "p"];
+    sandbox.write(LOCK_FILE, &lock_file("h1:a"));
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+
+    sandbox.write(LOCK_FILE, &lock_file("h1:b"));
+    let refused = run(&apply);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("bound to another provider: "), "{}", refused.stderr);
+    sandbox.write(LOCK_FILE, &lock_file("h1:a"));
+
+    let stored = StoredRun::new(&datastore, "default", "x", "p");
+    let document = stored.artifact("binding.json", 0).await;
+    let mut changed = parsed(&document);
+    changed["binding"]["terragrunt"]["sha256"] = json!("0".repeat(64));
+    stored.put_artifact("binding.json", 0, changed.to_string().into_bytes()).await;
+    let refused = run(&apply);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("another binary: terragrunt 1.0.0"), "{}", refused.stderr);
+    stored.put_artifact("binding.json", 0, document).await;
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    let applied = run(&apply);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+
+fn lock_file(digest: &str) -> String {
+    format!(
+        "provider \"registry.terraform.io/hashicorp/null\" {{\n  version = \"3.2.0\"\n  \
+         hashes = [\"{digest}\", \"zh:z\"]\n}}\n"
+    )
+}
+
+/// Without a lock file in the code, init selects the provider again.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_package_of_a_provider_is_refused_on_the_same_platform() {
+    let planned = planned(&[]).await;
+    let mut document = planned.document().await;
+    let null = "registry.terraform.io/hashicorp/null";
+    document["binding"]["provider_digests"] = json!({null: ["h1:a", "h1:other-platform"]});
+    planned.replace(&document).await;
+    planned.sandbox.write(LOCK_FILE, &lock_file("h1:b"));
+    let refused = planned.apply(&[]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let says = format!(
+        "bound to another provider: {null} with h1:a, h1:other-platform; here it is {null} with h1:b"
+    );
+    assert!(refused.stderr.contains(&says), "{}", refused.stderr);
+    assert!(!planned.calls().contains("apply"), "{}", planned.calls());
+
+    document["binding"]["tool"]["platform"] = json!("linux_other");
+    planned.replace(&document).await;
+    let applied = planned.apply(&[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// No lock file has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_binary_of_a_development_override_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let provider = sandbox.path("override/terraform-provider-null");
+    std::fs::create_dir(provider.parent().unwrap()).unwrap();
+    std::fs::write(&provider, "one").unwrap();
+    let settings = format!(
+        "provider_installation {{\n  dev_overrides {{\n    \"hashicorp/null\" = \"{}\"\n  }}\n  direct {{}}\n}}\n",
+        sandbox.path("override").display()
+    );
+    std::fs::write(sandbox.path("terraformrc"), &settings).unwrap();
+    let run = |args: &[&str]| {
+        sandbox.run_with(&datastore.url, &[args, &["--name", "x", "--plan", "p"][..]].concat())
+    };
+    let plan = ["plan", "--name", "x", "--run", "p"];
+    let planned = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+
+    std::fs::write(&provider, "two").unwrap();
+    let refused = run(&["apply"]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let says = "bound to another provider: registry.terraform.io/hashicorp/null with sha256:";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    // The package that init selects is another one, too.
+    std::fs::write(sandbox.path("terraformrc"), "").unwrap();
+    sandbox.write(LOCK_FILE, &lock_file("h1:a"));
+    assert_eq!(run(&["apply"]).code, 9);
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    std::fs::write(sandbox.path("terraformrc"), &settings).unwrap();
+    std::fs::write(&provider, "one").unwrap();
+    let applied = run(&["apply"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
@@ -112,6 +262,7 @@ async fn another_backend_or_state_is_refused_after_init() {
     let original = planned.document().await;
     for (field, value, named) in [
         ("backend", json!({"type": "s3", "bucket": "b", "key": "other"}), "another backend"),
+        ("backend", json!({"type": "gcs", "bucket": "b"}), "another backend"),
         (
             "state",
             json!({"lineage": "l", "serial": 6}),
@@ -198,40 +349,62 @@ async fn only_the_binding_of_the_chosen_plan_is_read() {
     );
 }
 
+/// Throwaway pairs, made by `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout`.
+const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIDdlmflEit/EP1V1fOAopBHnUd6cIuwhUthY8/pgZvck\n-----END PRIVATE KEY-----\n";
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAl6XZzbmwojRXxl1frowr+bqhKvtpY9SkSBKVXWWrHBc=\n-----END PUBLIC KEY-----\n";
+const OTHER_PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let secret = |name: &str, text: &str| {
+    let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
-        std::fs::write(&path, text.repeat(8)).unwrap();
+        std::fs::write(&path, text).unwrap();
         path.into_os_string().into_string().unwrap()
     };
-    let (key, other) = (secret("key", "abcdef"), secret("other", "ABCDEF"));
+    let (secret, other) = (file("secret", &"abcdef".repeat(8)), file("other", &"ABCDEF".repeat(8)));
+    let [private, public, other_public] =
+        [("private", PRIVATE), ("public", PUBLIC), ("other-public", OTHER_PUBLIC)]
+            .map(|(name, text)| file(name, text));
     let unsigned = planned(&[]).await;
-    let refused = unsigned.apply(&["--verify-key", &key]);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(refused.stderr.contains("is not signed"), "{}", refused.stderr);
-    let args = ["apply", "--name", "x", "--no-plan", "--verify-key", &key];
-    let refused = unsigned.sandbox.run_with(&unsigned.datastore.url, &args);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    for key in [&secret, &public] {
+        unsigned.refused(&["--verify-key", key], "is not signed");
+        let args = ["apply", "--name", "x", "--no-plan", "--verify-key", key];
+        let refused = unsigned.sandbox.run_with(&unsigned.datastore.url, &args);
+        assert_eq!(refused.code, 9, "{}", refused.stderr);
+    }
+    assert_eq!(unsigned.calls(), "");
 
-    let signed = planned(&["--signing-key", &key]).await;
-    let refused = signed.apply(&["--verify-key", &other]);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(refused.stderr.contains("it does not match"), "{}", refused.stderr);
-    let original = signed.document().await;
-    let mut changed = original.clone();
-    changed["binding"]["revision"] = json!("0123");
-    signed.replace(&changed).await;
-    let refused = signed.apply(&["--verify-key", &key]);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert_eq!(signed.calls(), "");
-    signed.replace(&original).await;
-    let applied = signed.apply(&["--verify-key", &key]);
-    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    for (signing, verifying, other, of_other_kind) in
+        [(&secret, &secret, &other, &public), (&private, &public, &other_public, &secret)]
+    {
+        let signed = planned(&["--signing-key", signing]).await;
+        signed.refused(&["--verify-key", other], "it does not match");
+        signed.refused(&["--verify-key", of_other_kind], "and the key is for");
+        let original = signed.document().await;
+        let verify = ["--verify-key", verifying];
+        for (part, field, value, says) in [
+            ("binding", "revision", json!("0123"), "it does not match"),
+            ("signature", "value", json!("AAAA"), "it does not match"),
+            ("signature", "value", json!("-"), "it is not base64"),
+            ("signature", "algorithm", json!("none"), "it is none, and the key is for"),
+        ] {
+            let mut changed = original.clone();
+            changed[part][field] = value;
+            signed.replace(&changed).await;
+            signed.refused(&verify, says);
+        }
+        let mut changed = original.clone();
+        changed["signature"] = json!(null);
+        signed.replace(&changed).await;
+        signed.refused(&verify, "is not signed");
+        signed.replace(&original).await;
+        let applied = signed.apply(&verify);
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+    }
 
-    let short = secret("short", "abc");
-    let refused = signed.apply(&["--verify-key", &short]);
+    let short = file("short", "abc");
+    let refused = unsigned.apply(&["--verify-key", &short]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     assert!(refused.stderr.contains("at least 32 letters"), "{}", refused.stderr);
 }

@@ -9,7 +9,7 @@ use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
 /// A repository whose module keeps its state in a file beside it, and has an output of `expression`.
-fn repository(sandbox: &Sandbox, expression: &str) -> String {
+pub(crate) fn repository(sandbox: &Sandbox, expression: &str) -> String {
     let dir = sandbox.path("repository");
     std::fs::create_dir_all(dir.join("live/vpc")).unwrap();
     std::fs::create_dir_all(dir.join("modules/m")).unwrap();
@@ -29,7 +29,7 @@ fn repository(sandbox: &Sandbox, expression: &str) -> String {
     format!("file://{}", dir.display())
 }
 
-const MODULE: [&str; 4] = ["--path", "live/vpc", "--name", "vpc"];
+pub(crate) const MODULE: [&str; 4] = ["--path", "live/vpc", "--name", "vpc"];
 
 fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
     sandbox.run_with(&datastore.url, args)
@@ -347,6 +347,43 @@ if [ $STEP = init ] && [ ! -e .terraform.lock.hcl ]; then echo l > .terraform.lo
     assert!(!inits[0].contains("-lockfile=readonly"), "{inits:?}");
     assert!(inits[1..].iter().all(|call| call.contains("-lockfile=readonly")), "{inits:?}");
     assert_eq!(calls.iter().filter(|call| call.starts_with("apply")).count(), 1, "{calls:?}");
+}
+
+/// In the datastore both may be replaced by who may write there.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_snapshot_or_lock_file_than_bound_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    let url = repository(&sandbox, "1");
+    for run_name in ["p", "other"] {
+        let args = ["plan", &url, "--run", run_name];
+        let planned = run(&sandbox, &datastore, &[&args, &MODULE[..]].concat());
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        std::fs::write(sandbox.path("repository/live/vpc/new.tf"), "").unwrap();
+        git(&sandbox.path("repository"), &["add", "."]);
+        git(&sandbox.path("repository"), &["commit", "--quiet", "--allow-empty", "-m", "new"]);
+    }
+    std::fs::remove_file(sandbox.path("calls")).unwrap();
+    let refused = |says: &str| {
+        let args = ["apply", "--name", "vpc", "--plan", "p"];
+        let refused = run(&sandbox, &datastore, &args);
+        assert_eq!(refused.code, 9, "{}", refused.stderr);
+        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+    };
+    let p = stored(&datastore, "p");
+    let own = p.artifact("workspace.tar.zst", 0).await;
+    let other = stored(&datastore, "other").artifact("workspace.tar.zst", 0).await;
+    assert_ne!(own, other);
+    p.put_artifact("workspace.tar.zst", 0, other).await;
+    refused("bound to another snapshot: sha256 ");
+    assert!(!sandbox.path("calls").exists());
+
+    p.put_artifact("workspace.tar.zst", 0, own).await;
+    let mut binding = json(&p.artifact("binding.json", 0).await);
+    binding["binding"]["lock_file_sha256"] = "0".repeat(64).into();
+    p.put_artifact("binding.json", 0, binding.to_string().into_bytes()).await;
+    refused("bound to another lock file: sha256 0000");
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

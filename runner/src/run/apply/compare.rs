@@ -52,6 +52,10 @@ impl Run<'_> {
         {
             binding.check_lock_file(&choice.name(), self.report.lock_file_sha256)?;
         }
+        if let Some(binding) = &choice.binding {
+            // Terragrunt's init takes the lock file of the code, if there is one.
+            binding.check_providers(&choice.name(), &self.provider_digests(prepared)?)?;
+        }
         Ok(())
     }
 

@@ -1,0 +1,113 @@
+//! An apply on another machine, as far as one machine can show it: another user, a new home directory and an empty cache, and
+//! no network but this machine's own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use support::{Ended, Sandbox, TestDatastore};
+
+use crate::binding::snapshot::{MODULE, repository};
+use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
+
+/// A proxy for all other machines. It counts connections, and closes them.
+pub(crate) struct NoNetwork {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl NoNetwork {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for _ in listener.incoming() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { address, connections }
+    }
+
+    pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
+        let proxy = format!("http://{}", self.address);
+        [
+            ("HTTP_PROXY", proxy.clone()),
+            ("HTTPS_PROXY", proxy),
+            ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
+        ]
+    }
+
+    /// How many connections were opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// The apply, as another user if this one is root.
+pub(crate) fn apply_elsewhere(sandbox: &Sandbox, args: &[&str], no_network: &NoNetwork) -> Ended {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    for name in ["elsewhere", "elsewhere/home", "elsewhere/tmp", "elsewhere/work", "state"] {
+        let dir = sandbox.path(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        if is_root {
+            chown(&dir, Some(65534), Some(65534)).unwrap();
+        }
+    }
+    // Temporary directories of tests belong to their user alone.
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(sandbox.path(""), mode).unwrap();
+    let runner = sandbox.path("elsewhere/runner");
+    std::fs::copy(RUNNER, &runner).unwrap();
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let program = Path::new(if is_root { "setpriv" } else { "env" });
+    let mut command = sandbox.program(program, if is_root { &user } else { &[] });
+    command
+        .arg(&runner)
+        .args(args)
+        .current_dir(sandbox.path("elsewhere/work"))
+        .env("HOME", sandbox.path("elsewhere/home"))
+        .env("TMPDIR", sandbox.path("elsewhere/tmp"))
+        .env_remove("XDG_CACHE_HOME")
+        .envs(no_network.variables());
+    command.output().unwrap().into()
+}
+
+/// `scripts/e2e aws` does the same with a provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_network() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, no_network) = (Sandbox::new(RUNNER), NoNetwork::new());
+    let url = repository(&sandbox, "file(\"${path.module}/x.txt\")");
+    let main = sandbox.path("repository/live/vpc/main.tf");
+    let text = std::fs::read_to_string(&main).unwrap();
+    // The other user may write only there.
+    let moved = text.replace("/state\"", "/state/terraform.tfstate\"");
+    assert_ne!(text, moved);
+    std::fs::write(&main, moved).unwrap();
+    crate::source::checkout::git(&sandbox.path("repository"), &["commit", "--quiet", "-am", "y"]);
+    let plan = [&["plan", &url, "--run", "p", "--datastore", datastore.url.as_str()], &MODULE[..]];
+    let mut command = sandbox.command(&plan.concat());
+    let planned = Ended::from(command.envs(no_network.variables()).output().unwrap());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    std::fs::remove_dir_all(sandbox.path("repository")).unwrap();
+
+    let apply = ["apply", "--name", "vpc", "--plan", "p", "--run", "a", "--datastore"];
+    let apply = [&apply[..], &[datastore.url.as_str()]].concat();
+    let applied = apply_elsewhere(&sandbox, &apply, &no_network);
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("content of x"), "{}", applied.stdout);
+    let report = async |run: &str| {
+        json(&StoredRun::new(&datastore, "default", "vpc", run).artifact("run.json", 0).await)
+    };
+    let (plan, apply) = (report("p").await, report("a").await);
+    for part in ["lock_file_sha256", "backend", "revision", "configuration_sha256"] {
+        assert_eq!(plan[part], apply[part], "{part}");
+    }
+    assert_eq!(no_network.connections(), 0);
+}
