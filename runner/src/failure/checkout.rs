@@ -46,8 +46,8 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(
                 "check that .gitmodules has a URL that git can fetch from here, or name a new --work-dir",
             ),
-            CheckoutError::OtherRepository { dir, .. } => failure.with_hint(&format!(
-                "name another --work-dir; if it is the same repository under a new address, empty the file {}",
+            CheckoutError::OtherSource { dir, .. } => failure.with_hint(&format!(
+                "name another --work-dir; if it is the same code under a new address or path, empty the file {}",
                 dir.join(MARK).display()
             )),
             CheckoutError::StateInTheWay { .. } => failure.with_hint(
@@ -65,7 +65,7 @@ fn kind(error: &CheckoutError) -> Kind {
     match error {
         CheckoutError::NotADirectory { .. }
         | CheckoutError::ForeignFiles(_)
-        | CheckoutError::OtherRepository { .. }
+        | CheckoutError::OtherSource { .. }
         | CheckoutError::Busy(_)
         | CheckoutError::StateInTheWay { .. }
         | CheckoutError::NoSuchPath { .. }

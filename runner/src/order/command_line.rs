@@ -130,6 +130,7 @@ impl Job {
             work_dir: args.work_dir,
             submodules: !args.no_submodules,
             place: identity.place,
+            source_id: identity.source_id,
             layer: layer_file.map(LayerHandle::File),
             tool,
             request,

@@ -1,4 +1,4 @@
-//! The place of the code (repository, path, workspace), and the default name of the layer.
+//! The place of the code (repository, path, workspace), where it comes from, and the default name of the layer.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,15 @@ use crate::basis::place::{self, PlanPlace};
 use crate::cli::Environment;
 use crate::order::job::JobError;
 use crate::source::checkout::Source;
-use crate::source::git::{WorkTree, work_tree};
+use crate::source::checkout::source_id::SourceId;
+use crate::source::git::{GitSource, WorkTree, work_tree};
 
 /// The place of a job's code.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) place: PlanPlace,
+    /// Where it comes from, if that is known.
+    pub(super) source_id: Option<SourceId>,
     /// The parts of a default name: the last segment of the repository, and the path inside it.
     repository: String,
     path: String,
@@ -28,8 +31,8 @@ pub(super) async fn identify(
 ) -> Identity {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     match source {
-        Source::Directory(dir) => {
-            let dir = dir.join(path);
+        Source::Directory(source) => {
+            let dir = source.join(path);
             let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
             let workspace = Some(workspace(environment, Some(&dir)));
             let name = |dir: &Path| {
@@ -38,13 +41,16 @@ pub(super) async fn identify(
             let tree = if dir.is_dir() { work_tree(&dir).await } else { None };
             let Some(WorkTree { top, origin }) = tree else {
                 let place = PlanPlace { workspace, ..PlanPlace::default() };
-                return Identity { place, repository: name(&dir), path: String::new() };
+                let source_id = Some(SourceId::of_path(source));
+                return Identity { place, source_id, repository: name(&dir), path: String::new() };
             };
             let repository = origin.as_deref().and_then(place::repository);
             let path = text(dir.strip_prefix(&top).unwrap_or(Path::new("")));
             let last = repository.as_deref().map_or_else(|| name(&top), last_segment);
+            let source_id =
+                Some(id_of_directory(source, &top, repository.as_deref(), origin.as_deref()));
             let place = PlanPlace { repository, path: Some(path.clone()), workspace };
-            Identity { place, repository: last, path }
+            Identity { place, source_id, repository: last, path }
         }
         Source::Git(git) => {
             let dir = work_dir.map(|dir| dir.join(path));
@@ -53,7 +59,8 @@ pub(super) async fn identify(
                 path: Some(text(path)),
                 workspace: Some(workspace(environment, dir.as_deref())),
             };
-            Identity { place, repository: git.name().to_owned(), path: text(path) }
+            let source_id = Some(id_of_git(git, place.repository.as_deref()));
+            Identity { place, source_id, repository: git.name().to_owned(), path: text(path) }
         }
         Source::Archive(file) => {
             // Its name without endings: `infra` of `infra.tar.gz`.
@@ -68,7 +75,8 @@ pub(super) async fn identify(
                 path: Some(text(path)),
                 workspace: Some(workspace(environment, dir.as_deref())),
             };
-            Identity { place, repository: stem.to_owned(), path: text(path) }
+            let source_id = Some(SourceId::of_path(&file));
+            Identity { place, source_id, repository: stem.to_owned(), path: text(path) }
         }
         Source::Bundle(bundle) => {
             let place = PlanPlace {
@@ -76,7 +84,8 @@ pub(super) async fn identify(
                 path: Some(text(path)),
                 workspace: Some(workspace(environment, None)),
             };
-            Identity { place, repository: bundle.name.to_string(), path: text(path) }
+            let repository = bundle.name.to_string();
+            Identity { place, source_id: None, repository, path: text(path) }
         }
     }
 }
@@ -92,6 +101,28 @@ impl Identity {
             ))
         })
     }
+}
+
+/// The repository of a directory in a work tree: the known one, one in another directory of this machine, or the work tree
+/// itself.
+fn id_of_directory(
+    source: &Path,
+    top: &Path,
+    repository: Option<&str>,
+    origin: Option<&str>,
+) -> SourceId {
+    let local = || origin.and_then(SourceId::of_local_url);
+    let id = repository.map(SourceId::of_repository).or_else(local);
+    let source = std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned());
+    // The top is that of a submodule where the source contains one.
+    let below = source.strip_prefix(top).unwrap_or(&source);
+    id.unwrap_or_else(|| SourceId::of_path(top)).directory(below)
+}
+
+fn id_of_git(git: &GitSource, repository: Option<&str>) -> SourceId {
+    let known = repository.map(SourceId::of_repository);
+    let local = || SourceId::of_local_url(git.url());
+    known.or_else(local).unwrap_or_else(|| SourceId::of_repository(git.url()))
 }
 
 fn last_segment(repository: &str) -> String {

@@ -15,6 +15,7 @@ use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::report::Outcome;
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
+use crate::source::checkout::source_id::SourceId;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
@@ -38,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) submodules: bool,
     /// The place of the code. A stored plan must be of the same place.
     pub(crate) place: PlanPlace,
+    /// Where the code comes from; `None` in a pod whose repository is unknown.
+    pub(crate) source_id: Option<SourceId>,
     /// What flags or variables named explicitly.
     pub(crate) named: Named,
     /// The command that applies the plan; none in a pod of Burrito's, whose controllers decide it.

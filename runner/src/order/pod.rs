@@ -17,6 +17,7 @@ use crate::order::layer::{
 };
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
+use crate::source::checkout::source_id::SourceId;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
@@ -88,13 +89,15 @@ impl Job {
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
         let path = order.layer.spec.path.as_deref().unwrap_or_default();
         let path = inside(Path::new(path), "the layer's spec.path")?;
+        let repository = repository.spec.url().and_then(place::repository);
         Ok(Self {
             action,
             attempt,
             lowest_attempt,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
+            source_id: repository.as_deref().map(SourceId::of_repository),
             place: PlanPlace {
-                repository: repository.spec.url().and_then(place::repository),
+                repository,
                 path: Some(path.to_string_lossy().into_owned()),
                 workspace: Some(workspace(environment, None)),
             },

@@ -130,17 +130,13 @@ impl Run<'_> {
         basis: Option<&Basis>,
     ) -> Result<Workspace, RunError> {
         let job = self.job;
-        let url = match &job.source {
-            checkout::Source::Git(git) => Some(git.url()),
-            _ => None,
-        };
         let context = CheckoutContext {
             environment: self.environment,
             scratch: self.scratch,
             signals: self.signals,
             datastore: job.datastore.as_ref(),
             submodules: job.submodules,
-            repository: job.place.repository.as_deref().or(url),
+            source_id: job.source_id.as_ref(),
             planned: basis.and_then(Basis::commit),
         };
         let (path, work_dir) = (&job.path, job.work_dir.as_deref());

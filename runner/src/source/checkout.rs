@@ -4,6 +4,7 @@
 //! by the `git` program, into a directory of the runner's. This module does not depend on what the code means.
 
 pub(crate) mod context;
+pub(crate) mod source_id;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::copy;
+use crate::source::copy::{self, Links};
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
@@ -99,7 +100,7 @@ pub(crate) async fn checkout(
 ) -> Result<Workspace, CheckoutError> {
     let own = || {
         if let Some(dir) = work_dir {
-            return claim(dir, context.repository).map(|lock| (dir.to_owned(), Some(lock)));
+            return claim(dir, context.source_id).map(|lock| (dir.to_owned(), Some(lock)));
         }
         let dir = context.scratch.join("work");
         make(&dir)?;
@@ -116,7 +117,9 @@ pub(crate) async fn checkout(
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
                     let (from, target) = (dir.clone(), to.clone());
-                    let copied = tokio::task::spawn_blocking(move || copy::tree(&from, &target));
+                    let copied = tokio::task::spawn_blocking(move || {
+                        copy::tree(&from, &target, Links::Followed)
+                    });
                     copied.await.map_err(std::io::Error::other)??;
                     (to, revision, work_dir.is_some(), lock)
                 }
@@ -169,7 +172,7 @@ async fn unpack(
         let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
         tracing::info!("unpacked {}: {packed}", path.display());
         if stays {
-            copy::tree(&new, &target)?;
+            copy::tree(&new, &target, Links::Kept)?;
             fs::remove_dir_all(&new)?;
         } else {
             fs::rename(&new, &target)?;

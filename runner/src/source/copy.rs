@@ -1,4 +1,4 @@
-//! Copies a read-only directory so that the tool can work in it.
+//! Copies a read-only directory, or an unpacked archive, into a directory where the tool can work.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -8,7 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
+use fs_err::os::unix::fs::symlink;
 
+use crate::source::regular::unless_missing;
 use crate::source::states::is_state;
 use crate::source::work_dir::MARK;
 
@@ -17,40 +19,75 @@ use crate::source::work_dir::MARK;
 /// versions have one name per line.
 const LIST: &str = ".plancha-copied";
 
+/// What is copied of a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    /// What it leads to, as a mounted ConfigMap needs it. Its `..data` directories are left out.
+    Followed,
+    /// The link itself.
+    Kept,
+}
+
 /// Copies `from` into `to`, which may hold an earlier copy and the tool's own files: files that are
-/// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed.
-/// Links are followed, as a mounted ConfigMap needs it; its `..data` directories are left out.
-pub(super) fn tree(from: &Path, to: &Path) -> io::Result<()> {
-    let mut found = Found::default();
+/// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed. Nothing is written
+/// or removed through a link in `to`.
+pub(super) fn tree(from: &Path, to: &Path, links: Links) -> io::Result<()> {
+    let mut found = Found { links, directories: Vec::new(), files: BTreeSet::new() };
     found.walk(from, Path::new(""), &mut Vec::new())?;
     let list = to.join(LIST);
     let before = read_list(&list)?;
     // Both lists at once: a copy that is killed halfway leaves no file that no list names.
     write_list(&list, before.union(&found.files))?;
-    for dir in &found.directories {
-        match fs::create_dir(to.join(dir)) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-    }
-    for file in &found.files {
-        copy(&from.join(file), &to.join(file))?;
-    }
+    // First, because a link or a directory may take the place of a file, and the other way round.
     for stale in before.difference(&found.files) {
         let inside = stale.components().all(|part| matches!(part, Component::Normal(_)));
-        if inside && !is_state(stale) {
+        if inside && !is_state(stale) && !is_behind_link(to, stale) {
             remove(&to.join(stale))?;
         }
+    }
+    for dir in &found.directories {
+        make_directory(&to.join(dir))?;
+    }
+    for file in &found.files {
+        copy(&from.join(file), &to.join(file), links)?;
     }
     write_list(&list, found.files.iter())
 }
 
+/// Whether a parent of the path is a link in `to`.
+fn is_behind_link(to: &Path, path: &Path) -> bool {
+    let mut parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+    parents.any(|parent| to.join(parent).is_symlink())
+}
+
+/// Removes a file or link that an earlier copy brought. A copy that was interrupted may have made a directory in its
+/// place.
 fn remove(file: &Path) -> io::Result<()> {
-    let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory, io::ErrorKind::IsADirectory];
     match fs::remove_file(file) {
-        Err(error) if !missing.contains(&error.kind()) => Err(error),
+        Err(error) if !gone.contains(&error.kind()) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Removes a directory that contains only directories. A file in it is the tool's own, or a state.
+fn remove_emptied(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_emptied(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+fn make_directory(dir: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(existing) if existing.is_dir() => return Ok(()),
+        Ok(existing) if existing.is_symlink() => fs::remove_file(dir)?,
+        _ => {}
+    }
+    fs::create_dir(dir)
 }
 
 fn read_list(list: &Path) -> io::Result<BTreeSet<PathBuf>> {
@@ -77,10 +114,22 @@ fn write_list<'a>(list: &Path, names: impl Iterator<Item = &'a PathBuf>) -> io::
     fs::rename(new, list)
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    if is_state(Path::new(to.file_name().unwrap_or_default())) && fs::exists(to)? {
+fn copy(from: &Path, to: &Path, links: Links) -> io::Result<()> {
+    let existing = unless_missing(fs::symlink_metadata(to))?;
+    if is_state(Path::new(to.file_name().unwrap_or_default())) && existing.is_some() {
         tracing::info!("keeping {}: the source's copy may be older", to.display());
         return Ok(());
+    }
+    let target =
+        if links == Links::Kept { Some(from).filter(|from| from.is_symlink()) } else { None };
+    let target = target.map(fs::read_link).transpose()?;
+    match existing {
+        Some(existing) if existing.is_dir() => remove_emptied(to)?,
+        Some(existing) if existing.is_symlink() || target.is_some() => fs::remove_file(to)?,
+        _ => {}
+    }
+    if let Some(target) = target {
+        return symlink(target, to);
     }
     let mut source = fs::File::open(from)?;
     let executable = source.metadata()?.permissions().mode() & 0o100;
@@ -90,9 +139,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// What a directory holds, by paths below it; every directory comes before its content.
-#[derive(Default)]
 struct Found {
+    links: Links,
     directories: Vec<PathBuf>,
+    /// Files, and links that are kept.
     files: BTreeSet<PathBuf>,
 }
 
@@ -112,11 +162,17 @@ impl Found {
             let name = entry?.file_name();
             let ours = name == LIST || name == MARK;
             let is_data = name == ".terraform" || name == ".git" || ours;
-            if name.as_encoded_bytes().starts_with(b"..") || is_data {
+            let is_mounted =
+                self.links == Links::Followed && name.as_encoded_bytes().starts_with(b"..");
+            if is_mounted || is_data {
                 continue;
             }
             let path = below.join(name);
-            let metadata = match fs::metadata(from.join(&path)) {
+            let metadata = match self.links {
+                Links::Followed => fs::metadata(from.join(&path)),
+                Links::Kept => fs::symlink_metadata(from.join(&path)),
+            };
+            let metadata = match metadata {
                 // A dangling link: git stores them, and terraform ignores them.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
@@ -124,7 +180,7 @@ impl Found {
             if metadata.is_dir() {
                 self.directories.push(path.clone());
                 self.walk(from, &path, above)?;
-            } else if metadata.is_file() {
+            } else if metadata.is_file() || metadata.is_symlink() {
                 self.files.insert(path);
             }
         }
@@ -136,6 +192,10 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tree(from: &Path, to: &Path) -> io::Result<()> {
+        super::tree(from, to, Links::Followed)
+    }
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names = fs::read_dir(dir)
@@ -225,14 +285,65 @@ mod tests {
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(&from).unwrap();
         fs::create_dir_all(to.join("b.tf")).unwrap();
+        fs::write(to.join("b.tf/own"), "").unwrap();
         fs::write(from.join("a.tf"), "").unwrap();
         fs::write(from.join("b.tf"), "").unwrap();
         tree(&from, &to).unwrap_err();
         assert!(to.join("a.tf").exists(), "copied before the copy failed");
         fs::remove_file(from.join("a.tf")).unwrap();
-        fs::remove_dir(to.join("b.tf")).unwrap();
+        fs::remove_dir_all(to.join("b.tf")).unwrap();
         tree(&from, &to).unwrap();
         assert_eq!(names(&to), ["b.tf"]);
+    }
+
+    #[test]
+    fn kept_links_replace_files_and_directories_and_are_replaced_by_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(&to).unwrap();
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(from.join(path).parent().unwrap()).unwrap();
+            fs::write(from.join(path), text).unwrap();
+        };
+        let link = |path: &str, target: &str| {
+            fs::create_dir_all(from.join(path).parent().unwrap()).unwrap();
+            symlink(target, from.join(path)).unwrap();
+        };
+        let copy = || super::tree(&from, &to, Links::Kept);
+        let target = |path: &str| fs::read_link(to.join(path)).unwrap();
+        write("b/x.tf", "b");
+        link("a", "b");
+        link("b/y.tf", "x.tf");
+        link("gone", "nowhere");
+        link("self", ".");
+        write("..data/z.tf", "");
+        write("c/deep/x.tf", "c");
+        write("d.tf", "d");
+        copy().unwrap();
+        copy().unwrap();
+        assert_eq!([target("a"), target("gone")], ["b", "nowhere"].map(PathBuf::from));
+        assert_eq!([target("b/y.tf"), target("self")], ["x.tf", "."].map(PathBuf::from));
+        assert!(to.join("..data/z.tf").exists());
+        // A directory becomes a link, and the other way round. What a link leads to is not changed through it.
+        fs::remove_file(from.join("a")).unwrap();
+        write("a/x.tf", "a");
+        fs::remove_file(from.join("b/y.tf")).unwrap();
+        write("b/y.tf", "y");
+        fs::remove_dir_all(from.join("c")).unwrap();
+        link("c", "b");
+        fs::remove_file(from.join("d.tf")).unwrap();
+        write("d.tf/x", "");
+        copy().unwrap();
+        let read = |path: &str| fs::read_to_string(to.join(path)).unwrap();
+        assert_eq!([read("a/x.tf"), read("b/x.tf"), read("b/y.tf")], ["a", "b", "y"]);
+        assert_eq!(target("c"), Path::new("b"));
+        assert!(to.join("d.tf/x").exists());
+        // The tool's own files and states in a directory stay.
+        fs::write(to.join("a/terraform.tfstate"), "{}").unwrap();
+        fs::remove_dir_all(from.join("a")).unwrap();
+        link("a", "b");
+        copy().unwrap_err();
+        assert!(to.join("a/terraform.tfstate").exists());
     }
 
     #[test]

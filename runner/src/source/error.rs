@@ -40,8 +40,8 @@ pub(crate) enum CheckoutError {
     #[error("{} contains files that the runner did not create: --work-dir needs a new or empty directory, or one of \
              an earlier run", .0.display())]
     ForeignFiles(PathBuf),
-    #[error("{} contains a checkout of {theirs}, and perhaps its state, not of {ours}", .dir.display())]
-    OtherRepository { dir: PathBuf, theirs: String, ours: String },
+    #[error("{} contains the code of {theirs}, and perhaps its state, not that of {ours}", .dir.display())]
+    OtherSource { dir: PathBuf, theirs: String, ours: String },
     #[error("another run is using {}", .0.display())]
     Busy(PathBuf),
     #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]

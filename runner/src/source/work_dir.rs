@@ -6,13 +6,14 @@ use std::path::Path;
 
 use fs_err as fs;
 
+use crate::source::checkout::source_id::SourceId;
 use crate::source::error::CheckoutError;
 
 /// The file that marks a work directory of the runner and is locked by the run that uses it.
 pub(crate) const MARK: &str = ".plancha-work";
 
-/// Locks a work directory that stays from run to run. It must be empty or marked, of the same repository, and not in use.
-pub(super) fn claim(dir: &Path, repository: Option<&str>) -> Result<File, CheckoutError> {
+/// Locks a work directory that stays from run to run. It must be empty or marked, of the same source, and not in use.
+pub(super) fn claim(dir: &Path, source: Option<&SourceId>) -> Result<File, CheckoutError> {
     make(dir)?;
     let mark = dir.join(MARK);
     if !fs::exists(&mark)? && fs::read_dir(dir)?.next().is_some() {
@@ -24,16 +25,17 @@ pub(super) fn claim(dir: &Path, repository: Option<&str>) -> Result<File, Checko
         Err(TryLockError::WouldBlock) => return Err(CheckoutError::Busy(dir.to_owned())),
         Err(TryLockError::Error(error)) => return Err(error.into()),
     }
-    let Some(ours) = repository else { return Ok(lock.into()) };
-    let recorded = fs::read_to_string(&mark)?;
-    match recorded.lines().next() {
-        // Older versions recorded nothing.
-        None => writeln!(lock, "{ours}")?,
-        Some(theirs) if theirs == ours => {}
-        Some(theirs) => {
-            let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
-            return Err(CheckoutError::OtherRepository { dir: dir.to_owned(), theirs, ours });
-        }
+    let Some(ours) = source else { return Ok(lock.into()) };
+    let recorded = ours.recorded(&fs::read_to_string(&mark)?);
+    if let Some((theirs, _)) = recorded.as_ref().filter(|(theirs, _)| theirs != ours) {
+        let (theirs, ours) = (theirs.to_string(), ours.to_string());
+        return Err(CheckoutError::OtherSource { dir: dir.to_owned(), theirs, ours });
+    }
+    match recorded {
+        Some((_, is_complete)) if is_complete => {}
+        // Older versions recorded no directory, or nothing.
+        Some(_) => lock.write_all(ours.directory_record().as_bytes())?,
+        None => lock.write_all(ours.to_record().as_bytes())?,
     }
     Ok(lock.into())
 }
@@ -42,4 +44,26 @@ pub(super) fn make(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of one directory removes the files of the other, and leaves its state.
+    #[test]
+    fn work_directory_belongs_to_one_directory_of_a_repository() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |directory: &str| SourceId::of_repository("h/a").directory(Path::new(directory));
+        // Recorded by an earlier version.
+        fs::write(dir.path().join(MARK), "h/a\n").unwrap();
+        for _ in 0..2 {
+            claim(dir.path(), Some(&id("live/a"))).unwrap();
+            let error = claim(dir.path(), Some(&id("live/b"))).unwrap_err().to_string();
+            let says = "the code of the directory live/a of h/a, and perhaps its state, not that of the directory live/b";
+            assert!(error.contains(says), "{error}");
+            claim(dir.path(), Some(&id(""))).unwrap_err();
+        }
+        assert_eq!(fs::read_to_string(dir.path().join(MARK)).unwrap(), "h/a\nlive/a\n");
+    }
 }

@@ -113,13 +113,71 @@ fn plan_file_of_an_archive_is_refused_for_another_archive() {
         code(&sandbox, value);
         tar(&sandbox, &format!("{value}.tar"), &["."]);
     }
-    let run = |action: &str, archive: &str| {
-        let place = ["--path", "live/vpc", "--plan-file", "the.plan", "--work-dir", "kept"];
+    let run = |action: &str, archive: &str, work_dir: &str| {
+        let place = ["--path", "live/vpc", "--plan-file", "the.plan", "--work-dir", work_dir];
         sandbox.run(&[&[action, archive], &place[..]].concat())
     };
-    assert_eq!(run("plan", "first.tar").code, 0);
-    refused(&run("apply", "other.tar"), 9, &["made for another configuration"]);
-    assert_eq!(run("apply", "first.tar").code, 0);
+    assert_eq!(run("plan", "first.tar", "kept").code, 0);
+    refused(&run("apply", "other.tar", "other"), 9, &["made for another configuration"]);
+    assert_eq!(run("apply", "first.tar", "kept").code, 0);
+}
+
+/// The state of the first archive would make a plan of the second one destroy what the first has created.
+#[test]
+fn kept_work_directory_belongs_to_one_archive_or_bundle() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    code(&sandbox, "x");
+    let Repository { dir, .. } = repository(&sandbox);
+    for name in ["a", "b"] {
+        tar(&sandbox, &format!("{name}.tar"), &["."]);
+        let bundle = sandbox.work().join(format!("{name}.bundle")).display().to_string();
+        git(&dir, &["bundle", "create", "--quiet", &bundle, "--all"]);
+    }
+    std::os::unix::fs::symlink("a.tar", sandbox.work().join("link.tar")).unwrap();
+    let run = |source: &str, work_dir: &str| {
+        sandbox.run(&["plan", source, "--path", "live/vpc", "--work-dir", work_dir])
+    };
+    for (first, other) in [("a.tar", "b.tar"), ("a.bundle", "b.bundle"), ("a.tar", "a.bundle")] {
+        let kept = format!("{first}-{other}");
+        assert_eq!(run(first, &kept).code, 0);
+        let same = if first == "a.tar" { "link.tar" } else { first };
+        assert_eq!(run(same, &kept).code, 0);
+        let [theirs, ours] = [first, other].map(|name| sandbox.work().join(name));
+        let says = format!(
+            "{kept} contains the code of {}, and perhaps its state, not that of {}",
+            theirs.display(),
+            ours.display()
+        );
+        let next = format!("empty the file {kept}/.plancha-work");
+        refused(&run(other, &kept), 8, &[&says, &next]);
+        // The way out, and a directory of an earlier version.
+        std::fs::write(sandbox.work().join(&kept).join(".plancha-work"), "").unwrap();
+        assert_eq!(run(other, &kept).code, 0);
+        assert_eq!(run(first, &kept).code, 8);
+    }
+}
+
+#[test]
+fn links_of_an_archive_are_links_in_a_kept_work_directory() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let code = code(&sandbox, "x");
+    let link = |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, code.join(name)).unwrap();
+    };
+    link("live/vpc/same.tf", "main.tf");
+    link("modules", "live");
+    link("live/up", "..");
+    tar(&sandbox, "infra.tar", &["."]);
+    for _ in 0..2 {
+        let ended = sandbox.run(&["plan", "infra.tar", "--path", "live/vpc", "--work-dir", "kept"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        for (name, target) in
+            [("live/vpc/same.tf", "main.tf"), ("modules", "live"), ("live/up", "..")]
+        {
+            let link = std::fs::read_link(sandbox.work().join("kept").join(name)).unwrap();
+            assert_eq!(link, std::path::Path::new(target), "{name}");
+        }
+    }
 }
 
 #[test]

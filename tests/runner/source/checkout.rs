@@ -275,6 +275,11 @@ async fn directory_revision_is_its_head_and_dirty_if_files_differ() {
 /// Plans a directory that is read-only for the runner.
 pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> Ended {
     let to = tempfile::tempdir_in(sandbox.path("")).unwrap();
+    plan_read_only_at(sandbox, from, to.path(), args)
+}
+
+/// The same in this directory.
+fn plan_read_only_at(sandbox: &Sandbox, from: &Path, to: &Path, args: &[&str]) -> Ended {
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -287,11 +292,7 @@ pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> E
     let command = sandbox.command(&[]);
     let mut inside = Command::new(if root { "unshare" } else { "env" });
     inside.args(if root { &["--mount"][..] } else { &[] }).args(["sh", "-c", script, "sh"]);
-    inside
-        .args([from, to.path()])
-        .arg(command.get_program())
-        .current_dir(sandbox.work())
-        .env_clear();
+    inside.args([from, to]).arg(command.get_program()).current_dir(sandbox.work()).env_clear();
     inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     inside.env("ARGS", args.join(" ")).output().unwrap().into()
 }
@@ -386,11 +387,42 @@ fn kept_work_directory_belongs_to_one_repository() {
     }
     let ended = run(&other);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("contains a checkout of "), "{}", ended.stderr);
+    let says = format!("contains the code of {}, ", dir.display());
+    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
     // One of an older version is taken over.
-    std::fs::write(sandbox.work().join("kept/.plancha-work"), "").unwrap();
-    assert_eq!(run(&other).code, 0);
-    assert_eq!(run(&dir).code, 8);
+    let mark = sandbox.work().join("kept/.plancha-work");
+    for older in ["", "\n", &*format!("file://{}\n", other.display())] {
+        std::fs::write(&mark, older).unwrap();
+        if older.len() > 1 {
+            assert_eq!(run(&dir).code, 8);
+        }
+        assert_eq!(run(&other).code, 0);
+        assert_eq!(run(&dir).code, 8);
+    }
+}
+
+#[test]
+fn kept_work_directory_belongs_to_one_read_only_directory() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let run = |name: &str| {
+        let from = sandbox.path(name);
+        std::fs::create_dir_all(&from).unwrap();
+        std::fs::write(from.join("main.tf"), "").unwrap();
+        let to = sandbox.path(&format!("{name}-mounted"));
+        std::fs::create_dir_all(&to).unwrap();
+        plan_read_only_at(&sandbox, &from, &to, &["--work-dir", "kept"])
+    };
+    for _ in 0..2 {
+        let ended = run("a");
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    let ended = run("b");
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    let [theirs, ours] = ["a-mounted", "b-mounted"].map(|name| sandbox.path(name));
+    let says = format!("contains the code of {}, ", theirs.display());
+    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
+    let says = format!("not that of {}\n", ours.display());
+    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
 }
 
 #[test]
