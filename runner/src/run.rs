@@ -35,7 +35,8 @@ pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::Unpushed;
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
-use crate::source::scratch::{self, Scratch};
+use crate::source::checkout::source_id::SourceId;
+use crate::source::scratch::{self, AbandonedState, Scratch};
 
 /// The plan in the private directory: the only file that the tool applies.
 const PLAN_FILE: &str = "plan.bin";
@@ -52,10 +53,11 @@ impl RunFiles {
     pub(crate) fn create() -> Result<Self, RunError> {
         crate::process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
-        for state in scratch.abandoned_states() {
+        for AbandonedState { state, layer } in scratch.abandoned_states() {
             tracing::warn!(
-                "an earlier run has left {}, the state of an apply that no backend accepted: {}",
+                "an earlier run has left {}, the state of an apply that no backend accepted. It is {}. To push it: {}",
                 state.file.display(),
+                state.described(layer.as_deref()),
                 Unpushed::kept([state.clone()]).steps()
             );
         }
@@ -81,6 +83,8 @@ pub(crate) struct Run<'a> {
     order: Option<OrderRecord>,
     /// The key under which the apply is recorded, if its order has one.
     order_key: Option<OrderKey>,
+    /// Where the code comes from. That of a snapshot is known only by the repository of its plan.
+    source_id: Option<SourceId>,
 }
 
 impl<'a> Run<'a> {
@@ -105,6 +109,7 @@ impl<'a> Run<'a> {
             artifacts: None,
             order: None,
             order_key: None,
+            source_id: job.source_id.clone(),
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

@@ -15,6 +15,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::stored_plan::Choice;
 use crate::source::checkout::context::CheckoutContext;
+use crate::source::checkout::source_id::SourceId;
 use crate::source::checkout::{self, Workspace};
 use crate::tool::argv::Tool;
 use crate::tool::dev_overrides::dev_overrides;
@@ -74,6 +75,9 @@ impl Run<'_> {
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
         self.warn_of_unused_work_dir(&workspace, snapshot.is_some());
+        if let Some((choice, _)) = snapshot {
+            self.source_id = choice.repository().map(SourceId::of_repository);
+        }
         self.report.revision.clone_from(&workspace.revision);
         if let (Some(basis), None) = (basis, snapshot) {
             self.check_code(basis, &workspace).await?;
@@ -86,6 +90,7 @@ impl Run<'_> {
             binding.check_tools(&choice.name(), &installed, terragrunt.as_ref())?;
         }
         let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
+        self.warn_of_earlier_applies();
         self.check_unpushed(&workspace, program).await?;
         self.report.tool = Some(tool_report(&installed));
         self.report.terragrunt = terragrunt.as_ref().map(tool_report);

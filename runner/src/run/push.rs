@@ -22,8 +22,9 @@ pub(crate) struct Push {
 impl Push {
     /// How a kept state gets into its backend, by its record.
     pub(crate) fn recorded(record: PushRecord) -> Self {
+        let dir = record.existing_dir().map(Path::to_owned);
         let PushRecord { program, workspace, path, .. } = record;
-        Self { program: Some(program), workspace, path, dir: None }
+        Self { program: Some(program), workspace, path, dir }
     }
 
     /// Where the commands run.
@@ -172,6 +173,8 @@ pub(crate) struct MissingState {
     pub(crate) link: PathBuf,
     /// Where it was.
     pub(crate) state: PathBuf,
+    /// The repository of its code, or the path.
+    pub(crate) source: Option<String>,
 }
 
 impl fmt::Display for MissingState {
@@ -188,7 +191,8 @@ impl MissingState {
     /// How to find the state, and what to do if it was pushed.
     pub(crate) fn hint(&self) -> String {
         format!(
-            "mount the directory, or move it back, and run again to see how to push the state; if it was pushed, remove {}, and run again",
+            "mount the directory, or move it back, and run again to see how to push the state; if it was pushed, remove \
+             {}, and run again; if it is lost, first import what that apply created",
             self.link.display()
         )
     }
@@ -218,7 +222,7 @@ impl Unpushed {
         let unknown = || Push { program: None, workspace: None, path: PathBuf::new(), dir: None };
         let states = states
             .into_iter()
-            .map(|KeptState { file, record }| (file, record.map_or_else(unknown, Push::recorded)));
+            .map(|state| (state.file, state.record.map_or_else(unknown, Push::recorded)));
         Self { states: states.collect(), in_commit: false }
     }
 

@@ -208,6 +208,11 @@ impl Choice {
         annotated.is_none_or(|annotated| annotated == sum).then(|| (plan, sum.clone()))
     }
 
+    /// The repository of the plan, as its binding has it.
+    pub(crate) fn repository(&self) -> Option<&str> {
+        self.binding.as_ref()?.place.as_ref()?.repository.as_deref()
+    }
+
     /// The snapshot in which the plan is applied. `None`: the source is used.
     pub(crate) fn snapshot(&self, job: &Job) -> Result<Option<&Workspace>, StoredPlanError> {
         let snapshot = self.binding.as_ref().and_then(|binding| binding.workspace.as_ref());

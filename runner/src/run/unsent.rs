@@ -21,7 +21,7 @@ use datastore_api::{Attempt, Client, InvalidName, RunKey};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use find::{KeptRecord, layer_id, missing_states, records, states};
+pub(crate) use find::{KeptRecord, layer_id, missing_states, records, states, unreadable};
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 
@@ -132,7 +132,7 @@ impl Keeper<'_> {
 
     /// Records a state file that stays where it is: a link leads to it, with the record beside the link.
     pub(crate) fn link_state(&self, file: &Path, record: &PushRecord) -> io::Result<()> {
-        let Some(home) = self.state_home else { return Ok(()) };
+        let home = self.state_home.ok_or_else(no_home)?;
         let dir = of_layer(home, self.run).join(self.run.run.as_ref());
         let dir = dir.join(self.attempt.to_string());
         builder().recursive(true).create(&dir)?;
@@ -174,10 +174,7 @@ impl Keeper<'_> {
 
     fn create(&self) -> io::Result<Unsent> {
         let in_scratch = self.scratch.join(UNSENT);
-        let named = self
-            .state_home
-            .ok_or_else(|| io::Error::other("there is no home directory"))
-            .and_then(|home| self.new_directory(home));
+        let named = self.state_home.ok_or_else(no_home).and_then(|home| self.new_directory(home));
         let (dir, lock) = match named {
             Ok(new) => new,
             Err(error) => {
@@ -382,6 +379,10 @@ fn holds_only_states(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+fn no_home() -> io::Error {
+    io::Error::other("there is no home directory")
 }
 
 /// A path that a shell finds from any directory.

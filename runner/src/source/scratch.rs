@@ -61,12 +61,20 @@ pub(crate) fn reason(cause: &io::Error) -> String {
     text.split_once(" at path ").map_or(text.as_str(), |(reason, _)| reason).to_owned()
 }
 
+/// A state because of which the directory of an ended run was not removed.
+#[derive(Debug)]
+pub(crate) struct AbandonedState {
+    pub(crate) state: KeptState,
+    /// The layer that the run applied, with its namespace, if it is known.
+    pub(crate) layer: Option<String>,
+}
+
 /// A private directory that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: PathBuf,
     /// The states that ended runs of this user have left in their directories, long enough ago to be noticed.
-    abandoned_states: Vec<KeptState>,
+    abandoned_states: Vec<AbandonedState>,
     /// Set if the whole directory stays.
     whole: OnceLock<()>,
     /// Held while the run lives.
@@ -95,7 +103,7 @@ impl Scratch {
     }
 
     /// The states because of which directories of ended runs, of any layer, were not removed.
-    pub(crate) fn abandoned_states(&self) -> &[KeptState] {
+    pub(crate) fn abandoned_states(&self) -> &[AbandonedState] {
         &self.abandoned_states
     }
 
@@ -114,6 +122,7 @@ impl Scratch {
             let numbered = numbered.filter(|file| !file.ends_with(states::ERRORED));
             let files = states::errored(&dir).into_iter().chain(numbered);
             found.extend(files.map(|file| KeptState::in_directory(file, &dir)));
+            found.extend(KeptState::of_kept_code(&dir));
         }
         found.sort_by(|a, b| a.file.cmp(&b.file));
         found
@@ -233,7 +242,7 @@ pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
 
 /// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others. One with
 /// states that no backend accepted stays; these are returned.
-fn sweep(parent: &Path) -> io::Result<Vec<KeptState>> {
+fn sweep(parent: &Path) -> io::Result<Vec<AbandonedState>> {
     let mut states = Vec::new();
     for entry in fs::read_dir(parent)?.flatten() {
         let dir = entry.path();
@@ -245,7 +254,7 @@ fn sweep(parent: &Path) -> io::Result<Vec<KeptState>> {
     Ok(states)
 }
 
-fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
+fn sweep_one(dir: &Path) -> io::Result<Vec<AbandonedState>> {
     let metadata = fs::symlink_metadata(dir)?;
     let age = metadata.modified()?.elapsed().unwrap_or_default();
     if !is_own(dir) || age < MIN_AGE || is_used(dir) {
@@ -265,14 +274,17 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<KeptState>> {
     }
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
-    let states = states.map(|state| KeptState::in_directory(state, dir)).collect::<Vec<_>>();
+    let states = states.map(|state| KeptState::in_directory(state, dir));
+    let states = states.chain(KeptState::of_kept_code(dir)).collect::<Vec<_>>();
     if states.is_empty() {
         match &lock {
             Some(lock) => clear_if_current(dir, lock)?,
             None => clear(dir)?,
         }
     }
-    Ok(states)
+    let layer = regular::read_text(&dir.join(LAYER)).ok().map(|layer| layer.trim().to_owned());
+    let states = states.into_iter().map(|state| AbandonedState { state, layer: layer.clone() });
+    Ok(states.collect())
 }
 
 /// Removes a directory, unless `lock` is no longer its lock file: another run may have removed the directory and created

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::de::IgnoredAny;
 
-pub(crate) use kept::{KeptState, PushRecord, is_record, remove_orphaned_records};
+pub(crate) use kept::{KeptState, PushRecord, is_record, remove_orphaned_records, source_beside};
 
 use crate::source::regular;
 
@@ -66,7 +66,11 @@ pub(crate) fn kept(dir: &Path) -> Vec<PathBuf> {
 
 /// Whether a file is a whole JSON document. On a full disk the tool leaves an empty or truncated one.
 pub(crate) fn is_whole(file: &Path) -> bool {
-    let Ok(file) = regular::open(file) else { return false };
+    let file = match regular::open(file) {
+        Ok(file) => file,
+        // A state of another user: that it cannot be read says nothing about it.
+        Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
+    };
     serde_json::from_reader::<_, IgnoredAny>(io::BufReader::new(file)).is_ok()
 }
 

@@ -1,5 +1,7 @@
 //! A state that the backend did not accept is kept after the run.
 
+mod in_place;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +32,11 @@ fn apply<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 fn unsent(sandbox: &Sandbox) -> PathBuf {
     sandbox.path("home/.local/state/plancha/unsent/default/x/r/0")
+}
+
+/// Where the link in a directory of unsent files leads.
+fn kept_link(dir: &Path) -> PathBuf {
+    std::fs::read_link(dir.join("errored.tfstate")).unwrap()
 }
 
 fn kept(ended: &Ended, file: &Path) {
@@ -92,6 +99,22 @@ fn without_a_home_the_unsaved_state_stays_in_the_scratch_directory() {
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     let file = scratch.join("unsent/errored.tfstate");
     assert!(refused.stderr.contains(&*file.to_string_lossy()), "{}", refused.stderr);
+}
+
+#[test]
+fn directory_of_kept_states_that_cannot_be_read_is_a_warning() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, 1);
+    let layer = unsent(&sandbox).ancestors().nth(2).unwrap().to_owned();
+    std::fs::remove_dir_all(&layer).unwrap();
+    // To root, only a link to itself cannot be read.
+    std::os::unix::fs::symlink(&layer, &layer).unwrap();
+    let ended = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let says =
+        "cannot find out whether an earlier apply of this layer has left a state or a record: ";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&*layer.to_string_lossy()), "{}", ended.stderr);
 }
 
 #[test]
@@ -196,7 +219,8 @@ fn in_place_no_apply_replaces_an_unsaved_state() {
         for args in [&["apply", "--no-plan"][..], &["apply", "--plan-file", "p"]] {
             let ended = sandbox.run(args);
             assert_eq!(ended.code, 8, "{}", ended.stderr);
-            assert!(ended.stderr.contains("`terraform state push "), "{}", ended.stderr);
+            let push = "`TF_WORKSPACE=default terraform state push ";
+            assert!(ended.stderr.contains(push), "{}", ended.stderr);
         }
         let applies = sandbox.calls().iter().filter(|call| call.starts_with("apply")).count();
         assert_eq!(applies, 1);
@@ -354,10 +378,11 @@ fn without_a_record_the_workspace_of_a_kept_state_is_unknown() {
         let expected = "with TF_WORKSPACE set to the workspace of that apply";
         assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
-    // In place, the tool may have written it by hand, or in another workspace.
+    // In place, a user of the tool may have left another state since, of any workspace.
     let (sandbox, _) = refusing(".", "exit 1");
     sandbox.write("main.tf", "");
     assert_eq!(run_in(&sandbox, Some("prod"), &["apply", "--no-plan"]).code, 1);
+    sandbox.write("errored.tfstate", "{}");
     let ended = sandbox.run(&["apply", "--no-plan"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     let expected = "with TF_WORKSPACE set to the workspace of that apply";

@@ -46,10 +46,10 @@ impl Run<'_> {
         if found.is_empty() {
             return result;
         }
-        let record = self.push_record(program);
+        let record = self.push_record(program, workspace);
         let mut files = Vec::new();
         for file in found {
-            if workspace.kept && workspace.own.is_some() {
+            if workspace.kept {
                 self.link(&file, &record);
             }
             files.push(if workspace.kept { absolute(file) } else { self.rescue(&file, &record) });
@@ -68,13 +68,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Records a state in a work directory, so that an apply elsewhere is refused as well.
+    /// Records a state that stays where it is, so that an apply of the same code elsewhere is refused as well.
     fn link(&self, file: &Path, record: &PushRecord) {
         if let Err(error) = self.keeper().link_state(file, record) {
             tracing::warn!(
-                "an apply with another --work-dir will not find {}: {error}",
+                "no link leads to {}, so the directory of the run is kept: {error}",
                 file.display()
             );
+            // It has the record.
+            self.scratch.keep_all();
         }
     }
 

@@ -78,7 +78,10 @@ pub(crate) fn missing_states(state_home: Option<&Path>, run: &RunKey) -> Vec<Mis
     let found = attempts(state_home, run);
     let links = found.iter().flat_map(|attempt| states::kept(attempt));
     let missing = links.filter_map(|link| match leads_to(&link) {
-        LeadsTo::OutOfReach(state) => Some(MissingState { link, state }),
+        LeadsTo::OutOfReach(state) => {
+            let source = states::source_beside(&link);
+            Some(MissingState { link, state, source })
+        }
         LeadsTo::State(_) | LeadsTo::Removed => None,
     });
     missing.collect()
@@ -106,6 +109,15 @@ pub(super) fn leads_to(name: &Path) -> LeadsTo {
     }
     let first = file.parent().and_then(|dir| fs::read_dir(dir).ok()?.next());
     if let Some(Ok(_)) = first { LeadsTo::Removed } else { LeadsTo::OutOfReach(file) }
+}
+
+/// Why the directories of the layer cannot be listed, if they exist. What earlier runs have left there is not found then.
+pub(crate) fn unreadable(state_home: Option<&Path>, run: &RunKey) -> Option<io::Error> {
+    let layer = of_layer(state_home?, run);
+    let dirs = [vec![layer.clone()], below(&layer)].concat();
+    let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    let mut errors = dirs.iter().filter_map(|dir| fs::read_dir(dir).err());
+    errors.find(|error| !missing.contains(&error.kind()))
 }
 
 /// The directories of the layer's attempts.

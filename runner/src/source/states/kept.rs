@@ -1,4 +1,4 @@
-//! Kept states, and the records of how they get into their backends.
+//! Kept states, and the records of what they are of and how they get into their backends.
 //!
 //! The record is beside the state (or beside the link that leads to it), and has its SHA-256 digest. The directory of a
 //! run that applies has one for all states that the run may leave. A state without a record, or with one of another
@@ -13,6 +13,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::process::private_file;
+use crate::source::checkout::source_id::SourceId;
 use crate::source::regular::{self, unless_missing};
 use crate::source::states;
 
@@ -30,8 +31,14 @@ pub(crate) struct PushRecord {
     pub(crate) program: String,
     /// The workspace, `default` included.
     pub(crate) workspace: Option<String>,
-    /// The module inside the source.
+    /// The module inside the repository.
     pub(crate) path: PathBuf,
+    /// The repository of the code, or its path. Older versions did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
+    /// The directory of the module, if it stays when the run ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dir: Option<PathBuf>,
     /// The digest of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
@@ -42,7 +49,20 @@ impl PushRecord {
     pub(crate) fn new(program: String, workspace: Option<String>, path: &Path) -> Self {
         // JSON has only UTF-8, and the path is only shown.
         let path = path.to_string_lossy().into_owned().into();
-        Self { version: VERSION, program, workspace, path, sha256: None }
+        Self { version: VERSION, program, workspace, path, source: None, dir: None, sha256: None }
+    }
+
+    /// The same with the repository or path of the code, and with the directory of the module if it stays.
+    pub(crate) fn of_code(self, source: Option<&SourceId>, dir: Option<&Path>) -> Self {
+        let dir = dir.map(|dir| fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()));
+        // A path that JSON cannot have would lead elsewhere.
+        let dir = dir.filter(|dir| dir.to_str().is_some());
+        Self { source: source.map(|id| id.root().to_owned()), dir, ..self }
+    }
+
+    /// The directory of the module, if it still exists.
+    pub(crate) fn existing_dir(&self) -> Option<&Path> {
+        self.dir.as_deref().filter(|dir| dir.is_dir())
     }
 
     /// Records it beside `name`: the state itself, or a link that leads to it.
@@ -73,24 +93,70 @@ impl PushRecord {
 pub(crate) struct KeptState {
     pub(crate) file: PathBuf,
     pub(crate) record: Option<PushRecord>,
+    /// The repository of its code, or the path. It is known even if the file has another state by now.
+    pub(crate) source: Option<String>,
 }
 
 impl KeptState {
     /// The state in a file. Its record is beside `name`: the file itself, or a link that leads to it.
     pub(crate) fn read(file: PathBuf, name: &Path) -> Self {
-        let record = PushRecord::read(&beside(name)).filter(|record| {
+        let record = PushRecord::read(&beside(name));
+        let source = record.as_ref().and_then(|record| record.source.clone());
+        let record = record.filter(|record| {
             let actual = regular::sha256(&file).ok();
             actual.is_some() && record.sha256 == actual
         });
-        Self { file, record }
+        Self { file, record, source }
     }
 
     /// A state in the directory of a run.
     pub(crate) fn in_directory(file: PathBuf, dir: &Path) -> Self {
         let name = file.clone();
         let state = Self::read(file, &name);
-        Self { record: state.record.or_else(|| PushRecord::read(&dir.join(OF_DIRECTORY))), ..state }
+        let of_directory = PushRecord::read(&dir.join(OF_DIRECTORY));
+        let source = of_directory.as_ref().and_then(|record| record.source.clone());
+        let (record, source) = (state.record.or(of_directory), state.source.or(source));
+        Self { record, source, ..state }
     }
+
+    /// The states that the run of a directory has left where its code stays.
+    pub(crate) fn of_kept_code(dir: &Path) -> Vec<Self> {
+        let record = PushRecord::read(&dir.join(OF_DIRECTORY));
+        let Some(code) = record.as_ref().and_then(|record| record.dir.as_deref()) else {
+            return Vec::new();
+        };
+        let files = states::errored_in_place(code).into_iter();
+        files.map(|file| Self::in_directory(file, dir)).collect()
+    }
+
+    /// What it is of, as far as that is known: its layer, repository or path, module and workspace.
+    pub(crate) fn described(&self, layer: Option<&str>) -> String {
+        let record = self.record.as_ref();
+        let path = record.map(|record| record.path.display().to_string());
+        let path = path.filter(|path| !path.is_empty());
+        let parts = [
+            self.source.as_ref().map(|source| {
+                let kind = if source.starts_with('/') { "code in" } else { "repository" };
+                format!("{kind} {source}")
+            }),
+            path.map(|path| format!("path {path}")),
+            record
+                .and_then(|record| record.workspace.as_ref())
+                .map(|name| format!("workspace {name}")),
+        ];
+        let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        match (layer, parts.is_empty()) {
+            (Some(layer), true) => format!("of the layer {layer}"),
+            (Some(layer), false) => format!("of the layer {layer} ({parts})"),
+            (None, true) => "of an unknown layer".to_owned(),
+            (None, false) => format!("of an unknown layer ({parts})"),
+        }
+    }
+}
+
+/// The repository or path of the code, by the record beside a name.
+pub(crate) fn source_beside(name: &Path) -> Option<String> {
+    PushRecord::read(&beside(name))?.source
 }
 
 /// Whether a file is named like the record of a kept state.
