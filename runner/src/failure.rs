@@ -188,20 +188,24 @@ impl From<&RunError> for Failure {
                 hint: Some(errored.hint()),
                 ..Self::from(&**cause)
             },
-            RunError::Unpushed(unpushed) => {
-                Self::new(Kind::Config, error).with_hint(&unpushed.hint())
-            }
-            RunError::MissingState(lost) => Self::new(Kind::Config, error).with_hint(&lost.hint()),
+            RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
+            RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
+            RunError::Unreadable(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::OtherOrder { is_planned: true, .. } => Self::of_order(error, OTHER_PLAN),
             RunError::OtherOrder { .. } => Self::of_order(error, OTHER_ORDER),
-            RunError::NoOrderKeys => Self::new(Kind::Config, error).with_hint(NO_ORDER_KEYS),
+            RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }
     }
 }
 
 impl Failure {
+    /// Something that the user decides.
+    fn of_config(error: &RunError, hint: &str) -> Self {
+        Self::new(Kind::Config, error).with_hint(hint)
+    }
+
     /// An order that may be another one than the order that was applied.
     fn of_order(error: &RunError, next: &str) -> Self {
         Self::new(Kind::Integrity, error).with_hint(&format!("nothing was applied; {next}"))

@@ -1,8 +1,10 @@
-//! Errors of the order: flags, manifest, cluster.
+//! Errors of the order: flags, manifest, cluster, and a record that may be of the same order.
 
 use crate::failure::{Failure, Kind};
 use crate::order::job::JobError;
 use crate::order::layer::{ClusterFault, LayerError};
+use crate::run::error::UnreadableError;
+use crate::run::unsent::Unreadable;
 
 impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
@@ -48,6 +50,27 @@ impl From<&JobError> for Failure {
             },
         };
         Self { hint: next.map(str::to_owned), ..Self::new(kind, error) }
+    }
+}
+
+impl From<&UnreadableError> for Failure {
+    fn from(error: &UnreadableError) -> Self {
+        let (kind, read) = match error.record.cause {
+            Unreadable::File => (Kind::Config, "make the file readable for this user, or "),
+            Unreadable::Damaged => (Kind::Integrity, ""),
+            Unreadable::Later => {
+                (Kind::Config, "use the version of Plancha that wrote the file, or ")
+            }
+        };
+        let apply = if error.is_planned {
+            "and plan again if it was"
+        } else {
+            "or use --again to apply in any case"
+        };
+        Self::new(kind, error).with_hint(&format!(
+            "nothing was applied; {read}compare the state with the code to see whether it was applied: remove the \
+             file and run again if it was not, {apply}"
+        ))
     }
 }
 

@@ -90,6 +90,7 @@ impl Run<'_> {
                 return self.record_earlier_apply(from, record).await;
             }
         }
+        self.check_kept_records(from)?;
         self.report.plan = plan;
         let code = code?;
         self.describe_order(&code.workspace).await?;

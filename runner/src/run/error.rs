@@ -14,6 +14,7 @@ use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
 use crate::run::stored_plan::StoredPlanError;
+use crate::run::unsent::UnreadableRecord;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
@@ -71,6 +72,8 @@ pub(crate) enum RunError {
     Unpushed(Unpushed),
     #[error("{0}")]
     MissingState(MissingState),
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableError),
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
     AppliedElsewhere { run: String, theirs: String, ours: String },
     #[error("{order} was applied with {difference}")]
@@ -98,6 +101,15 @@ pub(crate) enum RunError {
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
     Stopped(Stop),
+}
+
+/// A kept record of an apply cannot be read, and may be that of this apply.
+#[derive(Debug, thiserror::Error)]
+#[error("the record {} cannot be read, and this may have been applied: {}", .record.file.display(), .record.reason)]
+pub(crate) struct UnreadableError {
+    pub(crate) record: UnreadableRecord,
+    /// Whether a stored plan is applied.
+    pub(crate) is_planned: bool,
 }
 
 /// The plan was applied, but a step after that failed.

@@ -21,7 +21,9 @@ use datastore_api::{Attempt, Client, InvalidName, RunKey};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use find::{KeptRecord, layer_id, missing_states, records, states, unreadable};
+pub(crate) use find::{
+    KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states, unreadable,
+};
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 

@@ -354,3 +354,43 @@ async fn unsent_files_are_kept_below_the_state_directory_that_a_variable_names()
     assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
     assert!(!dir.exists());
 }
+
+/// It may be that of the same order, and to apply twice is worse than not to apply.
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_record_that_cannot_be_read_refuses_the_applies_it_may_be_of() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let lossy = lost_everything(&datastore).await;
+    assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
+    lossy.set_faults(Vec::new());
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    let record = std::fs::read_to_string(dir.join("applied.json")).unwrap();
+    let later = record.replace("\"version\": 1", "\"version\": 9");
+    let planned = ["apply", "--name", "x", "--plan", "p", "--run", "b"];
+    let keyed = ["apply", "--no-plan", "--name", "x", "--run", "k", "--order-key", "k"];
+    for (text, code, says) in [
+        (&record[..20], 9, "EOF while parsing"),
+        ("[]", 9, "invalid"),
+        (&later, 8, "it has version 9, which this runner does not know"),
+    ] {
+        std::fs::write(dir.join("applied.json"), text).unwrap();
+        for args in [UNPLANNED, &planned, &keyed] {
+            let ended = sandbox.run_with(&lossy.url, args);
+            assert_eq!((ended.code, applies(&sandbox)), (code, 1), "{text}: {}", ended.stderr);
+            let file = dir.join("applied.json").display().to_string();
+            let next = if args == planned { "plan again if it was" } else { "--again" };
+            for says in [says, &file, "this may have been applied", "remove the file", next] {
+                assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+            }
+        }
+    }
+    // It cannot be of another run that makes its own plan.
+    let other = ["apply", "--no-plan", "--name", "x", "--run", "c"];
+    let again = [UNPLANNED, &["--again"]].concat();
+    for (args, done) in [(&other[..], 2), (&again, 3)] {
+        let ended = sandbox.run_with(&lossy.url, args);
+        assert_eq!((ended.code, applies(&sandbox)), (0, done), "{}", ended.stderr);
+        assert!(ended.stderr.contains("cannot be read: it has version 9"), "{}", ended.stderr);
+    }
+}

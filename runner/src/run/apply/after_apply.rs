@@ -20,9 +20,9 @@ use crate::process::{Signals, Stop};
 use crate::report::{AppliedRecord, Outcome};
 use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, Recorded};
-use crate::run::error::{AppliedError, RunError};
+use crate::run::error::{AppliedError, RunError, UnreadableError};
 use crate::run::stored_plan;
-use crate::run::unsent::{self, Contents, KeptRecord, Lost, Sending, Unsent};
+use crate::run::unsent::{self, Contents, KeptRecord, Lost, Sending, UnreadableRecord, Unsent};
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::Source;
 
@@ -126,13 +126,34 @@ impl Run<'_> {
         kept.record.run == self.job.run.run.as_ref()
     }
 
-    /// The records that earlier runs of the layer have kept. Without a datastore none is ever kept.
+    /// The records that earlier runs of the layer have kept, as far as they can be read.
     fn kept_records(&self) -> Vec<KeptRecord> {
+        self.kept_files().into_iter().filter_map(Result::ok).collect()
+    }
+
+    /// The records that earlier runs of the layer have kept. Without a datastore none is ever kept.
+    fn kept_files(&self) -> Vec<Result<KeptRecord, UnreadableRecord>> {
         if self.job.datastore.is_none() {
             return Vec::new();
         }
         let state_home = self.environment.state_home.as_deref();
         unsent::records(state_home, self.scratch, &self.job.run)
+    }
+
+    /// Refuses an apply that such a record may be of, if the record cannot be read. Other ones are a warning.
+    pub(super) fn check_kept_records(&self, from: &Apply) -> Result<(), RunError> {
+        let Some(datastore) = self.datastore_url() else { return Ok(()) };
+        let is_planned = !matches!(from, Apply::Unplanned(_));
+        let any_run = is_planned || self.job.order_key.is_some();
+        for unreadable in self.kept_files().into_iter().filter_map(Result::err) {
+            let may_be = any_run || unreadable.may_be_of(&self.job.run.run, datastore);
+            if may_be && !self.job.again {
+                return Err(UnreadableError { record: unreadable, is_planned }.into());
+            }
+            let UnreadableRecord { file, reason, .. } = unreadable;
+            tracing::warn!("the record of an apply, {}, cannot be read: {reason}", file.display());
+        }
+        Ok(())
     }
 
     fn datastore_url(&self) -> Option<&url::Url> {

@@ -3,15 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datastore_api::{Attempt, RunKey};
+use datastore_api::{Attempt, Name, RunKey};
 use fs_err as fs;
 
-use crate::report::AppliedRecord;
+use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::APPLIED;
 use crate::run::push::MissingState;
 use crate::run::unsent::directory::{self, FAILED, datastore_of};
 use crate::source::regular;
-use crate::source::scratch::Scratch;
+use crate::source::scratch::{Scratch, reason};
 use crate::source::states::{self, KeptState};
 
 /// The directories of all layers, below the state home.
@@ -26,6 +26,38 @@ pub(crate) struct KeptRecord {
     datastore: Option<String>,
 }
 
+/// A kept record of an apply that cannot be read.
+#[derive(Debug)]
+pub(crate) struct UnreadableRecord {
+    pub(crate) file: PathBuf,
+    pub(crate) reason: String,
+    pub(crate) cause: Unreadable,
+    /// The run of its directory, if the directory is named like one.
+    run: Option<Name>,
+    /// The URL of the datastore that it is for.
+    datastore: Option<String>,
+}
+
+/// Why a record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// The system does not read the file.
+    File,
+    /// It is not a record.
+    Damaged,
+    /// A later version has written it.
+    Later,
+}
+
+impl UnreadableRecord {
+    /// Whether it may be of this run, in this datastore.
+    pub(crate) fn may_be_of(&self, run: &Name, datastore: &url::Url) -> bool {
+        let ours = directory::recorded_url(datastore);
+        self.run.as_ref().is_none_or(|theirs| theirs == run)
+            && self.datastore.as_ref().is_none_or(|theirs| *theirs == ours)
+    }
+}
+
 impl KeptRecord {
     /// The datastore that the files are for, if it is another one than this.
     pub(crate) fn other_datastore(&self, ours: &url::Url) -> Option<&str> {
@@ -38,24 +70,33 @@ pub(crate) fn records(
     state_home: Option<&Path>,
     scratch: &Scratch,
     run: &RunKey,
-) -> Vec<KeptRecord> {
+) -> Vec<Result<KeptRecord, UnreadableRecord>> {
     let dirs = attempts(state_home, run).into_iter().chain(scratch.left_unsent(&layer_id(run)));
-    let read = |dir: PathBuf| {
-        let file = dir.join(APPLIED);
-        let parsed = match regular::read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => Err(error.to_string()),
-            Ok(json) => AppliedRecord::parse(&json),
-        };
-        match parsed {
-            Ok(record) => Some(KeptRecord { datastore: datastore_of(&dir), dir, record }),
-            Err(reason) => {
-                tracing::warn!("{} cannot be read: {reason}", file.display());
-                None
-            }
-        }
-    };
     dirs.filter_map(read).collect()
+}
+
+/// The record in a directory of unsent files, if there is one.
+fn read(dir: PathBuf) -> Option<Result<KeptRecord, UnreadableRecord>> {
+    let file = dir.join(APPLIED);
+    let parsed = match regular::read(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => Err((Unreadable::File, reason(&error))),
+        Ok(json) => match later_version(&json) {
+            Some(version) => {
+                let reason = format!("it has version {version}, which this runner does not know");
+                Err((Unreadable::Later, reason))
+            }
+            None => AppliedRecord::parse(&json).map_err(|reason| (Unreadable::Damaged, reason)),
+        },
+    };
+    let datastore = datastore_of(&dir);
+    Some(match parsed {
+        Ok(record) => Ok(KeptRecord { dir, record, datastore }),
+        Err((cause, reason)) => {
+            let run = named_attempt(&dir).map(|(run, _)| run.run);
+            Err(UnreadableRecord { file, reason, cause, run, datastore })
+        }
+    })
 }
 
 /// The kept state files of this layer, and those in work directories that links lead to.
