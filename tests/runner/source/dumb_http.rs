@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use support::Sandbox;
 
@@ -17,13 +17,13 @@ fn serve(root: &Path) -> SocketAddr {
         for stream in listener.incoming() {
             let root = root.clone();
             // A client may close its connection early.
-            std::thread::spawn(move || stream.map(|stream| answer(stream, root)));
+            std::thread::spawn(move || stream.map(|stream| answer(stream, &root)));
         }
     });
     address
 }
 
-fn answer(mut stream: TcpStream, root: PathBuf) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, root: &Path) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     // The rest of the request.
