@@ -212,7 +212,7 @@ async fn a_replica_whose_probe_failed_does_not_overwrite_what_another_creates() 
 async fn a_transient_error_of_a_probe_changes_nothing_that_an_earlier_one_has_seen() {
     for dialect in Dialect::ALL {
         let double = FakeCloud::start(dialect);
-        double.reject_conditions_of_completions();
+        double.reject_conditions_of_completions(501, "NotImplemented");
         let store = open(&double);
         store.start().await.unwrap();
         assert_eq!(store.probe_results().can(Ability::CreateLarge), Some(false));
@@ -230,6 +230,53 @@ async fn a_transient_error_of_a_probe_changes_nothing_that_an_earlier_one_has_se
         let create = PutConditions { create: true, ..PutConditions::default() };
         let body = stream::iter([Ok(noise(9 * MIB, 0).into())]);
         store.put(&key, create, body).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_the_condition_takes_large_creations_before_a_probe_has_seen_it() {
+    for dialect in Dialect::ALL {
+        for (status, code) in [(501, "NotImplemented"), (400, "InvalidArgument"), (405, "")] {
+            let double = FakeCloud::start(dialect);
+            double.reject_conditions_of_completions(status, code);
+            let fault =
+                CloudFault { method: "POST", times: usize::MAX, status: 503, ..Default::default() };
+            double.fault(CloudFault { key: ".plancha/probe/", query: "uploads", ..fault });
+            let datastore = TestDatastore::over(double).await;
+            let create = async |seed| {
+                let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+                send(put.body(noise(9 * MIB, seed))).await.status
+            };
+            assert_eq!(create(0).await, 200, "{status} {code}");
+            assert_eq!([create(1).await, create(0).await], [412, 200], "{status} {code}");
+            assert!(get(&datastore, URL).await.body == noise(9 * MIB, 0));
+            let left = datastore.cloud().keys();
+            assert!(!left.iter().any(|key| key.starts_with(".plancha/leases/")), "{left:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_is_not_sent_without_its_condition_after_an_error_that_may_pass() {
+    for dialect in Dialect::ALL {
+        for (status, code) in [(400, "RequestTimeout"), (403, "AccessDenied")] {
+            let double = FakeCloud::start(dialect);
+            let fault = CloudFault { method: "POST", times: usize::MAX, ..Default::default() };
+            let of_probe = CloudFault {
+                key: ".plancha/probe/",
+                query: "uploads",
+                status: 503,
+                ..fault.clone()
+            };
+            double.fault(of_probe);
+            double.fault(CloudFault { key: FILE, query: "uploadId", status, code, ..fault });
+            let datastore = TestDatastore::over(double).await;
+            let put = request(&datastore, Method::PUT, URL).header("if-none-match", "*");
+            assert_eq!(send(put.body(noise(9 * MIB, 0))).await.status, 500);
+            let start = format!("POST {FILE} uploadId=");
+            let requests = datastore.cloud().requests();
+            assert_eq!(requests.iter().filter(|request| request.starts_with(&start)).count(), 1);
+        }
     }
 }
 

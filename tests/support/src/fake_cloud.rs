@@ -146,9 +146,9 @@ impl FakeCloud {
         self.shared.bucket.lock().unwrap().ignores_completions = true;
     }
 
-    /// From now on the completion of an upload is answered 501 if it has a condition, as some servers do.
-    pub fn reject_conditions_of_completions(&self) {
-        self.shared.bucket.lock().unwrap().rejects_completions = true;
+    /// From now on each completion that has a condition gets this status and code, as from servers that do not support it.
+    pub fn reject_conditions_of_completions(&self, status: u16, code: &'static str) {
+        self.shared.bucket.lock().unwrap().rejects_completions = Some((status, code));
     }
 
     /// From now on a PUT replaces any version of an object although it demands a certain one, as some servers do.

@@ -76,6 +76,25 @@ pub(in crate::store) fn name_right(
     }
 }
 
+/// Codes of answers with 400 to a request that would succeed at another time.
+const TRANSIENT: [&str; 7] = [
+    "RequestTimeout",
+    "IncompleteBody",
+    "BadDigest",
+    "XAmzContentSHA256Mismatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
+
+/// Whether the same request would get this status and code again.
+pub(in crate::store) fn is_permanent(status: Option<u16>, code: Option<&str>) -> bool {
+    match status {
+        Some(400) => !code.is_some_and(|code| TRANSIENT.contains(&code)),
+        status => matches!(status, Some(405 | 501)),
+    }
+}
+
 /// The action that an answer of S3 names.
 fn named_action(text: &str) -> Option<String> {
     let (_, action) = text.split_once("not authorized to perform: ")?;

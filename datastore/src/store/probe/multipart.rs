@@ -3,7 +3,7 @@
 use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutResult};
 
-use crate::store::backend::cloud::connector::{create_only, is_create_rejected};
+use crate::store::backend::cloud::connector::{Condition, create_only, is_create_rejected};
 use crate::store::backend::cloud::provider::Provider;
 use crate::store::digest_record::bare;
 use crate::store::handle::Store;
@@ -66,7 +66,7 @@ impl Store {
         let mut upload = self.objects.put_multipart(path).await?;
         let done = async {
             upload.put_part("parts".into()).await?;
-            create_only(upload.complete()).await
+            create_only(Condition::Required, upload.complete()).await
         };
         let done = done.await;
         if done.is_err() {

@@ -5,7 +5,7 @@
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult, UpdateVersion};
 
-use crate::store::backend::response::{code, status};
+use crate::store::backend::response::{self, code, status};
 use crate::store::handle::Store;
 
 impl Store {
@@ -46,17 +46,6 @@ impl Store {
     }
 }
 
-/// Codes of answers with 400 to a request that would succeed at another time.
-const TRANSIENT: [&str; 7] = [
-    "RequestTimeout",
-    "IncompleteBody",
-    "BadDigest",
-    "XAmzContentSHA256Mismatch",
-    "ExpiredToken",
-    "InvalidToken",
-    "TokenRefreshRequired",
-];
-
 /// Whether the storage would refuse the same request again. A missing right may be granted.
 pub(super) fn is_permanent(error: &Error) -> bool {
     match error {
@@ -65,10 +54,7 @@ pub(super) fn is_permanent(error: &Error) -> bool {
         }
         error => {
             let text = datastore_api::chain(error);
-            match status(&text) {
-                Some(400) => !code(&text).is_some_and(|code| TRANSIENT.contains(&code)),
-                status => matches!(status, Some(405 | 501)),
-            }
+            response::is_permanent(status(&text), code(&text))
         }
     }
 }

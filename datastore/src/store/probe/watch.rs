@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::store::backend::cloud::connector::Condition;
 use crate::store::backend::panicked::caught;
 use crate::store::backend::reason::{concise, reason};
 use crate::store::backend::response::status;
@@ -145,10 +146,15 @@ impl Store {
         self.creates() == Some(true) && self.multipart().is_some_and(|seen| seen.refuses_existing)
     }
 
-    /// Whether it may refuse that: a probe has seen it, or none has seen that it does not. Another replica may rely on it.
-    pub(in crate::store) fn may_create_multiparts(&self) -> bool {
-        // On Azure the header cannot be added.
-        !self.is_azure() && self.multipart().is_none_or(|seen| seen.refuses_existing)
+    /// The condition of a completion that creates: none where a probe has seen that the storage does not honour it. Until
+    /// a probe has seen whether it does, another replica may rely on it.
+    pub(in crate::store) fn completion_condition(&self) -> Option<Condition> {
+        match self.multipart() {
+            // On Azure the header cannot be added.
+            _ if self.is_azure() => None,
+            None => Some(Condition::IfSupported),
+            Some(seen) => seen.refuses_existing.then_some(Condition::Required),
+        }
     }
 
     /// Whether a completion is known to return the object's final `ETag`.

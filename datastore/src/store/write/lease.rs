@@ -1,6 +1,7 @@
 //! Which of several replicas creates an object, where the storage refuses to create small objects twice but cannot do
-//! so when a multipart upload is completed: on Azure, and on servers that ignore the condition. Until a probe has seen
-//! whether it can, the completion under a lease has the condition too: another replica may rely on the condition alone.
+//! so when a multipart upload is completed: on Azure, and on servers that ignore or refuse the condition. Until a probe
+//! has seen whether it can, the completion under a lease has the condition too: another replica may rely on the condition
+//! alone. A server that refuses the condition as such is then asked without it.
 //!
 //! A caller creates a small object, the lease. Then it checks whether the object exists, creates it if not, and deletes the
 //! lease. A lease that a killed process has left is taken over once it is older than any completion; of several callers

@@ -122,11 +122,10 @@ impl Store {
             abort(&mut *upload).await;
             return Err(StoreError::Undecided);
         }
-        let is_conditional = conditions.create && self.may_create_multiparts();
-        let completed = if is_conditional {
-            create_only(upload.complete()).await
-        } else {
-            upload.complete().await
+        let condition = self.completion_condition().filter(|_| conditions.create);
+        let completed = match condition {
+            Some(condition) => create_only(condition, upload.complete()).await,
+            None => upload.complete().await,
         };
         let etag = match completed {
             // Not every server returns the ETag that the object will have.
@@ -138,7 +137,7 @@ impl Store {
             Err(error) => {
                 let Some(etag) = self.uploaded_etag(path, &id).await else {
                     abort(&mut *upload).await;
-                    let is_late = is_conditional && is_create_rejected(&error);
+                    let is_late = condition.is_some() && is_create_rejected(&error);
                     let there = if is_late {
                         self.existing(path, &received).await?
                     } else {

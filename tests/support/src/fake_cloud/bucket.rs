@@ -13,8 +13,8 @@ pub(super) struct Bucket {
     pub(super) ignores_conditions: bool,
     /// Those of a completion alone.
     pub(super) ignores_completions: bool,
-    /// A completion with a condition is answered 501.
-    pub(super) rejects_completions: bool,
+    /// The status and code of each completion that has a condition, if the server does not support it.
+    pub(super) rejects_completions: Option<(u16, &'static str)>,
     /// Those of a replacement alone.
     pub(super) ignores_updates: bool,
     /// A completion returns another ETag than the object has.
@@ -68,7 +68,7 @@ impl Default for Bucket {
             uploads: HashMap::new(),
             ignores_conditions: false,
             ignores_completions: false,
-            rejects_completions: false,
+            rejects_completions: None,
             ignores_updates: false,
             returns_wrong_etags: false,
             hides_time: false,

@@ -38,8 +38,11 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request)
     let (parts, body) = request.into_parts();
     let path = decoded(parts.uri.path());
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let key = path.trim_start_matches('/').strip_prefix("bucket").unwrap_or_default();
-    let key = key.trim_start_matches('/').to_owned();
+    let path = path.trim_start_matches('/');
+    // As a proxy it sees the host.
+    let is_virtual = parts.uri.host().is_some_and(|host| host.starts_with("bucket."));
+    let key = if is_virtual { Some(path) } else { path.strip_prefix("bucket") };
+    let key = key.unwrap_or_default().trim_start_matches('/').to_owned();
     shared.requests.lock().unwrap().push(format!("{} {key} {query}", parts.method));
     let fault = shared.meet(parts.method.as_str(), &key, &query).unwrap_or_default();
     let pace = *shared.pace.lock().unwrap();
@@ -361,8 +364,10 @@ fn complete(shared: &Shared, received: &Received) -> (Response, Vec<Bytes>) {
     let numbers = elements(&body, "PartNumber").map(|number| number.parse().unwrap());
     let named = numbers.zip(elements(&body, "ETag")).collect::<Vec<_>>();
     let mut bucket = shared.bucket.lock().unwrap();
-    if bucket.rejects_completions && creates(shared.dialect, &received.headers) {
-        return text(StatusCode::NOT_IMPLEMENTED, error("NotImplemented"));
+    if let Some((status, code)) = bucket.rejects_completions
+        && creates(shared.dialect, &received.headers)
+    {
+        return text(StatusCode::from_u16(status).unwrap(), error(code));
     }
     let heeds = !bucket.ignores_conditions && !bucket.ignores_completions;
     if heeds

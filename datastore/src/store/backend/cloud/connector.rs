@@ -2,7 +2,8 @@
 //!
 //! A completion within [`create_only`] succeeds only if no object exists. `object_store` signs a request before it passes it
 //! to its HTTP client, which adds the header here. That is valid, because a signature need not cover this header. A probe
-//! finds out whether a server honours it.
+//! finds out whether a server honours it. Until then, a server that refuses the header itself gets the request without it:
+//! the second try is here, because `object_store` completes an upload only once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +14,20 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error};
 
-use crate::store::backend::response::status;
+use crate::store::backend::response::{code, is_permanent, status};
 
 tokio::task_local! {
     /// Set while [`create_only`] runs: `object_store` calls the HTTP client in the same task.
-    static CREATE_ONLY: ();
+    static CREATE_ONLY: Condition;
+}
+
+/// How a completion depends on the absence of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Condition {
+    /// It fails where the server does not support the condition.
+    Required,
+    /// It is sent again without the condition where the server does not support it.
+    IfSupported,
 }
 
 /// Connects as `object_store` does, and adds the condition. Clones share the client.
@@ -48,8 +58,11 @@ impl Connector {
 }
 
 /// Runs `work`, in which a multipart upload is completed only if it creates the object.
-pub(in crate::store) async fn create_only<T>(work: impl Future<Output = T>) -> T {
-    CREATE_ONLY.scope((), work).await
+pub(in crate::store) async fn create_only<T>(
+    condition: Condition,
+    work: impl Future<Output = T>,
+) -> T {
+    CREATE_ONLY.scope(condition, work).await
 }
 
 /// Whether a completion was refused because an object exists. For Google Cloud Storage, `object_store` reports this as a
@@ -82,12 +95,28 @@ impl HttpService for Conditional {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let query = request.uri().query().unwrap_or_default();
         let completes = request.method() == "POST" && query.contains("uploadId=");
-        if completes
-            && CREATE_ONLY.try_with(|()| ()).is_ok()
-            && let Ok(value) = self.value.parse()
-        {
-            request.headers_mut().insert(self.header, value);
+        let condition = CREATE_ONLY.try_with(|condition| *condition).ok().filter(|_| completes);
+        let (Some(condition), Ok(value)) = (condition, self.value.parse()) else {
+            return self.client.execute(request).await;
+        };
+        let without = (condition == Condition::IfSupported).then(|| request.clone());
+        request.headers_mut().insert(self.header, value);
+        let response = self.client.execute(request).await?;
+        let status = response.status().as_u16();
+        let Some(without) = without.filter(|_| is_permanent(Some(status), None)) else {
+            return Ok(response);
+        };
+        let (parts, body) = response.into_parts();
+        let body = body.bytes().await?;
+        let text = String::from_utf8_lossy(&body);
+        // An answer with 400 that has no code may be that of a proxy at a bad moment.
+        let is_refusal = match code(&text) {
+            Some(code) => is_permanent(Some(status), Some(code)),
+            None => status != 400,
+        };
+        if is_refusal {
+            return self.client.execute(without).await;
         }
-        self.client.execute(request).await
+        Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
