@@ -129,18 +129,19 @@ impl<'a> Settings<'a> {
             (ACCOUNT_NAME, Some(account)) => Some(account.text.clone()),
             _ => self.sources.env(name),
         });
-        variables.check(cloud.provider).map_err(|(name, reason)| {
+        let cloud = Cloud { variables, ..cloud };
+        cloud.check().map_err(|(name, reason)| {
             let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
             format!(
                 "{}: invalid value: {reason}",
                 account.map_or(name, |account| &account.location)
             )
         })?;
-        for name in variables.names() {
+        for name in cloud.variables.names() {
             let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
             self.record(name, &"set", account.map_or(name, |account| account.source));
         }
-        Ok(Storage::Cloud(Cloud { variables, ..cloud }))
+        Ok(Storage::Cloud(cloud))
     }
 
     /// Only a variable sets the key, so that no file that others read has it.

@@ -75,12 +75,13 @@ fn a_flag_overrides_its_variable_and_an_empty_variable_is_not_set() {
 
 #[test]
 fn the_variables_of_a_cloud_are_read_and_are_secret() {
-    let env = [("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_REGION", "eu"), ("GOOGLE_X", "y")];
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "hush")];
+    let env = [keys[0], keys[1], ("AWS_REGION", "eu"), ("GOOGLE_X", "y")];
     let serve = read("datastore serve --storage s3://bucket/a/b/", &env).unwrap();
     let Storage::Cloud(cloud) = &serve.config.storage else { panic!("{serve:?}") };
     assert_eq!(cloud.to_string(), "s3://bucket/a/b");
     let names = cloud.variables.names().collect::<Vec<_>>();
-    assert_eq!(names, ["AWS_REGION", "AWS_SECRET_ACCESS_KEY"]);
+    assert_eq!(names, ["AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_SECRET_ACCESS_KEY"]);
     assert!(!format!("{serve:?}").contains("hush"));
 }
 
@@ -91,6 +92,8 @@ fn an_invalid_variable_of_a_cloud_is_wrong_usage() {
         ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:29100", "its scheme is http"),
         ("AWS_ACCESS_KEY_ID", "minioadmin\n", "it ends with a line break"),
         ("AWS_ALLOW_HTTP", "banana", "expected true or false"),
+        ("AWS_REQUEST_PAYER", "nonsense", "expected requester, true or false"),
+        ("AWS_ENDPOINT_URL", "https://a/?token=hush", "it contains a query"),
     ] {
         for command in ["serve", "ls"] {
             let args = format!("datastore {command} --storage s3://bucket");

@@ -129,6 +129,22 @@ async fn large_creation_applied_by_the_backend_but_reported_failed_returns_200()
 }
 
 #[tokio::test]
+async fn bucket_in_the_host_is_added_to_the_endpoint() {
+    let double = FakeCloud::start(Dialect::S3);
+    let address = double.address().to_owned();
+    let storage = double.storage_with(&[
+        ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true"),
+        ("AWS_ENDPOINT_URL_S3", "http://s3.example.test"),
+        // It sees each request with its host.
+        ("AWS_PROXY_URL", &address),
+    ]);
+    let datastore = TestDatastore::with(storage).await;
+    stored(&datastore, URL, noise(9 * MIB, 1)).await;
+    assert!(get(&datastore, URL).await.body == noise(9 * MIB, 1));
+    assert!(double.object(FILE).is_some_and(|object| object == noise(9 * MIB, 1)));
+}
+
+#[tokio::test]
 async fn multipart_uploads_of_a_killed_process_are_aborted_after_a_day() {
     for dialect in Dialect::ALL {
         let double = FakeCloud::start(dialect);

@@ -133,7 +133,7 @@ impl Cloud {
         OpenedBucket { objects, pages: Arc::clone(store) as _, credentials, abandoned: None }
     }
 
-    fn s3(&self, connector: &Connector) -> object_store::Result<AmazonS3> {
+    fn s3(&self, connector: &Connector) -> Result<AmazonS3, BoxError> {
         let http = Provider::S3
             .endpoints()
             .iter()
@@ -148,7 +148,11 @@ impl Cloud {
         for (key, value) in self.variables.typed::<AmazonS3ConfigKey>() {
             builder = builder.with_config(key, value);
         }
-        builder.with_bucket_name(&self.bucket).build()
+        let endpoint = self.virtual_endpoint().map_err(|(name, why)| format!("{name}: {why}"))?;
+        if let Some(endpoint) = endpoint {
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+        }
+        Ok(builder.with_bucket_name(&self.bucket).build()?)
     }
 
     /// The URL of the bucket, for requests that `object_store` does not offer.

@@ -1,13 +1,21 @@
 //! What the value of each variable must look like.
 //!
 //! `object_store` panics on some values, and its errors name no variable. An error here names the variable and never its
-//! value, which may be a secret.
+//! value, which may be a secret. `pairs.rs` checks variables that depend on each other, `virtual_host.rs` the endpoint that
+//! has the bucket in its host.
+
+mod google;
+mod pairs;
+mod virtual_host;
 
 use axum::http::Uri;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use object_store::client::{HttpConnector as _, ReqwestConnector};
 use object_store::{ClientConfigKey, ClientOptions};
 use url::Url;
 
+use crate::store::backend::cloud::bucket::Cloud;
 use crate::store::backend::cloud::provider::{BASE_URL, EMULATOR, Provider};
 use crate::store::backend::cloud::variables::Variables;
 
@@ -18,13 +26,18 @@ const URLS: &[&str] = &[
     "AWS_ENDPOINT_URL_STS",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_METADATA_ENDPOINT",
+    EMULATOR,
     BASE_URL,
     "AZURE_STORAGE_ENDPOINT",
+    "AZURITE_BLOB_STORAGE_URL",
     "AZURE_AUTHORITY_HOST",
     "AZURE_MSI_ENDPOINT",
     "AZURE_IDENTITY_ENDPOINT",
     "IDENTITY_ENDPOINT",
 ];
+
+/// The URL that may have a query.
+const WITH_QUERY: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
 
 const BOOLEANS: &[&str] = &[
     "AWS_ALLOW_HTTP",
@@ -52,17 +65,54 @@ const DOCUMENTS: &[&str] = &[
     "AZURE_PROXY_CA_CERTIFICATE",
 ];
 
+/// Variables with one of a few values.
+const CHOICES: &[(&str, &[&str])] = &[
+    ("AWS_CHECKSUM_ALGORITHM", &["sha256", "crc64nvme"]),
+    ("AWS_SERVER_SIDE_ENCRYPTION", &["AES256", "aws:kms", "aws:kms:dsse", SSE_C]),
+    (
+        CREDENTIAL_TYPE,
+        &[
+            "auto",
+            "bearer_token",
+            "access_key",
+            "client_secret",
+            "workload_identity",
+            "sas_token",
+            "azure_cli",
+            "managed_identity",
+        ],
+    ),
+];
+
+const SSE_C: &str = "sse-c";
+
+const CREDENTIAL_TYPE: &str = "AZURE_CREDENTIAL_TYPE";
+
 /// A variable that cannot be used, and why.
-type Invalid = (&'static str, String);
+pub(in crate::store) type Invalid = (&'static str, String);
+
+impl Cloud {
+    /// Checks each variable, and those that depend on each other or on the bucket.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.variables.check_each()?;
+        self.variables.check_scheme(self.provider)?;
+        self.variables.check_pairs(self.provider)?;
+        self.virtual_endpoint().map(drop)
+    }
+}
 
 impl Variables {
-    /// Checks each value, and whether plain HTTP is allowed where it is used.
-    pub fn check(&self, provider: Provider) -> Result<(), Invalid> {
+    fn check_each(&self) -> Result<(), Invalid> {
         for name in self.names() {
             let checked = self.get(name).map_or(Ok(()), |value| check_value(name, value));
             checked.map_err(|reason| (name, reason))?;
         }
-        self.check_scheme(provider)
+        Ok(())
+    }
+
+    /// The variable with the URL of the storage, if one is set.
+    fn endpoint(&self, provider: Provider) -> Option<&'static str> {
+        provider.endpoints().iter().copied().find(|name| self.get(name).is_some())
     }
 
     /// `object_store` refuses plain HTTP at the first request, with an error that names nothing to set.
@@ -77,8 +127,7 @@ impl Variables {
             Provider::Azure => self.is_true("AZURE_STORAGE_USE_EMULATOR"),
         };
         let allow = provider.allow_http();
-        let used = provider.endpoints().iter().find(|name| self.get(name).is_some());
-        match used {
+        match self.endpoint(provider) {
             Some(name) if self.is_http(name) && !allowed && !self.is_true(allow) => Err((
                 name,
                 format!(
@@ -94,54 +143,53 @@ impl Variables {
         let url = self.get(name).and_then(|value| Url::parse(value).ok());
         url.is_some_and(|url| url.scheme() == "http")
     }
-
-    /// Whether the credentials come from IRSA, as `object_store` decides.
-    fn uses_web_identity(&self) -> bool {
-        let is_set = |name| self.get(name).is_some();
-        ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"].into_iter().all(is_set)
-            && !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].into_iter().any(is_set)
-    }
 }
 
 /// Why a value cannot be used, without the value.
 fn check_value(name: &str, value: &str) -> Result<(), String> {
     if DOCUMENTS.contains(&name) {
-        return Ok(());
+        let is_certificate = name.ends_with("_PROXY_CA_CERTIFICATE");
+        return expected(!is_certificate || is_certificate_of_proxy(value), "a certificate in PEM");
     }
-    if value.ends_with(['\n', '\r']) {
-        return Err("it ends with a line break\nhint: write the secret without one, as \
-                    `printf %s` or `echo -n` do"
-            .to_owned());
+    check_characters(value)?;
+    if URLS.contains(&name) {
+        return check_url(name, value);
     }
-    if value.chars().any(char::is_control) {
-        return Err("it contains a control character, such as a line break".to_owned());
+    if let Some((_, choices)) = CHOICES.iter().find(|(variable, _)| *variable == name) {
+        // `object_store` ignores the case of this one.
+        let is_checksum = name == "AWS_CHECKSUM_ALGORITHM";
+        let is =
+            |choice: &&str| *choice == value || is_checksum && choice.eq_ignore_ascii_case(value);
+        return expected(choices.iter().any(is), &choices.join(", "));
     }
-    if value.trim() != value {
-        return Err("it begins or ends with a space".to_owned());
-    }
-    let expected = |is_valid: bool, what: &str| {
-        if is_valid { Ok(()) } else { Err(format!("expected {what}")) }
-    };
-    let url = "a URL with http:// or https://, a host and a valid port, such as https://s3.example.com:9000";
     match name {
-        // An error of `object_store` shows the URL.
-        _ if (name == EMULATOR || URLS.contains(&name)) && has_password(value) => {
-            Err("it contains a user or a password, which cannot be used there".to_owned())
-        }
-        EMULATOR if !value.contains("://") => expected(
-            is_url(&format!("http://{value}")),
-            "a host and a port, such as localhost:4443",
-        ),
-        EMULATOR => expected(is_url(value), url),
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" => {
             let is_path = value.starts_with('/') && value.parse::<Uri>().is_ok();
             expected(is_path, "a path that begins with `/`")
         }
         "AWS_REGION" | "AWS_DEFAULT_REGION" => {
-            let is_region = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
-            expected(is_region, "the name of a region, such as eu-west-1")
+            expected(is_made_of(value, b"-._"), "the name of a region, such as eu-west-1")
         }
-        _ if URLS.contains(&name) => expected(is_url(value), url),
+        "AWS_REQUEST_PAYER" => expected(
+            value.eq_ignore_ascii_case("requester") || is_boolean(value),
+            "requester, true or false",
+        ),
+        "AWS_SSE_CUSTOMER_KEY_BASE64" => {
+            let key = BASE64_STANDARD.decode(value);
+            expected(key.is_ok_and(|key| key.len() == 32), "a key of 32 bytes in base64")
+        }
+        "AZURE_STORAGE_ACCOUNT_NAME" => {
+            expected(is_made_of(value, b"-._"), "the name of a storage account")
+        }
+        "AZURE_STORAGE_ACCOUNT_KEY" | "AZURE_STORAGE_ACCESS_KEY" => {
+            expected(BASE64_STANDARD.decode(value).is_ok(), "a key in base64, as Azure shows it")
+        }
+        "AZURE_STORAGE_SAS_TOKEN" | "AZURE_STORAGE_SAS_KEY" => {
+            expected(is_sas(value), "a SAS token, such as sv=...&sig=...")
+        }
+        "AZURE_TENANT_ID" | "AZURE_STORAGE_TENANT_ID" => {
+            expected(is_made_of(value, b"-."), "the id or the domain of a tenant")
+        }
         _ if BOOLEANS.contains(&name) => expected(is_boolean(value), "true or false"),
         _ if name.ends_with("_CONNECT_TIMEOUT") => {
             expected(configures(ClientConfigKey::ConnectTimeout, value), "a duration, such as 5s")
@@ -156,6 +204,48 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
     }
 }
 
+fn expected(is_valid: bool, what: &str) -> Result<(), String> {
+    if is_valid { Ok(()) } else { Err(format!("expected {what}")) }
+}
+
+fn check_characters(value: &str) -> Result<(), String> {
+    if value.ends_with(['\n', '\r']) {
+        return Err("it ends with a line break\nhint: write the secret without one, as \
+                    `printf %s` or `echo -n` do"
+            .to_owned());
+    }
+    if value.chars().any(char::is_control) {
+        return Err("it contains a control character, such as a line break".to_owned());
+    }
+    if value.trim() != value {
+        return Err("it begins or ends with a space".to_owned());
+    }
+    Ok(())
+}
+
+fn check_url(name: &str, value: &str) -> Result<(), String> {
+    let is_host = name == EMULATOR && !value.contains("://");
+    let url = if is_host { format!("http://{value}") } else { value.to_owned() };
+    let parsed = Url::parse(&url);
+    // An error of `object_store` shows the URL.
+    if parsed.as_ref().is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
+        return Err("it contains a user or a password, which cannot be used there".to_owned());
+    }
+    let has_query = |url: &Url| url.query().is_some() && name != WITH_QUERY;
+    if parsed.is_ok_and(|url| has_query(&url) || url.fragment().is_some()) {
+        let what = "it contains a query (`?`) or a fragment (`#`), which cannot be used there";
+        let sas = "\nhint: a SAS token belongs into AZURE_STORAGE_SAS_TOKEN";
+        let hint = if name == "AZURE_STORAGE_ENDPOINT" { sas } else { "" };
+        return Err(format!("{what}{hint}"));
+    }
+    let what = if is_host {
+        "a host and a port, such as localhost:4443"
+    } else {
+        "a URL with http:// or https://, a host and a valid port, such as https://s3.example.com:9000"
+    };
+    expected(is_url(&url), what)
+}
+
 /// Whether both libraries that `object_store` uses parse the URL: it panics if one does not.
 fn is_url(value: &str) -> bool {
     let url = Url::parse(value).ok();
@@ -163,13 +253,16 @@ fn is_url(value: &str) -> bool {
     is_http && value.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()))
 }
 
-fn has_password(value: &str) -> bool {
-    let url = if value.contains("://") {
-        Url::parse(value)
-    } else {
-        Url::parse(&format!("http://{value}"))
-    };
-    url.is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
+/// Whether a value has only letters, digits and these characters: it becomes a part of a URL.
+fn is_made_of(value: &str, others: &[u8]) -> bool {
+    value.bytes().all(|c| c.is_ascii_alphanumeric() || others.contains(&c))
+}
+
+/// Whether `object_store` finds a name and a value in each part of a SAS token.
+fn is_sas(value: &str) -> bool {
+    let mut parts = value.trim_start_matches('?').split('&').filter(|part| !part.trim().is_empty());
+    let is_pair = |part: &str| part.contains('=') || part.to_ascii_lowercase().contains("%3d");
+    parts.next().is_some_and(is_pair) && parts.all(is_pair)
 }
 
 /// In the spellings that `object_store` accepts.
@@ -183,6 +276,14 @@ fn configures(key: ClientConfigKey, value: &str) -> bool {
     ReqwestConnector::default().connect(&ClientOptions::new().with_config(key, value)).is_ok()
 }
 
+/// Whether it makes one that trusts this certificate of a proxy. It reads the certificate only if a proxy is set.
+fn is_certificate_of_proxy(value: &str) -> bool {
+    let proxy = ClientOptions::new().with_proxy_url("http://localhost");
+    let options = proxy.with_proxy_ca_certificate(value);
+    value.contains("-----BEGIN CERTIFICATE-----")
+        && ReqwestConnector::default().connect(&options).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +293,8 @@ mod tests {
             let found = texts.iter().find(|(variable, _)| *variable == name)?;
             Some(found.1.to_owned())
         };
-        let checked = Variables::read(provider, &find).check(provider);
+        let cloud = Cloud::parse(provider, "bucket").unwrap();
+        let checked = Cloud { variables: Variables::read(provider, &find), ..cloud }.check();
         checked.map_err(|(name, reason)| format!("{name}: {reason}"))
     }
 
@@ -220,20 +322,43 @@ mod tests {
                 assert!(reason.starts_with(&expected), "{invalid}: {reason}");
             }
         }
-        for invalid in ["http://hush@a", "http://a:hush@b"] {
-            let reason = check(Provider::S3, &[("AWS_ENDPOINT_URL", invalid), allow]).unwrap_err();
-            assert!(
-                reason.contains("a user or a password") && !reason.contains("hush"),
-                "{reason}"
-            );
+    }
+
+    #[test]
+    fn a_url_with_what_cannot_be_used_is_not_shown() {
+        let user = "a user or a password";
+        let query = "a query (`?`) or a fragment (`#`)";
+        for (invalid, expected) in [
+            ("https://hush@a", user),
+            ("https://a:hush@b", user),
+            ("https://a/?x=hush", query),
+            ("https://a/#hush", query),
+            ("https://a?", query),
+        ] {
+            for name in URLS {
+                let provider = match name.split('_').next() {
+                    Some("AWS") => Provider::S3,
+                    Some("STORAGE" | "GOOGLE") => Provider::Gcs,
+                    _ => Provider::Azure,
+                };
+                let checked = check(provider, &[(name, invalid)]);
+                if *name == WITH_QUERY && invalid.contains('?') {
+                    checked.unwrap();
+                    continue;
+                }
+                let reason = checked.unwrap_err();
+                assert!(reason.starts_with(&format!("{name}: it contains {expected}")), "{reason}");
+                assert!(!reason.contains("hush"), "{reason}");
+            }
         }
-        for invalid in ["http://hush@a", "http://a:hush@b:4443", "a:hush@b:4443", "hush@b"] {
+        for invalid in ["a:hush@b:4443", "hush@b"] {
             let reason = check(Provider::Gcs, &[(EMULATOR, invalid)]).unwrap_err();
-            assert!(
-                reason.contains("a user or a password") && !reason.contains("hush"),
-                "{reason}"
-            );
+            assert!(reason.contains(user) && !reason.contains("hush"), "{reason}");
         }
+        let sas = check(Provider::Azure, &[("AZURE_STORAGE_ENDPOINT", "https://a/?sig=hush")]);
+        assert!(
+            sas.unwrap_err().contains("hint: a SAS token belongs into AZURE_STORAGE_SAS_TOKEN")
+        );
         check(Provider::Gcs, &[(EMULATOR, "localhost:4443")]).unwrap();
         check(Provider::Gcs, &[(EMULATOR, "localhost:99999")]).unwrap_err();
     }
@@ -251,12 +376,13 @@ mod tests {
                 assert!(!reason.contains("hu"), "{reason}");
             }
         }
-        let json = ("GOOGLE_SERVICE_ACCOUNT_KEY", "{\n\"private_key\": \"x\"}\n");
-        check(Provider::Gcs, &[json]).unwrap();
+        check_value("GOOGLE_SERVICE_ACCOUNT_KEY", "{\n\"private_key\": \"x\"}\n").unwrap();
     }
 
     #[test]
     fn an_invalid_option_is_named() {
+        let certificate = rcgen::generate_simple_self_signed(["proxy".to_owned()]);
+        let certificate = certificate.unwrap().cert.pem();
         for (name, invalid, valid) in [
             ("AWS_ALLOW_HTTP", "banana", "on"),
             ("AWS_REGION", "eu west", "eu-west-1"),
@@ -264,10 +390,110 @@ mod tests {
             ("AWS_CONNECT_TIMEOUT", "soon", "5s"),
             ("AWS_READ_TIMEOUT", "soon", "5s"),
             ("AWS_PROXY_URL", "http://", "http://proxy:3128"),
+            ("AWS_PROXY_CA_CERTIFICATE", "hush", &*certificate),
+            ("AWS_REQUEST_PAYER", "me", "Requester"),
+            ("AWS_CHECKSUM_ALGORITHM", "md5", "SHA256"),
+            ("AWS_SERVER_SIDE_ENCRYPTION", "aes256", "AES256"),
+            ("AWS_SSE_CUSTOMER_KEY_BASE64", "aHVzaA==", KEY_OF_32_BYTES),
+            ("AZURE_STORAGE_ACCOUNT_NAME", "a b", "account1"),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "x!", "aHVzaA=="),
+            ("AZURE_STORAGE_ACCESS_KEY", "x", "aHVzaA=="),
+            ("AZURE_STORAGE_SAS_TOKEN", "hush", "?sv=1&sig=2"),
+            ("AZURE_STORAGE_SAS_KEY", "sv=1&hush", "sv%3D1%26sig%3D2"),
+            ("AZURE_TENANT_ID", "a b", "01234567-89ab-cdef-0123-456789abcdef"),
+            ("AZURE_STORAGE_TENANT_ID", "a/b", "example.com"),
+            ("AZURE_CREDENTIAL_TYPE", "password", "auto"),
         ] {
-            let reason = check(Provider::S3, &[(name, invalid)]).unwrap_err();
+            let provider = if name.starts_with("AWS_") { Provider::S3 } else { Provider::Azure };
+            let reason = check(provider, &[(name, invalid)]).unwrap_err();
             assert!(reason.starts_with(&format!("{name}: expected ")), "{reason}");
-            check(Provider::S3, &[(name, valid)]).unwrap();
+            check(provider, &[(name, valid)]).unwrap();
+        }
+    }
+
+    const KEY_OF_32_BYTES: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+    #[test]
+    fn a_variable_that_lacks_another_is_named() {
+        let pairs: &[(Provider, &[(&str, &str)], &str)] = &[
+            (Provider::S3, &[("AWS_ACCESS_KEY_ID", "a")], "it needs AWS_SECRET_ACCESS_KEY"),
+            (Provider::S3, &[("AWS_SECRET_ACCESS_KEY", "a")], "it needs AWS_ACCESS_KEY_ID"),
+            (
+                Provider::S3,
+                &[("AWS_SERVER_SIDE_ENCRYPTION", "sse-c")],
+                "sse-c needs AWS_SSE_CUSTOMER_KEY_BASE64",
+            ),
+            (
+                Provider::S3,
+                &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/no/file"), ("AWS_ROLE_ARN", "arn")],
+                "cannot read the file /no/file: No such file",
+            ),
+            (
+                Provider::S3,
+                &[("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/no/file")],
+                "cannot read the file /no/file: No such file",
+            ),
+            (
+                Provider::Azure,
+                &[("AZURE_CREDENTIAL_TYPE", "client_secret"), ("AZURE_CLIENT_ID", "a")],
+                "client_secret needs AZURE_CLIENT_SECRET",
+            ),
+            (
+                Provider::Azure,
+                &[("AZURE_CREDENTIAL_TYPE", "access_key")],
+                "access_key needs AZURE_STORAGE_ACCOUNT_KEY",
+            ),
+            (
+                Provider::Azure,
+                &[
+                    ("AZURE_FEDERATED_TOKEN_FILE", "/no/file"),
+                    ("AZURE_CLIENT_ID", "a"),
+                    ("AZURE_TENANT_ID", "b"),
+                ],
+                "cannot read the file /no/file: No such file",
+            ),
+        ];
+        for (provider, texts, expected) in pairs {
+            let reason = check(*provider, texts).unwrap_err();
+            assert!(reason.starts_with(&format!("{}: {expected}", texts[0].0)), "{reason}");
+        }
+        // Other credentials are used.
+        let key = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+        let unused = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/no/file"), ("AWS_ROLE_ARN", "arn")];
+        check(Provider::S3, &[key, unused].concat()).unwrap();
+        let emulator = ("AZURE_STORAGE_USE_EMULATOR", "true");
+        check(Provider::Azure, &[emulator, ("AZURE_CREDENTIAL_TYPE", "access_key")]).unwrap();
+    }
+
+    #[test]
+    fn a_storage_opens_with_every_value_that_is_accepted() {
+        let values = ["x! é{", "1"];
+        for provider in [Provider::S3, Provider::Gcs, Provider::Azure] {
+            let base: &[(&str, &str)] = match provider {
+                Provider::S3 => &[("AWS_ALLOW_HTTP", "true")],
+                Provider::Gcs => &[("GOOGLE_ALLOW_HTTP", "true"), (EMULATOR, "localhost")],
+                Provider::Azure => {
+                    &[("AZURE_ALLOW_HTTP", "true"), ("AZURE_STORAGE_ACCOUNT_NAME", "account")]
+                }
+            };
+            for name in provider.variables() {
+                for value in values {
+                    let find = |variable: &str| match base.iter().find(|(of, _)| *of == variable) {
+                        _ if variable == *name => Some(value.to_owned()),
+                        found => Some(found?.1.to_owned()),
+                    };
+                    let cloud = Cloud::parse(provider, "bucket").unwrap();
+                    let variables = Variables::read(provider, &find);
+                    let cloud = Cloud { variables, ..cloud };
+                    let is_express = *name == "AWS_S3_EXPRESS";
+                    if cloud.check().is_ok()
+                        && !is_express
+                        && let Err(error) = cloud.open()
+                    {
+                        panic!("{name}={value}: {error}");
+                    }
+                }
+            }
         }
     }
 
