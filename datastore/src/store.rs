@@ -15,6 +15,7 @@ pub mod encryption;
 pub(crate) mod error;
 pub(crate) mod handle;
 pub(crate) mod key;
+pub(crate) mod key_locks;
 pub(crate) mod object;
 pub(crate) mod probe;
 pub(crate) mod read;

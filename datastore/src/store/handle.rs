@@ -4,7 +4,6 @@
 //! knows neither how an object is read nor how one is written.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::store::backend::cloud::abandoned::Abandoned;
@@ -23,6 +21,7 @@ use crate::store::backend::metered::{Calls, Metered};
 use crate::store::backend::storage::{Backend, Storage};
 use crate::store::encryption::EncryptionSettings;
 use crate::store::error::BoxError;
+use crate::store::key_locks::{KeyLock, KeyLocks};
 use crate::store::probe::health::Health;
 use crate::store::run_index::known::Indexed;
 use crate::store::write::parts::BlockPool;
@@ -45,7 +44,7 @@ pub struct Inner {
     pub(in crate::store) calls: Calls,
     pub(in crate::store) health: Arc<Health>,
     pub(in crate::store) backend: Backend,
-    pub(in crate::store) key_locks: Arc<[Mutex<()>; LOCK_STRIPES]>,
+    pub(in crate::store) key_locks: KeyLocks,
     /// Attempts that are known to be in the index of runs.
     pub(in crate::store) indexed: Arc<std::sync::Mutex<Indexed>>,
     pub(in crate::store) uploads: TaskTracker,
@@ -53,9 +52,6 @@ pub struct Inner {
     pub(in crate::store) encryption: EncryptionSettings,
     pub(in crate::store) memory: Memory,
 }
-
-/// The number of locks. Keys that share one only wait for each other's commits.
-const LOCK_STRIPES: usize = 256;
 
 impl Store {
     /// Opens a storage without accessing it; [`Store::start`] creates a missing directory.
@@ -125,10 +121,8 @@ impl Store {
     }
 
     /// Locks a key: commits to it exclude each other.
-    pub(in crate::store) async fn key_lock(&self, path: &Path) -> MutexGuard<'_, ()> {
-        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(path);
-        let slot = usize::try_from(hash % LOCK_STRIPES as u64).unwrap_or_default();
-        self.key_locks[slot].lock().await
+    pub(in crate::store) async fn key_lock(&self, path: &Path) -> KeyLock<'_> {
+        self.key_locks.lock(path).await
     }
 }
 
@@ -147,7 +141,7 @@ impl Inner {
             calls,
             health: Arc::default(),
             backend,
-            key_locks: Arc::new(std::array::from_fn(|_| Mutex::default())),
+            key_locks: KeyLocks::default(),
             indexed: Arc::default(),
             uploads: TaskTracker::new(),
             pool: BlockPool::default(),

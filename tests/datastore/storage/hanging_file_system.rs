@@ -46,7 +46,7 @@ async fn non_regular_file_returns_500_at_once_and_blocks_no_thread() {
     });
     assert!(join_all(unreadable).await.iter().all(|(status, _)| *status == 500));
     assert!(datastore.log.lock().unwrap().contains("its path is a FIFO, not a file"));
-    assert_eq!(put(&datastore, &artifact(1)).await.0, 500);
+    assert_eq!(put(&datastore, &artifact_of("team-a", 1)).await.0, 500);
     assert_eq!(get(&datastore, &plan("json")).await, (200, "content".to_owned()));
     assert_eq!(get(&datastore, "readyz").await.0, 200);
     let metrics = get(&datastore, "metrics").await.1;
@@ -55,12 +55,18 @@ async fn non_regular_file_returns_500_at_once_and_blocks_no_thread() {
     assert!(datastore.wait().success());
 }
 
-/// A lock on a directory, for which every write below it waits: to the datastore a file system that hangs.
-fn hang(directory: &Path) -> File {
+/// Stores an artifact of a namespace, and locks its directory. Every write below it waits: to the datastore a file system
+/// that hangs.
+async fn hang(datastore: &Running, root: &Path, namespace: &str) -> File {
+    assert_eq!(put(datastore, &artifact_of(namespace, 0)).await.0, 200);
+    let directory = root.join(format!("layers/{namespace}/network/plan-1/0"));
     let directory = File::open(directory).unwrap();
     directory.lock().unwrap();
     directory
 }
+
+/// Namespaces that hang together: one alone does not get all threads.
+const HUNG: [&str; 2] = ["team-a", "team-b"];
 
 /// Fills all threads with uploads that hang, and waits until the datastore has noticed; what the uploads are
 /// answered.
@@ -95,7 +101,12 @@ async fn filled(datastore: &Running) -> Vec<u16> {
 }
 
 fn artifact(number: usize) -> String {
-    format!("api/artifacts?{RUN}&attempt=0&name=file-{number}")
+    artifact_of(HUNG[number % HUNG.len()], number)
+}
+
+fn artifact_of(namespace: &str, number: usize) -> String {
+    let run = RUN.replace("team-a", namespace);
+    format!("api/artifacts?{run}&attempt=0&name=file-{number}")
 }
 
 async fn hung_jobs(datastore: &Running) -> String {
@@ -109,8 +120,8 @@ async fn hanging_file_system_blocks_only_its_own_threads() {
     let root = TempDir::new().unwrap();
     let mut datastore =
         Running::start(root.path(), &["--drain-delay", "0s", "--drain-timeout", "3s"]);
-    assert_eq!(put(&datastore, &artifact(0)).await.0, 200);
-    let _lock = hang(&root.path().join("layers/team-a/network/plan-1/0"));
+    let _first = hang(&datastore, root.path(), HUNG[0]).await;
+    let _second = hang(&datastore, root.path(), HUNG[1]).await;
     let statuses = filled(&datastore).await;
     assert!(statuses.iter().all(|status| [500, 503].contains(status)), "{statuses:?}");
     assert!(statuses.iter().filter(|status| **status == 503).count() >= 16, "{statuses:?}");
@@ -123,10 +134,10 @@ async fn hanging_file_system_blocks_only_its_own_threads() {
 async fn requests_succeed_again_once_the_file_system_recovers() {
     let root = TempDir::new().unwrap();
     let datastore = Running::start(root.path(), &[]);
-    assert_eq!(put(&datastore, &artifact(0)).await.0, 200);
-    let lock = hang(&root.path().join("layers/team-a/network/plan-1/0"));
+    let first = hang(&datastore, root.path(), HUNG[0]).await;
+    let second = hang(&datastore, root.path(), HUNG[1]).await;
     filled(&datastore).await;
-    drop(lock);
+    drop((first, second));
     while hung_jobs(&datastore).await != "datastore_storage_hung_jobs 0"
         || get(&datastore, "readyz").await.0 != 200
     {
@@ -138,4 +149,30 @@ async fn requests_succeed_again_once_the_file_system_recovers() {
     for n in 1..=80 {
         assert_eq!(get(&datastore, &artifact(n)).await.0, 404, "{n}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_hangs_takes_no_thread_that_others_need() {
+    let root = TempDir::new().unwrap();
+    let datastore = Running::start(root.path(), &[]);
+    let _lock = hang(&datastore, root.path(), "team-a").await;
+    let hung = join_all(Iterator::map(1..=80, async |n| {
+        put(&datastore, &artifact_of("team-a", n)).await.0
+    }));
+    let others = async {
+        // The jobs that wait in vain for a thread are refused after 10 s.
+        for n in 0..30 {
+            sleep(Duration::from_millis(500)).await;
+            let other = artifact_of("team-c", n);
+            assert_eq!(put(&datastore, &other).await.0, 200);
+            assert_eq!(get(&datastore, &other).await, (200, "content".to_owned()));
+            assert_eq!(get(&datastore, "readyz").await.0, 200);
+            assert_eq!(get(&datastore, "healthz").await.0, 200);
+        }
+        let (status, text) = get(&datastore, &artifact_of("team-a", 0)).await;
+        assert_eq!(status, 503, "{text}");
+    };
+    let (statuses, ()) = tokio::join!(hung, others);
+    assert!(statuses.iter().all(|status| [500, 503].contains(status)), "{statuses:?}");
+    assert_eq!(hung_jobs(&datastore).await, "datastore_storage_hung_jobs 48");
 }

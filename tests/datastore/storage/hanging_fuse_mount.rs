@@ -210,7 +210,8 @@ async fn one_directory_that_hangs_delays_no_request_for_others() {
     let of_hung = |run: usize| format!("api/plans?namespace=hung&layer=b&run=r{run}&attempt=0");
     assert_eq!(put(&datastore, &of_hung(0)).await, 200);
     let mount = Hang::begin(&datastore, &root.path().join("layers/hung"));
-    let hung = (0..20).map(async |run| {
+    // More than there are places for jobs in a file system.
+    let hung = (0..100).map(async |run| {
         let method = if run % 2 == 0 { Method::GET } else { Method::PUT };
         datastore.answer(method, &of_hung(run), ANSWER).await
     });

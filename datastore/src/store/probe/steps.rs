@@ -9,7 +9,6 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult};
 use tokio::time::timeout;
 
 use crate::store::backend::directory::io_threads;
-use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::reason::concise;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
@@ -158,7 +157,8 @@ impl Store {
         Ok(timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??)
     }
 
-    fn path(&self) -> Result<Path, BoxError> {
+    /// The path of the probe's object.
+    pub(super) fn path(&self) -> Result<Path, BoxError> {
         let name = self.health.state(|state| *state.name.get_or_insert_with(random));
         Ok(parse(&format!("{PROBES}{name:016x}"))?)
     }
@@ -178,9 +178,7 @@ impl Store {
         let (Some(root), Some(disk)) = (self.backend.root.clone(), &self.disk) else {
             return Ok(());
         };
-        if disk.jobs().are_hung() {
-            return Err(Hung.into());
-        }
+        disk.jobs().check()?;
         let root_check = Arc::clone(&self.health.root_check);
         let check = async {
             let round = root_check.lock_owned().await;

@@ -15,12 +15,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::store::backend::directory::dirs::{check_directory, lock, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
-use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, fail_if_abandoned};
+use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, Part, fail_if_abandoned};
 use crate::store::backend::directory::publish::{
     publish, record_file_path, record_of, renew_copy, rewrite_record,
 };
@@ -87,7 +86,7 @@ impl Disk {
             }
             checked => checked,
         };
-        self.jobs.run(make).await
+        self.jobs.part(&Path::default()).run(make).await
     }
 
     /// The jobs in its file system.
@@ -114,7 +113,7 @@ impl Disk {
         file: Arc<JobFile>,
         range: Range<u64>,
     ) -> Result<Bytes> {
-        let mut pieces = self.read_pieces(file, range, usize::MAX, None).await?;
+        let mut pieces = self.read_pieces(file, range, usize::MAX, None::<()>).await?;
         Ok(pieces.pop().unwrap_or_default())
     }
 
@@ -125,8 +124,8 @@ impl Disk {
         range: Range<u64>,
         size: usize,
     ) -> Result<Vec<Bytes>> {
-        match self.jobs.ahead() {
-            Some(permit) => self.read_pieces(file, range, size, Some(permit)).await,
+        match self.part_of(&file).ahead() {
+            Some(permits) => self.read_pieces(file, range, size, Some(permits)).await,
             None => Ok(Vec::new()),
         }
     }
@@ -137,7 +136,7 @@ impl Disk {
         file: Arc<JobFile>,
         range: Range<u64>,
         size: usize,
-        ahead: Option<OwnedSemaphorePermit>,
+        ahead: Option<impl Send + 'static>,
     ) -> Result<Vec<Bytes>> {
         // Allocated here: an I/O thread that only allocates and never frees would grow.
         let mut pieces = Vec::new();
@@ -147,6 +146,7 @@ impl Disk {
             pieces.push(BytesMut::zeroed(length));
             left -= length;
         }
+        let part = self.part_of(&file);
         let read = move |_: &FsPath| {
             let _ahead = ahead;
             let mut at = range.start;
@@ -158,7 +158,7 @@ impl Disk {
             }
             Ok(read)
         };
-        self.run_job("read", IDLE_TIMEOUT, &Path::default(), read).await
+        self.run_in(&part, "read", IDLE_TIMEOUT, &Path::default(), read).await
     }
 
     /// A range of an open object.
@@ -193,20 +193,21 @@ impl Disk {
         let length = part.content_length();
         let syncs = at / SYNC_EVERY as u64 != (at + length as u64) / SYNC_EVERY as u64;
         let limit = put_timeout(if syncs { 2 * SYNC_EVERY } else { length });
+        let of_directory = self.part_of(&staged.file);
         let write = move |_: &FsPath| {
             staged.write(at, &part)?;
             // The sync does not need the part.
             drop(part);
             if syncs { staged.file.get()?.sync_data() } else { Ok(()) }
         };
-        self.run_job("part", limit, &Path::default(), write).await
+        self.run_in(&of_directory, "part", limit, &Path::default(), write).await
     }
 
     /// Removes a staged version.
     pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
-        let staged = Arc::clone(staged);
-        self.run_job("abort", IDLE_TIMEOUT, &Path::default(), move |_: &FsPath| staged.discard())
-            .await
+        let (part, staged) = (self.part_of(&staged.file), Arc::clone(staged));
+        let discard = move |_: &FsPath| staged.discard();
+        self.run_in(&part, "abort", IDLE_TIMEOUT, &Path::default(), discard).await
     }
 
     /// Stages and publishes a small object.
@@ -243,6 +244,17 @@ impl Disk {
             sync_parent(&file_path)
         };
         self.run_job("put", limit, path, put).await
+    }
+
+    /// Lists below a prefix. Errors name no path, because an entry of any directory below may cause them.
+    pub(in crate::store) async fn list_job<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        prefix: &str,
+        list: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let part = self.jobs.part(&Path::parse(prefix).unwrap_or_default());
+        self.run_in(&part, "list", limit, &Path::default(), list).await
     }
 
     /// Fails if an ancestor of a prefix is a file.
@@ -311,6 +323,11 @@ impl Disk {
         self.run_job("head", IDLE_TIMEOUT, path, move |root| is_lost(root, &location)).await
     }
 
+    /// The part of the directory that has an open file.
+    fn part_of(&self, file: &JobFile) -> Part {
+        file.part().map_or_else(|| self.jobs.part(&Path::default()), Clone::clone)
+    }
+
     /// Runs `work` on an I/O thread, and gives up after `limit`.
     pub(in crate::store) async fn run_job<T: Send + 'static>(
         &self,
@@ -319,9 +336,21 @@ impl Disk {
         path: &Path,
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_in(&self.jobs.part(path), call, limit, path, work).await
+    }
+
+    /// Runs it in a part of the directory, which `path` need not name. Errors are those of `path`.
+    async fn run_in<T: Send + 'static>(
+        &self,
+        part: &Part,
+        call: &'static str,
+        limit: Duration,
+        path: &Path,
+        work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (root, location) = (Arc::clone(&self.root), path.clone());
         let work = move || work(&root).map_err(|error| object_error(&root, &location, error));
-        let done = async { self.jobs.run(work).await.map_err(|error| store_error(path, error)) };
+        let done = async { part.run(work).await.map_err(|error| store_error(path, error)) };
         self.calls.timed_with(limit, call, done).await
     }
 }

@@ -1,12 +1,17 @@
 //! How many jobs use a file system at once, and the error while all of them hang.
+//!
+//! Another file system may be mounted somewhere below the root, and hang. So no part of the directory has all places: a
+//! part is what is below one directory of the second level, such as `layers/<namespace>`.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use object_store::path::Path;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
@@ -16,34 +21,58 @@ use crate::store::backend::directory::io_threads;
 /// The most jobs in the file system at once. A hung job keeps its permit, so a hung file system blocks no more threads
 /// than these.
 const MAX_JOBS: usize = 64;
+/// The most jobs at once in one part of the directory: other parts need the rest.
+const MAX_PART_JOBS: usize = MAX_JOBS * 3 / 4;
 /// The most jobs at once that read ahead: other callers need the rest.
 const MAX_AHEAD: usize = MAX_JOBS / 2;
+const MAX_PART_AHEAD: usize = MAX_PART_JOBS / 3;
+/// With more parts than these, those without jobs are forgotten.
+const MAX_IDLE_PARTS: usize = 1024;
 /// If all permits are in use and no job has started or ended for this long, the file system hangs.
 const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The jobs of one directory.
 #[derive(Debug)]
 pub(in crate::store) struct Jobs {
-    permits: Arc<Semaphore>,
-    ahead: Arc<Semaphore>,
-    /// When a job last started or ended.
-    last_progress: Mutex<Instant>,
+    places: Places,
+    /// The parts of the directory that have jobs, or had some.
+    parts: Mutex<HashMap<String, Arc<Places>>>,
     /// Running jobs whose callers have given up.
     abandoned: AtomicUsize,
     /// When each of the running jobs began for which no caller waits.
     unawaited: Mutex<Vec<Instant>>,
 }
 
+/// A part of a directory, with its jobs.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Part {
+    jobs: Arc<Jobs>,
+    places: Arc<Places>,
+}
+
+/// Places for jobs: in a whole directory, or in one part of it.
+#[derive(Debug)]
+struct Places {
+    number: usize,
+    permits: Arc<Semaphore>,
+    ahead: Arc<Semaphore>,
+    /// When a job last started or ended.
+    last_progress: Mutex<Instant>,
+}
+
+/// The permits of one job: of its part, and of the directory.
+type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 /// All permits are in use, and none was released for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the file system does not answer: all {MAX_JOBS} threads for it are taken, and none came free for {HANG_TIMEOUT:?}"
+    "the file system does not answer: all {0} threads for it are taken, and none came free for {HANG_TIMEOUT:?}"
 )]
-pub(in crate::store) struct Hung;
+pub(in crate::store) struct Hung(usize);
 
 /// The state of a job, shared with its caller.
 struct Job {
-    jobs: Arc<Jobs>,
+    part: Part,
     state: AtomicU8,
 }
 
@@ -69,10 +98,10 @@ pub(in crate::store) fn fail_if_abandoned() -> io::Result<()> {
 /// The waiting caller of a job; dropped when it gives up or has the result.
 struct Caller(Arc<Job>);
 
-/// A running job and its permit; dropped when it ends, panics or cannot start.
+/// A running job and its permits; dropped when it ends, panics or cannot start.
 struct Running {
     job: Arc<Job>,
-    _permit: OwnedSemaphorePermit,
+    _permits: Permits,
 }
 
 /// A running job for which no caller waits; dropped as [`Running`] is.
@@ -84,61 +113,29 @@ struct Unawaited {
 impl Jobs {
     pub(in crate::store) fn new() -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(MAX_JOBS)),
-            ahead: Arc::new(Semaphore::new(MAX_AHEAD)),
-            last_progress: Mutex::new(Instant::now()),
+            places: Places::new(MAX_JOBS, MAX_AHEAD),
+            parts: Mutex::default(),
             abandoned: AtomicUsize::new(0),
             unawaited: Mutex::default(),
         }
     }
 
-    /// The permit for a job that reads ahead, to be kept until it ends; `None` if as many as allowed run.
-    pub(in crate::store) fn ahead(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.ahead).try_acquire_owned().ok()
-    }
-
-    /// Runs `work` on an I/O thread.
-    pub(in crate::store) async fn run<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        let permit = self.permit().await?;
-        let job = Arc::new(Job { jobs: Arc::clone(self), state: AtomicU8::new(RUNNING) });
-        let _caller = Caller(Arc::clone(&job));
-        let running = Running { job, _permit: permit };
-        let done = io_threads::run(move || {
-            CURRENT.set(Some(Arc::clone(&running.job)));
-            let done = work();
-            drop(running);
-            done
-        });
-        done.await
-    }
-
-    /// Runs `work` on an I/O thread as soon as it has a permit. No caller waits for it.
-    fn start(self: Arc<Self>, work: impl FnOnce() + Send + 'static) {
-        let permits = Arc::clone(&self.permits);
-        let start = move |permit| {
-            self.record_progress();
-            let since = Instant::now();
-            self.unawaited().push(since);
-            let unawaited = Unawaited { jobs: Arc::clone(&self), since };
-            let job = Arc::new(Job { jobs: self, state: AtomicU8::new(RUNNING) });
-            let running = Running { job, _permit: permit };
-            io_threads::start(move || {
-                work();
-                drop(unawaited);
-                drop(running);
-            });
-        };
-        match (Arc::clone(&permits).try_acquire_owned(), Handle::try_current()) {
-            (Ok(permit), _) => start(permit),
-            // The semaphore is never closed.
-            (Err(_), Ok(runtime)) => {
-                drop(runtime.spawn(async move { permits.acquire_owned().await.map(start) }));
-            }
-            (Err(_), Err(_)) => {}
+    /// The part of the directory that has this path.
+    pub(in crate::store) fn part(self: &Arc<Self>, path: &Path) -> Part {
+        let path = path.as_ref();
+        let end = path.match_indices('/').nth(1).map_or(path.len(), |(end, _)| end);
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = Arc::clone(self);
+        if let Some(places) = parts.get(&path[..end]) {
+            return Part { jobs, places: Arc::clone(places) };
         }
+        if parts.len() >= MAX_IDLE_PARTS {
+            parts.retain(|_, places| Arc::strong_count(places) > 1);
+        }
+        let places = Arc::new(Places::new(MAX_PART_JOBS, MAX_PART_AHEAD));
+        parts.insert(path[..end].to_owned(), Arc::clone(&places));
+        drop(parts);
+        Part { jobs, places }
     }
 
     /// The number of running jobs whose callers have given up, or for which no caller waits and that run for as long.
@@ -152,9 +149,85 @@ impl Jobs {
         self.unawaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all jobs hang.
-    pub(in crate::store) fn are_hung(&self) -> bool {
-        self.permits.available_permits() == 0 && self.last_progress().elapsed() >= HANG_TIMEOUT
+    /// The error if all jobs hang.
+    pub(in crate::store) fn check(&self) -> Result<(), Hung> {
+        let is_full = self.places.permits.available_permits() == 0;
+        let is_hung = is_full && self.places.last_progress().elapsed() >= HANG_TIMEOUT;
+        if is_hung { Err(Hung(MAX_JOBS)) } else { Ok(()) }
+    }
+}
+
+impl Part {
+    /// The permits for a job that reads ahead, to be kept until it ends; `None` if as many as allowed run.
+    pub(in crate::store) fn ahead(&self) -> Option<Permits> {
+        let of_part = Arc::clone(&self.places.ahead).try_acquire_owned().ok()?;
+        Some((of_part, Arc::clone(&self.jobs.places.ahead).try_acquire_owned().ok()?))
+    }
+
+    /// Runs `work` on an I/O thread.
+    pub(in crate::store) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        // The permit of the part comes first: who waits for it must not keep one that others can use.
+        let permits = (self.places.permit().await?, self.jobs.places.permit().await?);
+        let running = self.running(permits);
+        let _caller = Caller(Arc::clone(&running.job));
+        let done = io_threads::run(move || {
+            CURRENT.set(Some(Arc::clone(&running.job)));
+            let done = work();
+            drop(running);
+            done
+        });
+        done.await
+    }
+
+    /// Runs `work` on an I/O thread as soon as it has permits. No caller waits for it.
+    fn start(self, work: impl FnOnce() + Send + 'static) {
+        let of_part = Arc::clone(&self.places.permits);
+        let of_all = Arc::clone(&self.jobs.places.permits);
+        let start = move |permits| {
+            self.places.record_progress();
+            self.jobs.places.record_progress();
+            let since = Instant::now();
+            self.jobs.unawaited().push(since);
+            let unawaited = Unawaited { jobs: Arc::clone(&self.jobs), since };
+            let running = self.running(permits);
+            io_threads::start(move || {
+                work();
+                drop(unawaited);
+                drop(running);
+            });
+        };
+        let permits = Arc::clone(&of_part).try_acquire_owned().ok();
+        let permits = permits.zip(Arc::clone(&of_all).try_acquire_owned().ok());
+        match (permits, Handle::try_current()) {
+            (Some(permits), _) => start(permits),
+            // The semaphores are never closed.
+            (None, Ok(runtime)) => drop(runtime.spawn(async move {
+                let permits = (of_part.acquire_owned().await, of_all.acquire_owned().await);
+                if let (Ok(of_part), Ok(of_all)) = permits {
+                    start((of_part, of_all));
+                }
+            })),
+            (None, Err(_)) => {}
+        }
+    }
+
+    fn running(&self, permits: Permits) -> Running {
+        let job = Arc::new(Job { part: self.clone(), state: AtomicU8::new(RUNNING) });
+        Running { job, _permits: permits }
+    }
+}
+
+impl Places {
+    fn new(number: usize, ahead: usize) -> Self {
+        Self {
+            number,
+            permits: Arc::new(Semaphore::new(number)),
+            ahead: Arc::new(Semaphore::new(ahead)),
+            last_progress: Mutex::new(Instant::now()),
+        }
     }
 
     async fn permit(&self) -> io::Result<OwnedSemaphorePermit> {
@@ -166,7 +239,7 @@ impl Jobs {
         let permit = tokio::select! {
             biased;
             permit = Arc::clone(&self.permits).acquire_owned() => permit.map_err(io::Error::other)?,
-            () = hung => return Err(io::Error::other(Hung)),
+            () = hung => return Err(io::Error::other(Hung(self.number))),
         };
         self.record_progress();
         Ok(permit)
@@ -186,28 +259,39 @@ impl Jobs {
 #[derive(Debug)]
 pub(in crate::store) struct JobFile {
     file: Option<File>,
-    jobs: Option<Arc<Jobs>>,
+    part: Option<Part>,
 }
 
 impl JobFile {
     /// A file that the job of this thread has opened.
     pub(in crate::store) fn new(file: File) -> Self {
-        let jobs = CURRENT.with_borrow(|job| job.as_ref().map(|job| Arc::clone(&job.jobs)));
-        Self { file: Some(file), jobs }
+        let part = CURRENT.with_borrow(|job| job.as_ref().map(|job| job.part.clone()));
+        Self { file: Some(file), part }
     }
 
     /// The open file. It is closed only when this is dropped.
     pub(in crate::store) fn get(&self) -> io::Result<&File> {
         self.file.as_ref().ok_or_else(|| io::Error::other("the file is closed"))
     }
+
+    /// The part of the directory that has it, if a job has opened it.
+    pub(in crate::store) fn part(&self) -> Option<&Part> {
+        self.part.as_ref()
+    }
+
+    /// Runs `work` now if a job runs on this thread, else in a job that no caller waits for.
+    pub(in crate::store) fn in_job(&self, work: impl FnOnce() + Send + 'static) {
+        match &self.part {
+            Some(part) if !CURRENT.with_borrow(Option::is_some) => part.clone().start(work),
+            _ => work(),
+        }
+    }
 }
 
 impl Drop for JobFile {
     fn drop(&mut self) {
-        let is_in_job = CURRENT.with_borrow(Option::is_some);
-        let jobs = self.jobs.take().filter(|_| !is_in_job);
-        if let (Some(jobs), Some(file)) = (jobs, self.file.take()) {
-            jobs.start(move || drop(file));
+        if let Some(file) = self.file.take() {
+            self.in_job(move || drop(file));
         }
     }
 }
@@ -224,8 +308,9 @@ impl Drop for Unawaited {
 impl Drop for Running {
     fn drop(&mut self) {
         CURRENT.set(None);
-        let Job { jobs, state } = &*self.job;
-        jobs.record_progress();
+        let Job { part: Part { jobs, places }, state } = &*self.job;
+        places.record_progress();
+        jobs.places.record_progress();
         if state.swap(ENDED, Ordering::Relaxed) == ABANDONED {
             jobs.abandoned.fetch_sub(1, Ordering::Relaxed);
         }
@@ -238,14 +323,15 @@ impl Drop for Caller {
         if job.state.load(Ordering::Relaxed) == ENDED {
             return;
         }
+        let abandoned = &job.part.jobs.abandoned;
         // Counted before the job can see that it is abandoned.
-        job.jobs.abandoned.fetch_add(1, Ordering::Relaxed);
+        abandoned.fetch_add(1, Ordering::Relaxed);
         if job
             .state
             .compare_exchange(RUNNING, ABANDONED, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
-            job.jobs.abandoned.fetch_sub(1, Ordering::Relaxed);
+            abandoned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -256,48 +342,61 @@ mod tests {
 
     use super::*;
 
+    /// Jobs that hang until the sender is dropped or sends to each of them.
+    fn hanging(
+        parts: &[Part],
+        number: usize,
+    ) -> (mpsc::Sender<()>, Vec<tokio::task::JoinHandle<bool>>) {
+        let (ends, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let hanging = (0..number).map(|number| {
+            let (part, waits) = (parts[number % parts.len()].clone(), Arc::clone(&waits));
+            let work = move || waits.lock().unwrap().recv().map_err(io::Error::other);
+            tokio::spawn(async move {
+                tokio::time::timeout(Duration::from_secs(1), part.run(work)).await.is_ok()
+            })
+        });
+        (ends, hanging.collect())
+    }
+
     #[tokio::test]
     async fn a_job_that_panics_releases_its_permit() {
         let jobs = Arc::new(Jobs::new());
-        jobs.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
-        assert_eq!((jobs.hung(), jobs.permits.available_permits()), (0, MAX_JOBS));
+        let part = jobs.part(&"layers/a/b".into());
+        part.run(|| -> io::Result<()> { panic!("on purpose") }).await.unwrap_err();
+        assert_eq!((jobs.hung(), jobs.places.permits.available_permits()), (0, MAX_JOBS));
+        assert_eq!(part.places.permits.available_permits(), MAX_PART_JOBS);
     }
 
     #[tokio::test(start_paused = true)]
     async fn jobs_are_refused_while_all_threads_hang_and_accepted_afterwards() {
         let jobs = Arc::new(Jobs::new());
-        let (ends, waits) = mpsc::channel::<()>();
-        let waits = Arc::new(Mutex::new(waits));
-        let hanging = (0..MAX_JOBS).map(|_| {
-            let (jobs, waits) = (Arc::clone(&jobs), Arc::clone(&waits));
-            let work = move || waits.lock().unwrap().recv().map_err(io::Error::other);
-            tokio::spawn(async move {
-                tokio::time::timeout(Duration::from_secs(1), jobs.run(work)).await
-            })
-        });
-        let hanging = hanging.collect::<Vec<_>>();
-        while jobs.permits.available_permits() > 0 {
+        let parts = ["a/a", "a/b"].map(|path| jobs.part(&path.into()));
+        let (ends, hanging) = hanging(&parts, MAX_JOBS);
+        while jobs.places.permits.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert!(!jobs.are_hung(), "they have only started");
-        let another = Arc::clone(&jobs);
+        assert_eq!(jobs.check(), Ok(()), "they have only started");
+        let third = jobs.part(&"a/c".into());
+        let another = third.clone();
         let refused = tokio::spawn(async move { another.run(|| Ok(())).await });
         tokio::task::yield_now().await;
         // Paused time does not advance by itself while threads work.
         tokio::time::advance(HANG_TIMEOUT).await;
         let refused = refused.await.unwrap().unwrap_err();
-        assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&Hung));
-        assert!(jobs.are_hung());
+        let hung = Hung(MAX_JOBS);
+        assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&hung));
+        assert_eq!(jobs.check(), Err(hung));
         for caller in hanging {
-            caller.await.unwrap().unwrap_err();
+            assert!(!caller.await.unwrap());
         }
         assert_eq!(jobs.hung(), MAX_JOBS);
         ends.send(()).unwrap();
         // Callers are refused until that job has released its permit.
-        while jobs.run(|| Ok(())).await.is_err() {
+        while third.run(|| Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
-        assert!(!jobs.are_hung());
+        assert_eq!(jobs.check(), Ok(()));
         drop(ends);
         while jobs.hung() > 0 {
             tokio::task::yield_now().await;
@@ -311,18 +410,53 @@ mod tests {
         let waits = Arc::new(Mutex::new(waits));
         // No job has run for a long time.
         tokio::time::advance(2 * HANG_TIMEOUT).await;
-        for _ in 0..MAX_JOBS {
+        for number in 0..MAX_JOBS {
             let waits = Arc::clone(&waits);
-            Arc::clone(&jobs).start(move || {
+            jobs.part(&format!("layers/{}", number % 2).into()).start(move || {
                 let _ended = waits.lock().unwrap().recv();
             });
         }
-        assert_eq!((jobs.permits.available_permits(), jobs.are_hung(), jobs.hung()), (0, false, 0));
+        assert_eq!(jobs.places.permits.available_permits(), 0);
+        assert_eq!((jobs.check(), jobs.hung()), (Ok(()), 0));
         tokio::time::advance(HANG_TIMEOUT).await;
-        assert_eq!((jobs.are_hung(), jobs.hung()), (true, MAX_JOBS));
+        assert_eq!((jobs.check(), jobs.hung()), (Err(Hung(MAX_JOBS)), MAX_JOBS));
         drop(ends);
-        while jobs.hung() > 0 || jobs.are_hung() {
+        while jobs.hung() > 0 || jobs.check().is_err() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_hangs_leaves_places_to_others() {
+        let jobs = Arc::new(Jobs::new());
+        let part = jobs.part(&"layers/hung/layer/run".into());
+        let (ends, hanging) = hanging(&[part.clone()], 2 * MAX_JOBS);
+        while part.places.permits.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            jobs.part(&"layers/other/layer/run".into()).run(|| Ok(())).await.unwrap();
+        }
+        tokio::time::advance(HANG_TIMEOUT).await;
+        let refused = jobs.part(&"layers/hung/another".into()).run(|| Ok(())).await.unwrap_err();
+        let hung = Hung(MAX_PART_JOBS);
+        assert_eq!(refused.get_ref().and_then(|error| error.downcast_ref()), Some(&hung));
+        assert_eq!(jobs.check(), Ok(()), "other parts answer");
+        jobs.part(&"repositories/a".into()).run(|| Ok(())).await.unwrap();
+        drop(ends);
+        for caller in hanging {
+            caller.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_parts_are_forgotten() {
+        let jobs = Arc::new(Jobs::new());
+        let used = jobs.part(&"layers/used/a".into());
+        for number in 0..3 * MAX_IDLE_PARTS {
+            jobs.part(&format!("layers/{number}/a").into());
+        }
+        assert!(jobs.parts.lock().unwrap().len() <= MAX_IDLE_PARTS);
+        assert!(Arc::ptr_eq(&used.places, &jobs.part(&"layers/used/b/c".into()).places));
     }
 }

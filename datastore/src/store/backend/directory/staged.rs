@@ -10,7 +10,6 @@ use object_store::PutPayload;
 
 use crate::store::backend::directory::dirs::{make_parents, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, remove};
-use crate::store::backend::directory::io_threads;
 use crate::store::backend::directory::jobs::{JobFile, fail_if_abandoned};
 
 /// An unpublished file, removed on drop.
@@ -98,7 +97,7 @@ impl Drop for Staged {
         }
         // A file that cannot be removed now is hidden, and removed by the regular cleanup.
         let path = std::mem::take(&mut self.path);
-        io_threads::start(move || drop(fs::remove_file(path)));
+        self.file.in_job(move || drop(fs::remove_file(path)));
     }
 }
 

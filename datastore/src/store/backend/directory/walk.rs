@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
-use object_store::path::Path;
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::files::is_absent;
@@ -41,10 +40,12 @@ pub(in crate::store) fn objects(
 ) -> BoxStream<'static, object_store::Result<Object>> {
     let key = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
     let walk = Walk { pending: vec![Entry { key, is_directory: true }] };
-    let batches = stream::try_unfold((disk, walk), async |(disk, mut walk)| {
+    let start = (disk, prefix.to_owned(), walk);
+    let batches = stream::try_unfold(start, async |(disk, prefix, mut walk)| {
         let list = move |root: &FilePath| walk.batch(root).map(|objects| (objects, walk));
-        let (objects, walk) = disk.run_job("list", LISTING, &Path::default(), list).await?;
-        let next = (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), (disk, walk)));
+        let (objects, walk) = disk.list_job(LISTING, &prefix, list).await?;
+        let next =
+            (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), (disk, prefix, walk)));
         Ok::<_, object_store::Error>(next)
     });
     batches.try_flatten().boxed()
