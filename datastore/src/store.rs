@@ -35,6 +35,7 @@ pub use crate::store::error::{BoxError, StoreError};
 pub use crate::store::handle::Store;
 pub use crate::store::key::{APPLIED, INDEX, Key, is_own};
 pub use crate::store::object::{ByteStream, Meta, Object};
+pub use crate::store::probe::cleanup::Tried;
 pub use crate::store::probe::health::{Ability, ProbeResults};
 pub use crate::store::read::get::OpenedVersion;
 pub use crate::store::run_index::run_set::RunSet;

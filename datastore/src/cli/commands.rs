@@ -14,7 +14,8 @@ use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
 use crate::store::{
-    Ability, Key, Storage, Store, StoreError, Verdict, check_directory_in_time, concise, is_own,
+    Ability, Key, Storage, Store, StoreError, Tried, Verdict, check_directory_in_time, concise,
+    is_own,
 };
 use crate::transport::tls::Tls;
 
@@ -281,6 +282,11 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         };
         writeln!(out, "storage can {:<22} {can}", ability.name())?;
     }
+    let cleanup = match &results.error {
+        None if started.is_ok() => store.try_cleanup().await,
+        _ => Vec::new(),
+    };
+    print_cleanup(&cleanup, out)?;
     out.flush()?;
     started.map_err(unusable)?;
     raise_open_files()?;
@@ -289,6 +295,32 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     if let Some(error) = results.error {
         return Err(CommandError::Unfit(error));
     }
-    let unknown = results.unknown.into_iter().next();
-    unknown.map_or(Ok(()), |(ability, error)| Err(CommandError::Unknown(ability.name(), error)))
+    if let Some((ability, error)) = results.unknown.into_iter().next() {
+        return Err(CommandError::Unknown(ability.name(), error));
+    }
+    let denied = cleanup.into_iter().find_map(|(_, tried)| match tried {
+        Tried::Denied(error) => Some(error),
+        Tried::Done | Tried::Failed(_) => None,
+    });
+    denied.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
+}
+
+/// Prints whether the storage can do what the cleanup of abandoned uploads needs.
+fn print_cleanup(
+    cleanup: &[(&'static str, Tried)],
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    for (name, tried) in cleanup {
+        let can = if *tried == Tried::Done { "yes" } else { "no" };
+        writeln!(out, "storage can {name:<22} {can}")?;
+    }
+    for (name, tried) in cleanup {
+        if let Tried::Failed(error) = tried {
+            writeln!(
+                out,
+                "warning: {name}: parts of uploads that a killed process leaves may stay, and cost money: {error}"
+            )?;
+        }
+    }
+    Ok(())
 }

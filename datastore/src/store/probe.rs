@@ -4,6 +4,7 @@
 //! bucket looks like a missing object, and credentials may allow to list but not to write. So all of it is tried at the
 //! start and from time to time.
 
+pub(crate) mod cleanup;
 pub(crate) mod health;
 pub(crate) mod multipart;
 pub(crate) mod steps;

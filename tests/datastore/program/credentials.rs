@@ -52,6 +52,40 @@ fn check_reports_an_ability_that_an_error_has_hidden() {
 }
 
 #[test]
+fn check_names_the_rights_that_the_cleanup_of_uploads_lacks() {
+    let list = CloudFault { method: "GET", query: "uploads", ..CloudFault::default() };
+    // The probe's own uploads are completed; the one that is refused as a creation is aborted first.
+    let abort = CloudFault { method: "DELETE", query: "uploadId", ..CloudFault::default() };
+    for (fault, name, right) in [
+        (list, "multipart_list", "s3:ListBucketMultipartUploads"),
+        (abort, "multipart_abort", "s3:AbortMultipartUpload"),
+    ] {
+        let shown = denied(&fault, &["check"]);
+        for line in shown.lines().filter(|line| line.contains("storage can multipart_")) {
+            assert_eq!(line.ends_with(" no"), line.contains(name), "{shown}");
+        }
+        assert!(shown.contains(&format!("storage can {name}")), "{shown}");
+        let expected = format!("credentials need the right {right}");
+        let errors = shown.split("error: the storage does not do what is needed: ").nth(1);
+        assert!(errors.is_some_and(|error| error.contains(&expected)), "{shown}");
+    }
+}
+
+#[test]
+fn check_warns_where_uploads_cannot_be_listed() {
+    let double = FakeCloud::start(Dialect::S3);
+    let (status, code) = (501, "NotImplemented");
+    let fault = CloudFault { method: "GET", query: "uploads", ..CloudFault::default() };
+    double.fault(CloudFault { times: usize::MAX, status, code, ..fault });
+    let mut command = program(&["check", "--storage", double.url()]);
+    let output = command.envs(double.variables()).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(shown.contains("warning: multipart_list: parts of uploads"), "{shown}");
+    assert_eq!(double.open_uploads(), 0);
+}
+
+#[test]
 fn a_token_with_a_line_break_is_an_error_and_prints_no_panic() {
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), "hush\n").unwrap();

@@ -110,6 +110,11 @@ impl Abandoned {
         Ok(swept)
     }
 
+    /// Lists uploads below `prefix`, once.
+    pub(in crate::store) async fn try_list(&self, prefix: &str) -> Result<(), BoxError> {
+        self.page(prefix, &(String::new(), String::new())).await.map(drop)
+    }
+
     async fn page(&self, prefix: &str, (key, id): &(String, String)) -> Result<Page, BoxError> {
         let mut query = vec![("uploads", ""), ("prefix", prefix)];
         if !key.is_empty() {
