@@ -5,7 +5,9 @@
 mod actions;
 mod binding;
 mod environment;
+mod files;
 mod hints;
+mod identity;
 mod show;
 pub(crate) mod telemetry;
 mod tools;
@@ -13,6 +15,8 @@ mod tools;
 pub use actions::{ApplyArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
+pub(crate) use files::NamedFile;
+pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
     InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
@@ -31,7 +35,6 @@ use clap::{
     Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name};
-use secrecy::SecretString;
 
 use crate::version::ToolName;
 
@@ -285,12 +288,9 @@ pub struct UploadArgs {
     /// The directory that the failed run has printed
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Where artifacts are stored.
+    /// The datastore, and how it is trusted.
     #[command(flatten)]
-    pub datastore: DatastoreArgs,
-    /// Certificates to trust in addition to the system's (PEM)
-    #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
+    pub remote: RemoteArgs,
     /// Whether the datastore comes from the command line, not from the variable.
     #[arg(skip)]
     pub is_datastore_explicit: bool,
@@ -319,17 +319,10 @@ pub struct RunArgs {
     /// directory, which is used in place
     #[arg(long, env = "PLANCHA_WORK_DIR", value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-    /// A TerraformLayer manifest (YAML or JSON); annotations are written back into it
-    #[arg(long, env = "PLANCHA_LAYER_FILE", value_name = "FILE")]
-    pub layer: Option<PathBuf>,
 
-    /// Namespace of the layer [default: the manifest's, else `default`]
-    #[arg(long, env = "PLANCHA_NAMESPACE", help_heading = "Identity", value_name = "NAME")]
-    pub namespace: Option<Name>,
-    /// Name of the layer [default: the manifest's, else <repository>.<path>[.<workspace>] with a dot for
-    /// each slash, outside of git the directory's]
-    #[arg(long, env = "PLANCHA_NAME", help_heading = "Identity", value_name = "NAME")]
-    pub name: Option<Name>,
+    /// Which layer.
+    #[command(flatten)]
+    pub identity: LayerArgs,
     /// Name of this run [default: <layer>-<action>-<5 random>]
     #[arg(long, env = "PLANCHA_RUN", help_heading = "Identity", value_name = "NAME")]
     pub run: Option<Name>,
@@ -397,21 +390,6 @@ pub struct RunArgs {
     /// Time from the first signal until the tool is killed (90s, 5m)
     #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = time_limit)]
     pub grace: Duration,
-}
-
-/// Where artifacts are stored.
-#[derive(Debug, Args)]
-pub struct DatastoreArgs {
-    /// URL of the datastore. Without one nothing is stored. The token comes from --token-file or the
-    /// variable `PLANCHA_TOKEN`
-    #[arg(long, env = "PLANCHA_DATASTORE_URL", help_heading = "Datastore", value_name = "URL")]
-    pub datastore: Option<SecretString>,
-    /// File with the token, read again for every request
-    #[arg(long, env = "PLANCHA_TOKEN_FILE", help_heading = "Datastore", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
-    /// Give up if the datastore neither answers nor moves a byte for this time, over all retries (90s, 5m)
-    #[arg(long, env = "PLANCHA_DATASTORE_TIMEOUT", help_heading = "Datastore", value_name = "DURATION", default_value = "60s", value_parser = time_limit)]
-    pub datastore_timeout: Duration,
 }
 
 /// The run, and perhaps the attempt, that holds a plan.

@@ -33,6 +33,7 @@ use jiff::Timestamp;
 use crate::cli::{Cli, Command, Environment, RunArgs};
 use crate::failure::Failure;
 use crate::order::job::{Job, JobError, Rejected};
+use crate::order::pipes;
 use crate::process::Signals;
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
@@ -45,19 +46,26 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     cli::telemetry::start(cli.log_format);
-    let burrito = cli.burrito;
-    let code = match cli.command {
-        Command::Plan(args) => {
+    let (burrito, mut command) = (cli.burrito, cli.command);
+    if let Err(error) = pipes::read(command.files()).await {
+        return ExitCode::from(log_failure(&Failure::from(&error)));
+    }
+    let code = match command {
+        Command::Plan(mut args) => {
             let outputs = Outputs::of(&args.run, &environment);
-            let job = Job::plan(*args, burrito, &environment);
-            let job = Box::pin(async { job.await.map_err(Rejected::from) });
-            execute("plan", job, &environment, outputs).await
+            let job = async {
+                pipes::read(args.run.files(false)).await?;
+                Ok(Job::plan(*args, burrito, &environment).await?)
+            };
+            execute("plan", Box::pin(job), &environment, outputs).await
         }
-        Command::Apply(args) => {
+        Command::Apply(mut args) => {
             let outputs = Outputs::of(&args.run, &environment);
-            let job = Job::apply(*args, burrito, &environment);
-            let job = Box::pin(async { job.await.map_err(Rejected::from) });
-            execute("apply", job, &environment, outputs).await
+            let job = async {
+                pipes::read(args.run.files(true)).await?;
+                Ok(Job::apply(*args, burrito, &environment).await?)
+            };
+            execute("apply", Box::pin(job), &environment, outputs).await
         }
         Command::Start(args) => {
             let job = Box::pin(Job::start(args, &environment));

@@ -9,5 +9,6 @@ pub(crate) mod job;
 pub(crate) mod layer;
 pub(crate) mod lookup;
 mod outputs;
+pub(crate) mod pipes;
 mod pod;
 mod requested_tool;

@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use datastore_api::{Attempt, Name};
 
-use crate::cli::DatastoreArgs;
+use crate::cli::{LayerArgs, RemoteArgs};
 
 /// `runner runs`
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub struct RunsArgs {
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
     /// Print at most this many runs
-    #[arg(long, value_name = "N", default_value = "20")]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = limit)]
     pub limit: NonZeroUsize,
     /// Print a JSON list
     #[arg(long)]
@@ -100,21 +100,17 @@ pub struct ShowCommon {
     /// The directory that keeps the clone of a git URL, for the selected workspace
     #[arg(long, env = "PLANCHA_WORK_DIR", help_heading = "Identity", value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-    /// A TerraformLayer manifest (YAML or JSON)
-    #[arg(long, env = "PLANCHA_LAYER_FILE", help_heading = "Identity", value_name = "FILE")]
-    pub layer: Option<PathBuf>,
-    /// Namespace of the layer [default: the manifest's, else `default`]
-    #[arg(long, env = "PLANCHA_NAMESPACE", help_heading = "Identity", value_name = "NAME")]
-    pub namespace: Option<Name>,
-    /// Name of the layer [default: the manifest's, else made from repository, path and workspace, as by `plan`]
-    #[arg(long, env = "PLANCHA_NAME", help_heading = "Identity", value_name = "NAME")]
-    pub name: Option<Name>,
-    /// Where artifacts are stored.
+    /// Which layer.
     #[command(flatten)]
-    pub datastore: DatastoreArgs,
-    /// Certificates to trust in addition to the system's (PEM)
-    #[arg(long, env = "PLANCHA_CA_FILE", help_heading = "Datastore", value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
+    pub identity: LayerArgs,
+    /// The datastore, and how it is trusted.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+/// A number of runs.
+fn limit(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "expected a number of runs, 1 or more")
 }
 
 impl RunTarget {

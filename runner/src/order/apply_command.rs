@@ -45,9 +45,9 @@ impl ApplyCommand {
             ("--path", args.path.as_ref().map(path)),
             ("--work-dir", args.work_dir.as_ref().map(path)),
             ("--bin-dir", args.tools.bin_dir.as_ref().map(path)),
-            ("--layer", args.layer.as_ref().map(path)),
-            ("--namespace", args.namespace.as_ref().map(|name| text(name))),
-            ("--name", args.name.as_ref().map(|name| text(name))),
+            ("--layer", args.identity.layer.as_ref().map(path)),
+            ("--namespace", args.identity.namespace.as_ref().map(|name| text(name))),
+            ("--name", args.identity.name.as_ref().map(|name| text(name))),
             ("--plan-file", args.plan_file.as_ref().map(path)),
             ("--datastore", args.datastore.datastore.as_ref().and_then(without_secrets)),
             ("--token-file", args.datastore.token_file.as_ref().map(path)),
@@ -55,7 +55,17 @@ impl ApplyCommand {
         ] {
             words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
         }
-        Self { workspace, words, finds_plan: args.layer.is_some() || args.plan_file.is_some() }
+        Self {
+            workspace,
+            words,
+            finds_plan: args.identity.layer.is_some() || args.plan_file.is_some(),
+        }
+    }
+
+    /// The same command, which works in the source whatever the environment says (`PLANCHA_SNAPSHOT`).
+    pub(crate) fn without_snapshot(mut self) -> Self {
+        self.words.push("--snapshot=never".to_owned());
+        self
     }
 
     /// The line for this plan, `RUN/ATTEMPT`.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::{Attempt, Name, RunKey};
 
 use crate::cli::PlanName;
-use crate::cli::{ApplyArgs, Environment, PlanArgs, RunArgs};
+use crate::cli::{ApplyArgs, Environment, LayerArgs, PlanArgs, RunArgs};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
@@ -92,14 +92,15 @@ impl Job {
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
-        let layer_file = match &args.layer {
-            Some(path) => Some(LayerFile::load(path, args.name.as_ref().map(Name::as_ref))?),
+        let LayerArgs { layer, name, .. } = &args.identity;
+        let layer_file = match layer {
+            Some(path) => Some(LayerFile::load(path, name.as_ref().map(Name::as_ref))?),
             None => None,
         };
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
         let options = plan_options(&args)?;
-        let (signing_key, verify_key) = keys(&args.binding)?;
+        let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
         let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
@@ -160,8 +161,9 @@ fn run_key(
     identity: &Identity,
     action: &Action,
 ) -> Result<RunKey, JobError> {
+    let LayerArgs { namespace, name, .. } = &args.identity;
     let (namespace, name) =
-        layer_name(args.namespace.as_ref(), args.name.as_ref(), layer, || identity.default_name())?;
+        layer_name(namespace.as_ref(), name.as_ref(), layer, || identity.default_name())?;
     let run = match &args.run {
         Some(run) => run.clone(),
         None => generated_run(&name, action.as_str())?,

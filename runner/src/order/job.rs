@@ -177,12 +177,16 @@ impl fmt::Display for Job {
     }
 }
 
-/// The keys that the arguments name.
+/// The keys that the arguments name and that the action needs: a plan verifies nothing, and an apply signs nothing.
 pub(crate) fn keys(
     args: &BindingArgs,
+    action: &Action,
 ) -> Result<(Option<SigningKey>, Option<VerifyKey>), KeyError> {
-    let signing_key = args.signing_key.as_deref().map(SigningKey::read).transpose()?;
-    let verify_key = args.verify_key.as_deref().map(VerifyKey::read).transpose()?;
+    let is_plan = matches!(action, Action::Plan { .. });
+    let signing_key = args.signing_key.as_deref().filter(|_| is_plan);
+    let signing_key = signing_key.map(SigningKey::read).transpose()?;
+    let verify_key = args.verify_key.as_deref().filter(|_| !is_plan);
+    let verify_key = verify_key.map(VerifyKey::read).transpose()?;
     Ok((signing_key, verify_key))
 }
 

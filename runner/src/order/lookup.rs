@@ -1,8 +1,10 @@
 //! The layer whose runs a command shows. It is found as `plan` finds it, but nothing of the code has to be there.
 
+use std::path::Path;
+
 use datastore_api::{Client, Name};
 
-use crate::cli::{Environment, ShowCommon};
+use crate::cli::{Environment, LayerArgs, RemoteArgs, ShowCommon};
 use crate::order::command_line::{layer_name, working_path};
 use crate::order::datastore::{FLAG, datastore};
 use crate::order::identity::identify;
@@ -16,15 +18,19 @@ pub(crate) async fn find_layer(
     dir: Option<&str>,
     environment: &Environment,
 ) -> Result<(Name, Name), JobError> {
-    let file = match &args.layer {
-        Some(path) => Some(LayerFile::load(path, args.name.as_ref().map(Name::as_ref))?),
+    let LayerArgs { layer: file, namespace, name } = &args.identity;
+    let file = match file {
+        Some(path) => Some(LayerFile::load(path, name.as_ref().map(Name::as_ref))?),
         None => None,
     };
     let layer = file.as_ref().map(LayerFile::layer);
-    let (namespace, name) = (args.namespace.as_ref(), args.name.as_ref());
+    let (namespace, name) = (namespace.as_ref(), name.as_ref());
     let is_named = name.is_some() || layer.is_some_and(|layer| layer.metadata.name.is_some());
     if is_named {
-        // A name is known, so the code is not needed.
+        // A name is known, so the code is not needed. A directory that is missing may be a mistake all the same.
+        if let Some(dir) = dir {
+            check_exists(dir)?;
+        }
         let unnamed = || Err(JobError::Usage("name the layer with --name".to_owned()));
         return layer_name(namespace, name, layer, unnamed);
     }
@@ -34,21 +40,34 @@ pub(crate) async fn find_layer(
     if let Source::Directory(dir) = &source
         && !dir.join(&path).is_dir()
     {
-        return Err(JobError::Config(format!(
-            "there is no directory {}: name the code's directory as DIR, or the layer with --name",
-            dir.join(&path).display()
-        )));
+        return Err(missing(&dir.join(&path)));
     }
     let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
     layer_name(namespace, name, layer, || identity.default_name())
 }
 
+/// Checks that DIR exists, unless it is a URL.
+fn check_exists(dir: &str) -> Result<(), JobError> {
+    let source = Source::parse(dir, None).map_err(JobError::Usage)?;
+    match source {
+        Source::Directory(dir) if !dir.exists() => Err(missing(&dir)),
+        _ => Ok(()),
+    }
+}
+
+fn missing(dir: &Path) -> JobError {
+    let dir = dir.display();
+    JobError::Config(format!(
+        "there is no directory {dir}: name the code's directory as DIR, or leave it out and name the layer with --name"
+    ))
+}
+
 /// The datastore that the flags name. It is required.
 pub(crate) fn find_datastore(
-    args: &ShowCommon,
+    remote: &RemoteArgs,
     environment: &Environment,
 ) -> Result<Client, JobError> {
-    let client = datastore(&args.datastore, args.ca_file.as_deref(), environment)?;
+    let client = datastore(&remote.datastore, remote.ca_file.as_deref(), environment)?;
     client.ok_or_else(|| {
         JobError::Usage(format!(
             "no datastore is named: name the one that has the runs with {FLAG}"

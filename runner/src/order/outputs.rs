@@ -18,7 +18,7 @@ use crate::tool::file_names;
 pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<PathBuf> {
     let record = args.plan_file.as_deref().map(plan_file::record_path);
     let files = [
-        &args.layer,
+        &args.identity.layer,
         &args.result,
         &args.summary,
         &environment.github_step_summary,

@@ -84,7 +84,7 @@ impl Job {
         let effective = EffectiveSpec::new(&order.layer.spec, &repository.spec);
         let requested = RequestedTools::new(&order.layer.spec, &effective)?;
         let action = requested_action(action, &order, &effective)?;
-        let (signing_key, verify_key) = keys(&args.binding)?;
+        let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let mut tools = args.tools;
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
         let path = order.layer.spec.path.as_deref().unwrap_or_default();

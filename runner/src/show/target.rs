@@ -29,7 +29,7 @@ pub(super) async fn find(
     common: &ShowCommon,
     environment: &Environment,
 ) -> Result<Target, ShowError> {
-    let client = find_datastore(common, environment)?;
+    let client = find_datastore(&common.remote, environment)?;
     let name = target.run.as_ref();
     let (namespace, layer) = match name.and_then(|name| name.layer.clone()) {
         Some(named) => named,

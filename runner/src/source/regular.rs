@@ -38,11 +38,15 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
+/// Whether this is the path of a file that the process has open.
+pub(crate) fn is_open(path: &Path) -> bool {
+    ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|open| path.starts_with(open))
+}
+
 /// Checks a file that the user names. A link is followed, and a pipe that is open already, as a shell's `<(command)`
 /// is, can be read. To open another pipe could block forever, and a device may never end.
 pub(crate) fn check_named(path: &Path) -> io::Result<()> {
-    let is_open = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|open| path.starts_with(open));
-    if is_open || path == Path::new("/dev/null") {
+    if is_open(path) || path == Path::new("/dev/null") {
         return Ok(());
     }
     // To open a missing file gives the better error.

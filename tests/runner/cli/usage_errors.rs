@@ -44,6 +44,50 @@ fn pipes_and_devices_are_refused_as_files() {
 }
 
 #[test]
+fn signal_ends_the_wait_for_an_open_pipe() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for args in [["plan", "--layer", "/dev/stdin"], ["apply", "--plan-file", "/dev/stdin"]] {
+        let mut command = sandbox.command(&args);
+        // The pipe stays open, and brings nothing.
+        let mut runner = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let status = format!("/proc/{}/status", runner.id());
+        eventually(&format!("{args:?} handles SIGTERM"), || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let mut caught = status.lines().filter_map(|line| line.strip_prefix("SigCgt:\t"));
+            caught.any(|mask| u64::from_str_radix(mask, 16).unwrap() & (1 << 14) != 0)
+        });
+        let id = nix::unistd::Pid::from_raw(i32::try_from(runner.id()).unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        let mut ended = None;
+        eventually(&format!("{args:?} ends"), || {
+            ended = runner.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert_eq!(ended.unwrap().code(), Some(143), "{args:?}");
+    }
+}
+
+#[test]
+fn plan_file_of_a_shells_pipe_is_applied() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    assert_eq!(sandbox.run(&["plan", "--plan-file", "p"]).code, 0);
+    let script = "exec \"$0\" apply --plan-file <(cat p)";
+    let bash = Path::new("/bin/bash");
+    let ended = Ended::from(sandbox.program(bash, &["-c", script, RUNNER]).output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+/// A key that only an apply needs may be set for all runs of a machine.
+#[test]
+fn plan_does_not_read_the_key_that_verifies_plans() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--verify-key", "missing.pem"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let ended = sandbox.run(&["apply", "--no-plan", "--verify-key", "missing.pem"]);
+    assert!(ended.code == 8 && ended.stderr.contains("missing.pem"), "{}", ended.stderr);
+}
+
+#[test]
 fn options_of_terraform_get_a_hint() {
     let sandbox = Sandbox::new(RUNNER);
     for (words, hint) in [

@@ -10,7 +10,7 @@ use datastore_api::{Attempt, Client, ClientError, RunKey, Sha256};
 use fs_err as fs;
 use reqwest::StatusCode;
 
-use crate::cli::{Environment, UploadArgs};
+use crate::cli::{Environment, RemoteArgs, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::process::quoted;
 use crate::report::{AppliedRecord, later_version};
@@ -21,7 +21,7 @@ use crate::run::unsent::directory::{
     remove, sums,
 };
 use crate::run::unsent::find::{first_attempt, named_attempt};
-use crate::run::unsent::{FailedAttempt, upload_command};
+use crate::run::unsent::{FailedAttempt, absolute, upload_command};
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::reason;
 use crate::source::states::{self, KeptState};
@@ -126,14 +126,14 @@ pub(crate) async fn upload(
 ) -> Result<(), UploadError> {
     // Neither `.` nor a link can be removed.
     let dir = &fs::canonicalize(&args.dir).unwrap_or_else(|_| args.dir.clone());
-    let client = datastore(&args.datastore, args.ca_file.as_deref(), environment);
+    let client = datastore(&args.remote.datastore, args.remote.ca_file.as_deref(), environment);
     let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
     let theirs = datastore_of(dir);
     let client = client.ok_or_else(|| {
         let theirs = theirs.as_deref().unwrap_or("URL");
         UploadError::Usage(format!(
             "no datastore is named: name one with --datastore, as in `{}`",
-            upload_command(false, theirs, &[], dir)
+            upload_command(false, theirs, &options(args), dir)
         ))
     })?;
     check_datastore(args, dir, &client, theirs)?;
@@ -154,6 +154,14 @@ pub(crate) async fn upload(
     }
 }
 
+/// The files of the command line, which the printed command needs as well.
+fn options(args: &UploadArgs) -> Vec<String> {
+    let RemoteArgs { datastore, ca_file } = &args.remote;
+    let files = [("--token-file", &datastore.token_file), ("--ca-file", ca_file)];
+    let files = files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+    files.flat_map(|(flag, file)| [flag.to_owned(), absolute(file)]).collect()
+}
+
 /// Files for another datastore are sent only if the command line names the datastore.
 fn check_datastore(
     args: &UploadArgs,
@@ -170,7 +178,7 @@ fn check_datastore(
         );
         return Ok(());
     }
-    let command = upload_command(false, &theirs, &[], dir);
+    let command = upload_command(false, &theirs, &options(args), dir);
     Err(UploadError::OtherDatastore { dir: dir.to_owned(), theirs, ours, command })
 }
 

@@ -1,0 +1,76 @@
+//! The files that a command reads.
+
+use std::path::PathBuf;
+
+use crate::cli::{
+    BindingArgs, Command, DatastoreArgs, RemoteArgs, RunArgs, ShowCommon, ToolArgs, ToolsCommand,
+};
+
+/// A file that an argument names: the flag, and the path, which can be replaced.
+pub(crate) type NamedFile<'a> = (&'static str, &'a mut PathBuf);
+
+impl Command {
+    /// The files that this command reads before anything else. A plan and an apply read theirs while they listen to
+    /// signals.
+    pub(crate) fn files(&mut self) -> Vec<NamedFile<'_>> {
+        match self {
+            Self::Upload(args) => args.remote.files(),
+            Self::Runs(args) => args.common.files(),
+            Self::Show(args) => args.common.files(),
+            Self::Logs(args) => args.common.files(),
+            Self::Resolve(args) => args.tools.files(),
+            Self::Install(args) => args.tools.files(),
+            Self::Mirror(args) => args.tools.files(),
+            Self::Tools(ToolsCommand::List(args)) => args.tools.files(),
+            Self::Plan(_) | Self::Apply(_) => Vec::new(),
+            // A pod's files are mounted.
+            Self::Tools(ToolsCommand::Prune(_)) | Self::Start(_) | Self::Version => Vec::new(),
+        }
+    }
+}
+
+impl RunArgs {
+    /// The files that the runner itself reads. The tool reads those of `--var-file`; a plan writes its `--plan-file`.
+    pub(crate) fn files(&mut self, reads_plan: bool) -> Vec<NamedFile<'_>> {
+        let Self { identity, tools, binding, datastore, plan_file, .. } = self;
+        let plan = plan_file.as_mut().filter(|_| reads_plan).map(|file| ("--plan-file", file));
+        let layer = identity.layer.as_mut().map(|file| ("--layer", file));
+        let own = layer.into_iter().chain(plan);
+        own.chain(tools.files()).chain(binding.files()).chain(datastore.files()).collect()
+    }
+}
+
+impl ShowCommon {
+    fn files(&mut self) -> Vec<NamedFile<'_>> {
+        let layer = self.identity.layer.as_mut().map(|file| ("--layer", file));
+        layer.into_iter().chain(self.remote.files()).collect()
+    }
+}
+
+impl RemoteArgs {
+    fn files(&mut self) -> Vec<NamedFile<'_>> {
+        let ca_file = self.ca_file.as_mut().map(|file| ("--ca-file", file));
+        ca_file.into_iter().chain(self.datastore.files()).collect()
+    }
+}
+
+impl DatastoreArgs {
+    fn files(&mut self) -> impl Iterator<Item = NamedFile<'_>> {
+        self.token_file.as_mut().map(|file| ("--token-file", file)).into_iter()
+    }
+}
+
+impl BindingArgs {
+    fn files(&mut self) -> impl Iterator<Item = NamedFile<'_>> {
+        let signing_key = self.signing_key.as_mut().map(|file| ("--signing-key", file));
+        let verify_key = self.verify_key.as_mut().map(|file| ("--verify-key", file));
+        signing_key.into_iter().chain(verify_key)
+    }
+}
+
+impl ToolArgs {
+    fn files(&mut self) -> Vec<NamedFile<'_>> {
+        let ca_file = self.ca_file.as_mut().map(|file| ("--ca-file", file));
+        ca_file.into_iter().chain(self.keyring.iter_mut().map(|file| ("--keyring", file))).collect()
+    }
+}
