@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datastore_api::{Attempt, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use applied_record::{AppliedRecord, later_version};
@@ -24,7 +26,10 @@ use crate::tool::diagnostics::Diagnostic;
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
 const TERMINATION_LIMIT: usize = 4096;
 
-/// `run.json`, version 1.
+/// The version of `run.json`.
+pub(crate) const VERSION: u32 = 1;
+
+/// `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     version: u32,
@@ -225,7 +230,7 @@ impl Report {
     /// The report of a run that has not started: until it has a result, it counts as failed.
     pub(crate) fn new(action: &str, started: Timestamp) -> Self {
         Self {
-            version: 1,
+            version: VERSION,
             action: action.to_owned(),
             outcome: Outcome::Failed,
             exit: 1,
@@ -305,8 +310,7 @@ impl Report {
     pub(crate) fn write_result(&self, path: &Path) -> io::Result<()> {
         let text = self.to_json();
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            // A device or a pipe is written to, never replaced.
-            return fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+            return write_special(path, text.as_bytes());
         }
         // A symbolic link is kept; its target is replaced.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -325,6 +329,44 @@ impl Report {
         }
         private_file(path)?.write_all(self.to_termination_message().as_bytes())
     }
+}
+
+/// Writes to a device or a pipe, which is never replaced. A pipe that nothing reads is given up after a short time.
+fn write_special(path: &Path, mut text: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+    const LIMIT: Duration = Duration::from_secs(5);
+    const PAUSE: Duration = Duration::from_millis(20);
+    let (until, mut file) = (Instant::now() + LIMIT, None);
+    let is_pipe = std::fs::metadata(path)?.file_type().is_fifo();
+    // No reader has opened the pipe, or it is full.
+    let is_unread = |error: &io::Error| {
+        is_pipe
+            && (error.raw_os_error() == Some(Errno::ENXIO as i32)
+                || error.kind() == io::ErrorKind::WouldBlock)
+    };
+    while !text.is_empty() {
+        let opened = match &mut file {
+            Some(file) => Ok(file),
+            None => {
+                let mut options = std::fs::OpenOptions::new();
+                let opened = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+                opened.map(|opened| file.insert(opened))
+            }
+        };
+        let written = opened.and_then(|file| file.write(text));
+        match written {
+            Ok(count) => text = &text[count..],
+            Err(error) if is_unread(&error) && Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(error) if is_unread(&error) => {
+                let reason =
+                    format!("it is a pipe that nothing has read for {} s", LIMIT.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -391,5 +433,18 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         report("x").write_result(Path::new("/dev/null")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn result_reaches_the_reader_of_a_pipe_and_does_not_wait_for_one_forever() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = report("x").write_result(&pipe).unwrap_err();
+        assert!(error.to_string().contains("nothing has read"), "{error}");
+        let long = report(&"x".repeat(300_000));
+        let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
+        long.write_result(&dir.path().join("pipe")).unwrap();
+        assert_eq!(reader.join().unwrap(), long.to_json());
     }
 }

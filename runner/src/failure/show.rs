@@ -25,6 +25,8 @@ impl From<&ShowError> for Failure {
             ShowError::Pager { .. } => Self::new(Kind::Config, error)
                 .with_hint("correct PLANCHA_PAGER or PAGER, or use --no-pager"),
             ShowError::Closed => Self::new(Kind::Unclassified, error),
+            ShowError::Output(_) => Self::new(Kind::Unclassified, error)
+                .with_hint("check where stdout goes: free some space there, or write to another file"),
             ShowError::Io(cause) => Self {
                 hint: disk_hint(cause).map(str::to_owned),
                 ..Self::new(Kind::Unclassified, error)

@@ -30,6 +30,9 @@ pub(crate) enum ShowError {
     /// The reader of the output has closed it.
     #[error("the output is closed")]
     Closed,
+    /// It goes to stdout, which may be a file on any disk.
+    #[error("the output cannot be written")]
+    Output(#[source] io::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
 }

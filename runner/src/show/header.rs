@@ -115,6 +115,12 @@ pub(super) fn header(
 }
 
 fn describe(record: &Record, applied: &Applied, lines: &mut Lines, now: Timestamp) {
+    if let Some(version) = record.later_version() {
+        lines.add(
+            "Report:",
+            format!("version {version}, of which this runner does not know all: update it"),
+        );
+    }
     let when = |time: Timestamp| format!("{} ({})", in_utc(time), age(time, now));
     if let Some(message) = &record.message {
         let errors = record.errors.iter().skip(1).take(SHOWN_ERRORS);

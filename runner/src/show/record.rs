@@ -22,6 +22,7 @@ const MAX_SHORT: usize = 64 << 10;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
+    pub(super) version: Option<u64>,
     pub(super) action: Option<String>,
     pub(super) outcome: Option<String>,
     pub(super) exit: Option<i64>,
@@ -165,6 +166,11 @@ impl Known {
 }
 
 impl Record {
+    /// The version of its format, if that is a later one than this program knows.
+    pub(super) fn later_version(&self) -> Option<u64> {
+        self.version.filter(|version| *version > u64::from(crate::report::VERSION))
+    }
+
     /// The counts of the plan, if they are recorded.
     pub(super) fn counts(&self) -> Option<Counts> {
         self.plan.as_ref()?.counts
@@ -300,6 +306,7 @@ mod tests {
         let json = r#"{"version": 9, "outcome": "pondered", "plan": {"counts": null, "new": 1}, "steps": [{}]}"#;
         let record = serde_json::from_str::<Record>(json).unwrap();
         assert_eq!((record.outcome.as_deref(), record.steps.len()), (Some("pondered"), 1));
+        assert_eq!(record.later_version(), Some(9));
         assert!(record.started.is_none() && record.plan.unwrap().sha256.is_none());
     }
 

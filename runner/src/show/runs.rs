@@ -52,7 +52,7 @@ struct RunJson<'a> {
 
 /// Prints the runs of a layer.
 pub(crate) async fn runs(args: &RunsArgs, environment: &Environment) -> Result<(), ShowError> {
-    let client = find_datastore(&args.common, environment)?;
+    let client = find_datastore(&args.common.remote, environment)?;
     let (namespace, layer) = find_layer(&args.common, args.dir.as_deref(), environment).await?;
     let limit = args.limit.get();
     let (listed, has_more) = list(&client, &namespace, &layer, limit).await?;
@@ -75,6 +75,12 @@ pub(crate) async fn runs(args: &RunsArgs, environment: &Environment) -> Result<(
         screen.write(&text).await
     })
     .await?;
+    let later = rows.iter().filter_map(|row| row.known.record()?.later_version());
+    if let Some(version) = later.max() {
+        tracing::warn!(
+            "reports of version {version} are listed, of which this runner does not know all: update it"
+        );
+    }
     if has_more && !args.json {
         tracing::info!("there are older runs: --limit prints more than {limit}");
     }

@@ -31,9 +31,13 @@ pub(super) fn in_utc(time: Timestamp) -> String {
     time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// A duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`.
+/// A duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`. No run takes ten years.
 pub(super) fn duration(seconds: f64) -> String {
-    if !seconds.is_finite() || seconds < 9.95 {
+    const MAX: f64 = 315_360_000.0;
+    if !(0.0..MAX).contains(&seconds) {
+        return "an unknown time".to_owned();
+    }
+    if seconds < 9.95 {
         return format!("{seconds:.1} s");
     }
     #[expect(clippy::cast_possible_truncation, reason = "a cast of floats saturates")]
@@ -78,7 +82,9 @@ mod tests {
             (59.6, "1 min 0 s"),
             (185.0, "3 min 5 s"),
             (3725.0, "1 h 2 min"),
-            (f64::INFINITY, "inf s"),
+            (1e308, "an unknown time"),
+            (-1.0, "an unknown time"),
+            (f64::NAN, "an unknown time"),
         ] {
             assert_eq!(duration(seconds), expected);
         }

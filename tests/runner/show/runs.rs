@@ -122,6 +122,51 @@ async fn limit_goes_past_one_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_of_other_programs_are_named_as_such() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let stored = |run| StoredRun::new(&datastore, "default", "l", run);
+    stored("list").put_artifact("run.json", 0, b"[]".to_vec()).await;
+    let later =
+        r#"{"version":9,"outcome":"changes","steps":[{"name":"init","seconds":1e308,"exit":0}]}"#;
+    stored("later").put_artifact("run.json", 0, later.as_bytes().to_vec()).await;
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+
+    let listed = run(&["runs", "--name", "l"]);
+    let row = listed.stdout.lines().find(|line| line.starts_with("list/0")).unwrap();
+    assert!(row.contains("unreadable report"), "{row}");
+    assert!(listed.stderr.contains("version 9"), "{}", listed.stderr);
+    let shown = run(&["show", "later", "--name", "l"]).stdout;
+    assert!(shown.contains("Report:        version 9, of which"), "{shown}");
+    assert!(shown.contains("Took:          an unknown time"), "{shown}");
+    let ended = run(&["runs", "--name", "l", "--limit", "0"]);
+    assert!(ended.stderr.contains("expected a number of runs, 1 or more"), "{}", ended.stderr);
+    for args in
+        [&["runs", "missing", "--name", "l"][..], &["show", "later", "missing", "--name", "l"]]
+    {
+        let ended = run(args);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains("there is no directory missing"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_below_stdout_is_named() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let run = StoredRun::new(&datastore, "default", "l", "r");
+    run.put_plan("short", 0, b"Apply Successful".to_vec()).await;
+    let mut command = sandbox.command(&["runs", "--name", "l"]);
+    command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = tokio::task::block_in_place(|| command.stdout(full).output().unwrap());
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the output cannot be written: No space left"), "{stderr}");
+    assert!(stderr.contains("where stdout goes") && !stderr.contains("TMPDIR"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn layer_without_runs_is_no_error() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER);

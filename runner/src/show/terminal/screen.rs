@@ -39,7 +39,11 @@ impl Screen {
 }
 
 fn closed(error: io::Error) -> ShowError {
-    if error.kind() == io::ErrorKind::BrokenPipe { ShowError::Closed } else { error.into() }
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        ShowError::Closed
+    } else {
+        ShowError::Output(error)
+    }
 }
 
 /// Shows what `work` writes. A pager or a pipe that is closed before the end is no error.
