@@ -175,10 +175,7 @@ impl From<&RunError> for Failure {
             RunError::Snapshot(cause) => {
                 Self::new(Kind::Unclassified, error).with_hint(snapshot_hint(cause))
             }
-            RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(
-                "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
-                 directory with --work-dir DIR",
-            ),
+            RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
                  apply with --work-dir DIR; then plan again",
@@ -244,13 +241,23 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
     }
 }
 
+/// What to do if the state would be removed with the private directory of the run.
+const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
+     directory with --work-dir DIR; a plan of a directory used in place is applied there with --snapshot=never";
+
 /// What to do about a snapshot that could not be made.
 fn snapshot_hint(cause: &SnapshotError) -> &'static str {
-    let disk = match cause {
-        SnapshotError::File(_, cause) | SnapshotError::Archive(cause) => disk_hint(cause),
-        _ => None,
-    };
-    disk.unwrap_or("run again, or without a snapshot (--snapshot=never)")
+    let other = "run again, or without a snapshot (--snapshot=never)";
+    match cause {
+        SnapshotError::File(_, cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            "make this file readable for the user of the run, or plan without a snapshot (--snapshot=never)"
+        }
+        SnapshotError::Ignore { .. } => {
+            "correct this file, or plan without a snapshot (--snapshot=never)"
+        }
+        SnapshotError::Archive(cause) => disk_hint(cause).unwrap_or(other),
+        _ => other,
+    }
 }
 
 /// What to do about a disk that is full or read-only.

@@ -85,6 +85,8 @@ pub(crate) struct Run<'a> {
     order_key: Option<OrderKey>,
     /// Where the code comes from. That of a snapshot is known only by the repository of its plan.
     source_id: Option<SourceId>,
+    /// Whether an apply cannot work in the plan's snapshot, only in its source.
+    needs_source: bool,
 }
 
 impl<'a> Run<'a> {
@@ -110,6 +112,7 @@ impl<'a> Run<'a> {
             order: None,
             order_key: None,
             source_id: job.source_id.clone(),
+            needs_source: false,
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

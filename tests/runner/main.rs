@@ -79,6 +79,7 @@ mod release {
 mod cli {
     mod environment;
     mod error_messages;
+    mod plan_binding;
     mod usage_errors;
 }
 

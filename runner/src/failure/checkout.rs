@@ -106,6 +106,7 @@ fn of_archive(error: &ArchiveError) -> String {
         ArchiveError::Refused { reason: Refusal::Other(_), .. } => {
             "make the archive again without this entry"
         }
+        ArchiveError::Window => "compress it again without --long, or with --long=27 at most",
         ArchiveError::TooLarge(_) => "make an archive of the code alone",
         ArchiveError::Read(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             "make the file readable for this user"

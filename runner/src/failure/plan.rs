@@ -120,7 +120,7 @@ impl From<&BindingError> for Failure {
             }
             BindingError::AbsolutePaths { .. } => {
                 "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \
-                 directory with --work-dir DIR"
+                 directory with --work-dir DIR, or in the source itself with --snapshot=never"
             }
             BindingError::Differs { .. } => "nothing was applied; plan again",
         };

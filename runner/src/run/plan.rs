@@ -9,6 +9,7 @@ use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 
+use crate::basis::backend::Backend;
 use crate::basis::binding::{self, Binding, Bound};
 use crate::basis::plan_file;
 use crate::order::layer;
@@ -159,7 +160,16 @@ impl Run<'_> {
             Some(packed) => self.store_snapshot(&artifacts, packed, files.json).await?,
             None => None,
         };
+        let is_in_place = prepared.workspace.own.is_none();
+        self.needs_source = is_in_place
+            && workspace.as_ref().is_some_and(|snapshot| self.is_tied_to_source(snapshot));
         self.report.bound = artifacts.takes_other_files();
+        if !self.report.bound && self.job.signing_key.is_some() {
+            tracing::warn!(
+                "the datastore is Burrito's and takes no signatures: the plan is not signed, and an apply with \
+                 --verify-key will refuse it"
+            );
+        }
         let binding = self.binding(prepared, &files, workspace)?;
         let (binding, log) = tokio::join!(
             artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
@@ -167,6 +177,19 @@ impl Run<'_> {
         );
         binding.and(log)?;
         Ok(artifacts.put_report(&self.report).await?)
+    }
+
+    /// Whether the plan contains the path of its directory, or its state is a file in it.
+    fn is_tied_to_source(&self, snapshot: &binding::Workspace) -> bool {
+        let state = self.report.backend.as_ref().and_then(Backend::state_file);
+        !snapshot.absolute_paths.is_empty() || state.is_some_and(Path::is_relative)
+    }
+
+    /// The command that applies the plan, `RUN/ATTEMPT`; none in a pod of Burrito's.
+    pub(super) fn apply_line(&self, plan: &str) -> Option<String> {
+        let command = self.job.apply_command.clone()?;
+        let command = if self.needs_source { command.without_snapshot() } else { command };
+        Some(command.line(plan))
     }
 
     /// What the plan is bound to.
@@ -227,8 +250,8 @@ impl Run<'_> {
             return format!("{stored}; an apply refuses it because of its mock outputs");
         }
         let plan = format!("{}/{attempt}", job.run.run);
-        match &job.apply_command {
-            Some(command) => format!("{stored}; apply it with: {}", command.line(&plan)),
+        match self.apply_line(&plan) {
+            Some(command) => format!("{stored}; apply it with: {command}"),
             None => format!("{stored}; Burrito's controllers order its apply"),
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum ArchiveError {
     Empty,
     #[error("it is {0}")]
     Unknown(&'static str),
+    #[error("its compression needs more memory than is allowed: a window of more than 128 MiB")]
+    Window,
     #[error("a header in it is not valid, or too long")]
     BadHeader,
     #[error("its entry `{}` is refused: {reason}", .name.escape_debug())]
@@ -76,6 +78,8 @@ impl From<io::Error> for ArchiveError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::BadEnd,
             io::ErrorKind::FileTooLarge => Self::TooLarge("the limits allow".to_owned()),
+            // The library has no kind of error for it.
+            _ if error.to_string().contains("too much memory") => Self::Window,
             _ => Self::Read(error),
         }
     }

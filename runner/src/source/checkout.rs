@@ -16,7 +16,7 @@ use nix::unistd::{AccessFlags, access};
 use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy::{self, Links};
-use crate::source::error::CheckoutError;
+use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{inside, resolve};
@@ -170,7 +170,7 @@ async fn unpack(
         let archive = Stoppable::new(archive, signals);
         let limits = Limits { of_any_program: true, ..Limits::default() };
         let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
-        tracing::info!("unpacked {}: {packed}", path.display());
+        tracing::info!("unpacked {}: {packed}", named(&path));
         if stays {
             copy::tree(&new, &target, Links::Kept)?;
             fs::remove_dir_all(&new)?;
@@ -242,6 +242,10 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
             let hint = "; a source is a directory, an archive or a git URL";
+            return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let hint = ": it is a file; remove the slash at its end";
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

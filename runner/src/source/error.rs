@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::ClientError;
 
 use crate::process::Stop;
+use crate::process::url_secrets::{Parameters, masked};
 use crate::source::archive::ArchiveError;
 
 /// Why the code could not be checked out or copied.
@@ -12,13 +13,13 @@ use crate::source::archive::ArchiveError;
 pub(crate) enum CheckoutError {
     #[error("{} is not a directory{hint}", .path.display())]
     NotADirectory { path: PathBuf, hint: &'static str },
-    #[error("the archive {}", .path.display())]
+    #[error("the archive {}", named(.path))]
     Archive {
         path: PathBuf,
         #[source]
         error: ArchiveError,
     },
-    #[error("the archive {} has no {} {}", .archive.display(), if *.exists { "configuration in" } else { "directory" },
+    #[error("the archive {} has no {} {}", named(.archive), if *.exists { "configuration in" } else { "directory" },
             shown(.path))]
     NoModule { archive: PathBuf, path: PathBuf, exists: bool, candidates: Vec<PathBuf> },
     #[error("the source has no directory `{}`", .path.display())]
@@ -68,6 +69,11 @@ pub(crate) enum CheckoutError {
     Io(#[from] std::io::Error),
     #[error("stopped while fetching the code")]
     Stopped(Stop),
+}
+
+/// The name of a file in messages: it may be hostile, or hold a secret.
+pub(super) fn named(path: &Path) -> String {
+    masked(&path.display().to_string(), Parameters::Secret).escape_debug().to_string()
 }
 
 /// A path in the source.

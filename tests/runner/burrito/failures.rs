@@ -232,8 +232,15 @@ async fn runner_works_with_burritos_own_datastore() {
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let upstream = FaultyDatastore::burritos(&tenant.datastore.url).await;
-    let ended = tenant.start_through(&upstream.url, "plan", "plan-1");
+    let key = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(key.path(), "0123456789abcdef0123456789abcdef").unwrap();
+    let signed = [
+        ("BURRITO_DATASTORE_HOSTNAME", upstream.url.authority()),
+        ("PLANCHA_SIGNING_KEY", key.path().to_str().unwrap()),
+    ];
+    let ended = tenant.start_with("plan", "plan-1", &signed);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("the plan is not signed"), "{}", ended.stderr);
     for attempt in ["0", ""] {
         let run = format!("apply-{attempt}x");
         tenant.run(&run, json!({"run": "plan-1", "attempt": attempt})).await;

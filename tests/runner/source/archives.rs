@@ -7,7 +7,7 @@ use std::process::Command;
 
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::source::checkout::{Repository, git, repository};
+use crate::source::checkout::{Repository, git, plan_at, repository};
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
@@ -33,6 +33,25 @@ fn refused(ended: &Ended, code: i32, texts: &[&str]) {
     for text in texts {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
+}
+
+#[test]
+fn label_of_a_volume_is_skipped_and_other_surprises_are_named() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    code(&sandbox, "x");
+    tar(&sandbox, "label.tar", &["-V", "a label", "."]);
+    let plan = |source: &str| sandbox.run(&["plan", source, "--path", "live/vpc", "--name", "l"]);
+    let ended = plan("label.tar");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    refused(&plan("label.tar/"), 8, &["remove the slash at its end"]);
+    let name = "a\u{1b}[31m\nb.tar";
+    tar(&sandbox, name, &["."]);
+    let ended = plan(name);
+    assert!(ended.stderr.contains(r"unpacked a\u{1b}[31m\nb.tar: "), "{}", ended.stderr);
+    // The header of a frame of zstd with a window of 256 MiB.
+    let frame = [0x28_u8, 0xb5, 0x2f, 0xfd, 0x00, 0x90, 0x01, 0x00, 0x00];
+    std::fs::write(sandbox.work().join("long.tar.zst"), frame).unwrap();
+    refused(&plan("long.tar.zst"), 8, &["a window of more than 128 MiB", "--long=27"]);
 }
 
 #[test]
@@ -277,29 +296,14 @@ async fn git_bundle_is_planned_at_the_given_revision() {
     let Repository { dir, commits: [first, second, third] } = repository(&sandbox);
     let bundle = sandbox.work().join("infra.bundle").display().to_string();
     git(&dir, &["bundle", "create", "--quiet", &bundle, "--all"]);
-    for (i, (revision, commit, text)) in [
+    let revisions = [
         (None, &second, "second"),
         (Some("v1"), &first, "first"),
         (Some("feat/side"), &third, "third"),
         (Some(first.as_str()), &first, "first"),
         (Some(&second[..9]), &second, "second"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let run = format!("r{i}");
-        let mut args = vec!["plan", "infra.bundle", "--path", "live/vpc", "--run", &run];
-        args.extend(revision.iter().flat_map(|revision| ["--revision", revision]));
-        let ended = sandbox.run_with(&datastore.url, &args);
-        assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
-        assert!(
-            ended.stdout.contains(&format!("+ x = \"{text}\"")),
-            "{revision:?}: {}",
-            ended.stdout
-        );
-        let stored = StoredRun::new(&datastore, "default", "infra.live.vpc", &run);
-        let report = json(&stored.artifact("run.json", 0).await);
-        assert_eq!(report["revision"], **commit);
+    ];
+    for report in plan_at(&sandbox, &datastore, ("infra.bundle", "infra"), &revisions).await {
         assert_eq!(report["place"]["repository"], serde_json::Value::Null);
     }
     let args = ["apply", "infra.bundle", "--path", "live/vpc", "--plan", "r3"];

@@ -59,6 +59,35 @@ pub(crate) fn repository(sandbox: &Sandbox) -> Repository {
     Repository { dir, commits: [first, second, third] }
 }
 
+/// A revision that may be named, and the commit and the value that it has.
+pub(crate) type Revision<'a> = (Option<&'a str>, &'a String, &'a str);
+
+/// Plans the module `live/vpc` at each revision of a source, in runs `r0`, `r1` and so on, and returns the reports.
+/// `repository` is the first part of the layer's name.
+pub(crate) async fn plan_at(
+    sandbox: &Sandbox,
+    datastore: &TestDatastore,
+    (source, repository): (&str, &str),
+    revisions: &[Revision<'_>],
+) -> Vec<serde_json::Value> {
+    let mut reports = Vec::new();
+    for (i, (revision, commit, text)) in revisions.iter().enumerate() {
+        let run = format!("r{i}");
+        let mut args = vec!["plan", source, "--path", "live/vpc", "--run", &run];
+        args.extend(revision.iter().flat_map(|revision| ["--revision", revision]));
+        let ended = sandbox.run_with(&datastore.url, &args);
+        assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
+        let planned = format!("+ x = \"{text}\"");
+        assert!(ended.stdout.contains(&planned), "{revision:?}: {}", ended.stdout);
+        let layer = format!("{repository}.live.vpc");
+        let stored = StoredRun::new(datastore, "default", &layer, &run);
+        let report = json(&stored.artifact("run.json", 0).await);
+        assert_eq!(report["revision"], **commit);
+        reports.push(report);
+    }
+    reports
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn git_url_is_planned_at_the_given_revision() {
     let datastore = TestDatastore::memory().await;
@@ -73,20 +102,7 @@ async fn git_url_is_planned_at_the_given_revision() {
         (Some(first.as_str()), &first, "first"),
         (Some(&first[..9]), &first, "first"),
     ];
-    for (i, (revision, commit, text)) in cases.into_iter().enumerate() {
-        let run = format!("r{i}");
-        let mut args = vec!["plan", &url, "--path", "live/vpc", "--run", &run];
-        args.extend(revision.iter().flat_map(|revision| ["--revision", revision]));
-        let ended = sandbox.run_with(&datastore.url, &args);
-        assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
-        assert!(
-            ended.stdout.contains(&format!("+ x = \"{text}\"")),
-            "{revision:?}: {}",
-            ended.stdout
-        );
-        let stored = StoredRun::new(&datastore, "default", "repository.live.vpc", &run);
-        assert_eq!(json(&stored.artifact("run.json", 0).await)["revision"], **commit);
-    }
+    plan_at(&sandbox, &datastore, (&url, "repository"), &cases).await;
     assert!(sandbox.is_clean(), "the clone is gone");
 }
 

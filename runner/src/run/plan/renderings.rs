@@ -61,8 +61,8 @@ impl Run<'_> {
     pub(crate) fn apply_command(&self) -> Option<String> {
         let is_stored = self.artifacts.is_some() || self.job.plan_file.is_some();
         let is_usable = self.report.outcome == Outcome::Changes && self.report.mocks.is_empty();
-        let command = self.job.apply_command.as_ref().filter(|_| is_stored && is_usable)?;
-        Some(command.line(&format!("{}/{}", self.job.run.run, self.attempt().unwrap_or_default())))
+        let plan = format!("{}/{}", self.job.run.run, self.attempt().unwrap_or_default());
+        self.apply_line(&plan).filter(|_| is_stored && is_usable)
     }
 
     /// Downloads the renderings of the applied plan, if a run in the datastore has made it.

@@ -85,6 +85,12 @@ pub(super) fn is_tar(start: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0) || header.cksum().is_ok_and(|stored| stored == sum)
 }
 
+/// Whether this is the label of a volume, which GNU tar writes before the first entry. Its size may be missing, which the
+/// library refuses.
+pub(super) fn is_label(start: &[u8]) -> bool {
+    is_tar(start) && start.get(156) == Some(&b'V')
+}
+
 /// Decompresses gzip: its members one after another, then zero bytes at most.
 struct Gzip<R> {
     member: Option<GzDecoder<R>>,

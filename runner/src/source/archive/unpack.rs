@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 use tar::{Archive, Entry, EntryType};
 
-use crate::source::archive::compression::{self, is_tar, start};
+use crate::source::archive::compression::{self, is_label, is_tar, start};
 use crate::source::archive::headers::{self, Extended, MAX_PATH, path_of};
 use crate::source::archive::link::is_inside;
 use crate::source::archive::{ArchiveError, Packed, Refusal};
@@ -101,7 +101,14 @@ impl<'a> Unpacking<'a> {
         } else {
             compression::zstd(from, WINDOW)
         };
-        let (first, tar) = start(tar?)?;
+        let (mut first, tar) = start(tar?)?;
+        let mut tar: Box<dyn Read + '_> = Box::new(tar);
+        if self.limits.of_any_program && is_label(&first) {
+            // It has no content, and says nothing of the files.
+            tar.read_exact(&mut first)?;
+            let rest = start(tar)?;
+            (first, tar) = (rest.0, Box::new(rest.1));
+        }
         if !is_tar(&first) {
             return Err(ArchiveError::Unknown("not a tar archive"));
         }
