@@ -288,7 +288,10 @@ fn is_certificate_of_proxy(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(provider: Provider, texts: &[(&str, &str)]) -> Result<(), String> {
+    /// Variables with their values.
+    type Texts<'a> = &'a [(&'a str, &'a str)];
+
+    fn check(provider: Provider, texts: Texts<'_>) -> Result<(), String> {
         let find = |name: &str| {
             let found = texts.iter().find(|(variable, _)| *variable == name)?;
             Some(found.1.to_owned())
@@ -415,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_lacks_another_is_named() {
-        let pairs: &[(Provider, &[(&str, &str)], &str)] = &[
+        let pairs: &[(Provider, Texts<'_>, &str)] = &[
             (Provider::S3, &[("AWS_ACCESS_KEY_ID", "a")], "it needs AWS_SECRET_ACCESS_KEY"),
             (Provider::S3, &[("AWS_SECRET_ACCESS_KEY", "a")], "it needs AWS_ACCESS_KEY_ID"),
             (

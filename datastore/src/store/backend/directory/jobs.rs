@@ -430,7 +430,7 @@ mod tests {
     async fn a_part_that_hangs_leaves_places_to_others() {
         let jobs = Arc::new(Jobs::new());
         let part = jobs.part(&"layers/hung/layer/run".into());
-        let (ends, hanging) = hanging(&[part.clone()], 2 * MAX_JOBS);
+        let (ends, hanging) = hanging(std::slice::from_ref(&part), 2 * MAX_JOBS);
         while part.places.permits.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
