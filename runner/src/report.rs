@@ -345,13 +345,12 @@ fn write_special(path: &Path, mut text: &[u8]) -> io::Result<()> {
                 || error.kind() == io::ErrorKind::WouldBlock)
     };
     while !text.is_empty() {
-        let opened = match &mut file {
-            Some(file) => Ok(file),
-            None => {
-                let mut options = std::fs::OpenOptions::new();
-                let opened = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
-                opened.map(|opened| file.insert(opened))
-            }
+        let opened = if let Some(file) = &mut file {
+            Ok(file)
+        } else {
+            let mut options = std::fs::OpenOptions::new();
+            let opened = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+            opened.map(|opened| file.insert(opened))
         };
         let written = opened.and_then(|file| file.write(text));
         match written {

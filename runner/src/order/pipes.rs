@@ -17,7 +17,7 @@ use crate::order::job::JobError;
 use crate::source::regular;
 
 /// A pipe is given up if no byte comes for this time.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 /// No pipe may bring more.
 const MAX_LEN: u64 = 1 << 30;
 

@@ -75,8 +75,8 @@ pub(crate) async fn runs(args: &RunsArgs, environment: &Environment) -> Result<(
         screen.write(&text).await
     })
     .await?;
-    let later = rows.iter().filter_map(|row| row.known.record()?.later_version());
-    if let Some(version) = later.max() {
+    let unknown = rows.iter().filter_map(|row| row.known.record()?.later_version());
+    if let Some(version) = unknown.max() {
         tracing::warn!(
             "reports of version {version} are listed, of which this runner does not know all: update it"
         );
