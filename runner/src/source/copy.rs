@@ -55,14 +55,14 @@ pub(super) fn tree(from: &Path, to: &Path, links: Links) -> io::Result<()> {
 }
 
 /// Whether a parent of the path is a link in `to`.
-fn is_behind_link(to: &Path, path: &Path) -> bool {
+pub(super) fn is_behind_link(to: &Path, path: &Path) -> bool {
     let mut parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
     parents.any(|parent| to.join(parent).is_symlink())
 }
 
-/// Removes a file or link that an earlier copy brought. A copy that was interrupted may have made a directory in its
-/// place.
-fn remove(file: &Path) -> io::Result<()> {
+/// Removes a file or link that an earlier copy or checkout brought. One that was interrupted may have made a directory in
+/// its place.
+pub(super) fn remove(file: &Path) -> io::Result<()> {
     let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory, io::ErrorKind::IsADirectory];
     match fs::remove_file(file) {
         Err(error) if !gone.contains(&error.kind()) => Err(error),

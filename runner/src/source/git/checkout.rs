@@ -11,12 +11,18 @@ use secrecy::ExposeSecret as _;
 
 use crate::process::{self, Log, Output};
 use crate::source::checkout::context::CheckoutContext;
+use crate::source::copy;
 use crate::source::error::CheckoutError;
 use crate::source::git::command::{program, question};
 use crate::source::git::reason::{failure, no_such_revision};
 use crate::source::git::source::GitSource;
+use crate::source::regular::unless_missing;
 use crate::source::states;
 use crate::source::work_dir::MARK;
+
+/// Names the commit while its checkout is not complete. Git records only complete checkouts: it would keep what an
+/// interrupted one has written, as files that are not its own.
+const INCOMPLETE: &str = ".git/plancha-incomplete";
 
 /// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
@@ -166,11 +172,32 @@ impl Git<'_> {
         let dir = self.dir.to_owned();
         let states = tokio::task::spawn_blocking(move || states::find(&dir));
         let states = states.await.map_err(std::io::Error::other)??;
-        if !states.is_empty() {
-            return self.check_out_around(&states, commit, branch).await;
+        self.remove_incomplete().await?;
+        if states.is_empty() {
+            fs::write(self.dir.join(INCOMPLETE), commit)?;
+            let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
+            self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await?;
+        } else {
+            self.check_out_around(&states, commit, branch).await?;
         }
-        let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
-        self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+        Ok(unless_missing(fs::remove_file(self.dir.join(INCOMPLETE))).map(|_| ())?)
+    }
+
+    /// Removes the files of a commit whose checkout was interrupted, but for states. The checkout that follows writes
+    /// those again that its commit has too.
+    async fn remove_incomplete(&self) -> Result<(), CheckoutError> {
+        let Some(commit) = unless_missing(fs::read_to_string(self.dir.join(INCOMPLETE)))? else {
+            return Ok(());
+        };
+        tracing::warn!("removing what an interrupted checkout of {commit} has left");
+        // Of a git that was killed. No other runs here: the directory is locked.
+        unless_missing(fs::remove_file(self.dir.join(".git/index.lock")))?;
+        for file in self.files(&commit).await? {
+            if !states::is_state(&file) && !copy::is_behind_link(self.dir, &file) {
+                copy::remove(&self.dir.join(file))?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks out everything but these files.
@@ -193,6 +220,7 @@ impl Git<'_> {
             let state = self.dir.join(state);
             tracing::warn!("keeping {}: the commit has a copy, too", state.display());
         }
+        fs::write(self.dir.join(INCOMPLETE), commit)?;
         if files.len() > kept.count() {
             let but = states.iter().map(|state| {
                 let mut pathspec = OsString::from(":(exclude,literal)");
