@@ -76,7 +76,7 @@ async fn an_ability_that_a_transient_error_has_hidden_is_tried_again() {
 
 #[tokio::test]
 async fn a_transient_400_hides_no_ability() {
-    for code in ["RequestTimeout", "ExpiredToken"] {
+    for code in ["RequestTimeout", "ExpiredToken", "ThrottlingException"] {
         for (method, query, after, hidden) in [
             ("POST", "uploads", 0, Ability::CreateLarge),
             ("PUT", "partNumber", 0, Ability::CreateLarge),

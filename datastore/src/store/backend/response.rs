@@ -77,7 +77,7 @@ pub(in crate::store) fn name_right(
 }
 
 /// Codes of answers with 400 to a request that would succeed at another time.
-const TRANSIENT: [&str; 7] = [
+const TRANSIENT: [&str; 12] = [
     "RequestTimeout",
     "IncompleteBody",
     "BadDigest",
@@ -85,14 +85,34 @@ const TRANSIENT: [&str; 7] = [
     "ExpiredToken",
     "InvalidToken",
     "TokenRefreshRequired",
+    "InternalError",
+    "OperationTimedOut",
+    "ProvisionedThroughputExceededException",
+    "ServerBusy",
+    "ServiceUnavailable",
 ];
 
-/// Whether the same request would get this status and code again.
+/// What other such codes contain. A service that limits requests has many names for that, and a key of KMS that cannot be
+/// used now says nothing about conditions.
+const TRANSIENT_PARTS: [&str; 5] =
+    ["KMS.", "LimitExceeded", "SlowDown", "Throttl", "TooManyRequests"];
+
+/// Whether the same request would get this status and code again. A 400 without a code may be that of a proxy at a bad
+/// moment.
 pub(in crate::store) fn is_permanent(status: Option<u16>, code: Option<&str>) -> bool {
     match status {
-        Some(400) => !code.is_some_and(|code| TRANSIENT.contains(&code)),
+        Some(400) => code.is_some_and(|code| !code.is_empty() && !is_transient(code)),
         status => matches!(status, Some(405 | 501)),
     }
+}
+
+/// Whether an answer with this status is permanent, or may be so by its code.
+pub(in crate::store) fn may_be_permanent(status: u16) -> bool {
+    matches!(status, 400 | 405 | 501)
+}
+
+fn is_transient(code: &str) -> bool {
+    TRANSIENT.contains(&code) || TRANSIENT_PARTS.iter().any(|part| code.contains(part))
 }
 
 /// The action that an answer of S3 names.

@@ -58,3 +58,56 @@ pub(super) fn is_permanent(error: &Error) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refusal(answer: &str) -> bool {
+        let text = format!("PUT http://h/b/k - Server returned non-2xx status code: {answer}");
+        is_permanent(&Error::Generic { store: "S3", source: text.into() })
+    }
+
+    #[test]
+    fn a_400_without_a_code_is_no_refusal() {
+        for body in [
+            "",
+            "<html><body><h1>400 Bad Request</h1></body></html>",
+            "{\"message\": \"Bad Request\"}",
+            "<Error><Code></Code></Error>",
+        ] {
+            assert!(!is_refusal(&format!("400 Bad Request: {body}")), "{body}");
+        }
+        // These statuses alone say that the storage does not support the request.
+        assert!(is_refusal("405 Method Not Allowed: "));
+        assert!(is_refusal("501 Not Implemented: <html></html>"));
+        assert!(!is_refusal("503 Service Unavailable: "));
+    }
+
+    #[test]
+    fn a_400_is_a_refusal_unless_its_code_is_that_of_an_error_that_may_pass() {
+        let of = |code: &str| {
+            is_refusal(&format!("400 Bad Request: <?xml?><Error><Code>{code}</Code></Error>"))
+        };
+        for code in ["InvalidArgument", "InvalidRequest", "NotImplemented", "UnsupportedHeader"] {
+            assert!(of(code), "{code}");
+        }
+        for code in [
+            "BandwidthLimitExceeded",
+            "ExpiredToken",
+            "KMS.ThrottlingException",
+            "RequestLimitExceeded",
+            "RequestThrottled",
+            "RequestTimeout",
+            "ServerBusy",
+            "SlowDown",
+            "SlowDownWrite",
+            "Throttling",
+            "ThrottlingException",
+            "TooManyRequests",
+            "TooManyRequestsException",
+        ] {
+            assert!(!of(code), "{code}");
+        }
+    }
+}

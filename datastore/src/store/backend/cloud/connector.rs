@@ -14,7 +14,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error};
 
-use crate::store::backend::response::{code, is_permanent, status};
+use crate::store::backend::response::{code, is_permanent, may_be_permanent, status};
 
 tokio::task_local! {
     /// Set while [`create_only`] runs: `object_store` calls the HTTP client in the same task.
@@ -103,18 +103,12 @@ impl HttpService for Conditional {
         request.headers_mut().insert(self.header, value);
         let response = self.client.execute(request).await?;
         let status = response.status().as_u16();
-        let Some(without) = without.filter(|_| is_permanent(Some(status), None)) else {
+        let Some(without) = without.filter(|_| may_be_permanent(status)) else {
             return Ok(response);
         };
         let (parts, body) = response.into_parts();
         let body = body.bytes().await?;
-        let text = String::from_utf8_lossy(&body);
-        // An answer with 400 that has no code may be that of a proxy at a bad moment.
-        let is_refusal = match code(&text) {
-            Some(code) => is_permanent(Some(status), Some(code)),
-            None => status != 400,
-        };
-        if is_refusal {
+        if is_permanent(Some(status), code(&String::from_utf8_lossy(&body))) {
             return self.client.execute(without).await;
         }
         Ok(HttpResponse::from_parts(parts, body.into()))
