@@ -148,6 +148,9 @@ impl From<&RunError> for Failure {
             }
             RunError::Open(OpenError::Taken { .. }) => Self::new(Kind::Config, error)
                 .with_hint("leave out --attempt for the next free one, or name another"),
+            RunError::Open(OpenError::NoneFree { .. }) => {
+                Self::of_config(error, "use another --run")
+            }
             RunError::Applied(AppliedError::Unannotated { hint, .. }) => {
                 Self::new(Kind::Unclassified, error).with_hint(hint)
             }

@@ -1,5 +1,6 @@
 //! The files of one run in the datastore: its attempt, its uploads, and the plans and records of other runs.
 
+mod attempt;
 mod open;
 mod plans;
 mod records;
@@ -12,12 +13,14 @@ use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
-pub(crate) use open::{AttemptRequest, OpenError};
+pub(crate) use attempt::OpenError;
+pub(crate) use open::AttemptRequest;
 pub(crate) use plans::{NewestPlan, StoredPlan};
 pub(crate) use records::{Recorded, applied_key};
 
 use crate::basis::binding;
 use crate::report::Report;
+use crate::run::artifacts::attempt::next_free;
 
 /// A larger `run.json` is not read.
 pub(crate) const MAX_REPORT: usize = 16 << 20;
@@ -128,7 +131,7 @@ impl Artifacts {
         first: &Entry,
         rest: &[Entry],
         ahead: Option<Result<(), ClientError>>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), OpenError> {
         let mut created = match ahead {
             Some(created) => created,
             None => self.create(first).await,
@@ -146,14 +149,15 @@ impl Artifacts {
                     if error.status() == Some(StatusCode::PRECONDITION_FAILED) && moves < MOVES =>
                 {
                     moves += 1;
-                    self.attempt = next_free(&self.client.attempts(&self.run).await?.attempts);
+                    let listed = self.client.attempts(&self.run).await?.attempts;
+                    self.attempt = next_free(&self.run.run, &listed)?;
                     self.claim_free().await?;
                     tracing::info!(
                         "the attempt holds different plan files: storing as attempt {}",
                         self.attempt
                     );
                 }
-                stored => return stored,
+                stored => return Ok(stored?),
             }
             created = self.create(first).await;
         }
@@ -203,10 +207,4 @@ pub(crate) const APPLIED: &str = "applied.json";
 /// The key of a file that Burrito does not have.
 pub(crate) fn other(name: &str) -> File {
     File::Other(name.parse().expect("a valid name"))
-}
-
-/// The number after the highest one.
-fn next_free(stored: &[AttemptFiles]) -> Attempt {
-    let highest = stored.iter().map(|files| files.attempt).max();
-    highest.map_or(Attempt(0), |Attempt(number)| Attempt(number.saturating_add(1)))
 }

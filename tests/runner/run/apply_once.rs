@@ -190,6 +190,34 @@ async fn taken_attempt_number_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_without_a_free_attempt_number_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let refused = |url: &Url, run: &str, attempt: &[&str]| {
+        let args = [&["plan", "--name", "x", "--run", run], attempt].concat();
+        let ended = sandbox.run_with(url, &args);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        let expected = format!("run {run} has no free attempt number left: attempt 4294967295");
+        for text in [&*expected, "use another --run"] {
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("leave out --attempt"), "{}", ended.stderr);
+    };
+    let stored = StoredRun::new(&datastore, "default", "x", "stored");
+    stored.put_log(u32::MAX, b"a log".to_vec()).await;
+    refused(&datastore.url, "stored", &[]);
+    let claim = "api/attempts?namespace=default&layer=x&run=claimed&attempt=4294967295&claim=c";
+    let claimed = reqwest::Client::new().post(datastore.url.join(claim).unwrap()).send().await;
+    assert_eq!(claimed.unwrap().status(), 200);
+    refused(&datastore.url, "claimed", &[]);
+    assert!(sandbox.calls().is_empty(), "not even initialized");
+    // The last attempt holds other plan files when the plan is stored, and there is no next one.
+    let taken = Fault { method: "PUT", part: "format=bin", status: 412, times: 1 };
+    let taken = faulty(&datastore, &[taken]).await;
+    refused(&taken.url, "moved", &["--attempt", "4294967295"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_retry_keeps_the_files_of_the_apply() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");

@@ -4,9 +4,10 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use datastore_api::client::Claimed;
 use datastore_api::key::AttemptFiles;
-use datastore_api::{Attempt, ClaimId, Client, ClientError, File, Name, PlanFormat, RunKey};
+use datastore_api::{Attempt, ClaimId, Client, ClientError, File, PlanFormat, RunKey};
 
-use crate::run::artifacts::{APPLIED, Artifacts, REPORT, Server, next_free};
+use crate::run::artifacts::attempt::{OpenError, after, next_free};
+use crate::run::artifacts::{APPLIED, Artifacts, REPORT, Server};
 
 /// Which attempt a run asks for.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +20,6 @@ pub(crate) struct AttemptRequest {
     pub(crate) is_fixed: bool,
     /// Whether the run's name has just been generated, so that no other run can have it.
     pub(crate) is_new_run: bool,
-}
-
-/// The attempt cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    #[error("attempt {attempt} of run {run} {why}")]
-    Taken { run: Name, attempt: Attempt, why: &'static str },
-    #[error("the datastore")]
-    Datastore(#[from] ClientError),
 }
 
 impl Artifacts {
@@ -46,9 +38,11 @@ impl Artifacts {
         let stored = stored.unwrap_or_default();
         // The list may show the early claim already.
         let is_claimed = matches!(claimed, Some(Claimed::Ours));
-        let next =
-            || if is_claimed { wanted.lowest } else { next_free(&stored).max(wanted.lowest) };
-        let attempt = wanted.number.unwrap_or_else(next);
+        let attempt = match wanted.number {
+            Some(named) => named,
+            None if is_claimed => wanted.lowest,
+            None => next_free(&run.run, &stored)?.max(wanted.lowest),
+        };
         let mut artifacts = Self {
             client,
             run,
@@ -117,9 +111,9 @@ impl Artifacts {
     }
 
     /// Claims this attempt, or the next one that is free.
-    pub(super) async fn claim_free(&mut self) -> Result<(), ClientError> {
+    pub(super) async fn claim_free(&mut self) -> Result<(), OpenError> {
         while !self.claim().await? {
-            self.attempt = Attempt(self.attempt.0.saturating_add(1));
+            self.attempt = after(&self.run.run, self.attempt)?;
         }
         Ok(())
     }
