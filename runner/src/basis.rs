@@ -16,6 +16,7 @@ use std::path::Path;
 use datastore_api::Sha256;
 
 use crate::basis::backend::Backend;
+use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::Contents;
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
@@ -74,18 +75,19 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Compares everything that is known before the checkout: the place, mock outputs, and the flags. `plan` is the plan's
-    /// name, `record` its `run.json` or the record beside its file.
+    /// Compares everything that is known before the checkout: the place, mock outputs, and the flags. `here` is the place
+    /// that the plan must be of, `plan` its name, `record` its `run.json` or the record beside its file.
     pub(crate) fn new(
         job: &Job,
         from: &Apply,
+        here: &PlanPlace,
         plan: String,
         record: Option<PlanRecord>,
     ) -> Result<Self, BasisError> {
         let place = record.as_ref().and_then(|record| record.place.as_ref());
         // An archive may be of any repository.
         let is_archive = matches!(job.source, Source::Archive(_));
-        let is_placed = job.place.path.is_some() && place.is_some_and(|p| p.path.is_some());
+        let is_placed = here.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
             _ if job.pod => Chosen::ByController,
             Apply::Newest => Chosen::Newest,
@@ -102,7 +104,7 @@ impl Basis {
         let annotated = annotated.map(str::to_owned);
         let revision = if job.pod { annotated.or(recorded) } else { recorded.or(annotated) };
         let basis = Self { plan, chosen, record, revision };
-        basis.check_place(job)?;
+        basis.check_place(here)?;
         basis.check_mocks(job)?;
         basis.check_tool(job)?;
         basis.check_named_revision(job)?;
@@ -201,7 +203,7 @@ impl Basis {
         Err(error)
     }
 
-    fn check_place(&self, job: &Job) -> Result<(), BasisError> {
+    fn check_place(&self, here: &PlanPlace) -> Result<(), BasisError> {
         let Some(theirs) = self.recorded().and_then(|record| record.place.as_ref()) else {
             if self.chosen == Chosen::Newest {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
@@ -215,10 +217,10 @@ impl Basis {
             }
             return Ok(());
         };
-        if theirs.agrees_with(&job.place) {
+        if theirs.agrees_with(here) {
             return Ok(());
         }
-        Err(self.elsewhere("place", theirs, &job.place))
+        Err(self.elsewhere("place", theirs, here))
     }
 
     fn check_tool(&self, job: &Job) -> Result<(), BasisError> {

@@ -19,6 +19,7 @@ pub(crate) mod stored_plan;
 mod unpushed;
 pub(crate) mod unsent;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -85,6 +86,8 @@ pub(crate) struct Run<'a> {
     order_key: Option<OrderKey>,
     /// Where the code comes from. That of a snapshot is known only by the repository of its plan.
     source_id: Option<SourceId>,
+    /// The module's path in the plan's snapshot, if the run works there.
+    path_in_snapshot: Option<PathBuf>,
     /// Whether an apply cannot work in the plan's snapshot, only in its source.
     needs_source: bool,
 }
@@ -112,6 +115,7 @@ impl<'a> Run<'a> {
             order: None,
             order_key: None,
             source_id: job.source_id.clone(),
+            path_in_snapshot: None,
             needs_source: false,
         };
         if let Some(datastore) = job.datastore.clone() {

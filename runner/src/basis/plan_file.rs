@@ -16,6 +16,7 @@ pub(crate) use contents::Contents;
 pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};
+use crate::source::regular;
 
 /// A larger record is not read.
 const MAX_RECORD: u64 = 16 << 20;
@@ -63,11 +64,9 @@ fn stage(to: &Path, from: &mut impl io::Read) -> io::Result<NamedTempFile> {
 
 /// The record of the plan in this file. `None`: there is none.
 pub(crate) fn record(plan: &Path) -> io::Result<Option<PlanRecord>> {
-    let file = match fs::File::open(record_path(plan)) {
-        Ok(file) => io::BufReader::new(io::Read::take(file, MAX_RECORD)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let file = regular::unless_missing(regular::open_followed(&record_path(plan)))?;
+    let Some(file) = file else { return Ok(None) };
+    let file = io::BufReader::new(io::Read::take(file, MAX_RECORD));
     let record = serde_json::from_reader::<_, PlanRecord>(file).map_err(io::Error::from)?;
     // Every release that writes this file writes both.
     let missing = match (&record.plan, &record.place) {

@@ -75,8 +75,9 @@ impl Run<'_> {
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
         self.warn_of_unused_work_dir(&workspace, snapshot.is_some());
-        if let Some((choice, _)) = snapshot {
+        if let Some((choice, snapshot)) = snapshot {
             self.source_id = choice.repository().map(SourceId::of_repository);
+            self.path_in_snapshot = Some(snapshot.path.clone());
         }
         self.report.revision.clone_from(&workspace.revision);
         if let (Some(basis), None) = (basis, snapshot) {

@@ -1,6 +1,7 @@
 //! The plan to apply: it is chosen, downloaded to a private file, and verified with the recorded digest. Only then the
 //! tool gets it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use datastore_api::client::Upload;
@@ -9,6 +10,7 @@ use fs_err as fs;
 
 use crate::basis::binding::{Binding, BindingError, Workspace};
 use crate::basis::configuration;
+use crate::basis::place::PlanPlace;
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
 use crate::cli::{PlanName, SnapshotMode};
@@ -90,6 +92,7 @@ pub(crate) async fn choose(
     from: &Apply,
     artifacts: Option<&Artifacts>,
 ) -> Result<Option<Choice>, StoredPlanError> {
+    let here = place(job, from);
     let mut stored = match (from, artifacts) {
         (Apply::Unplanned(_), _) if job.verify_key.is_some() => {
             return Err(BindingError::Unplanned.into());
@@ -100,11 +103,11 @@ pub(crate) async fn choose(
             let plan = artifacts.plan_of(run, *attempt).await?;
             Some(plan.ok_or_else(|| missing(job, from))?)
         }
-        (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&job.place).await? {
+        (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&here).await? {
             NewestPlan::Found(plan) => Some(*plan),
             NewestPlan::Missing => return Err(missing(job, from)),
             NewestPlan::Elsewhere { plan, place } => {
-                let (theirs, ours) = (place.to_string(), job.place.to_string());
+                let (theirs, ours) = (place.to_string(), here.to_string());
                 let layer = layer(job);
                 return Err(StoredPlanError::NoneHere { layer, plan, theirs, ours });
             }
@@ -136,8 +139,26 @@ pub(crate) async fn choose(
         (_, Some(plan)) => (plan.to_string(), plan.record.clone()),
         (_, None) => (String::new(), None),
     };
-    let basis = Basis::new(job, from, name, record)?;
+    let basis = Basis::new(job, from, &here, name, record)?;
     Ok(Some(Choice { stored, basis, binding }))
+}
+
+/// The place that the plan must be of. Where the apply works in the plan's snapshot, the path of a directory outside of git
+/// is unknown: then a path that the job names must be that of the plan.
+fn place<'a>(job: &'a Job, from: &Apply) -> Cow<'a, PlanPlace> {
+    let is_unknown = job.place.path.is_none() && !job.path.as_os_str().is_empty();
+    let works_in_snapshot = match (&job.source, job.snapshot) {
+        (_, SnapshotMode::Always) => true,
+        (Source::Directory(dir), SnapshotMode::Auto) => {
+            job.work_dir.is_none() && is_without_code(job, dir)
+        }
+        _ => false,
+    };
+    if !is_unknown || !works_in_snapshot || matches!(from, Apply::File(_)) {
+        return Cow::Borrowed(&job.place);
+    }
+    let path = Some(job.path.to_string_lossy().into_owned());
+    Cow::Owned(PlanPlace { path, ..job.place.clone() })
 }
 
 /// The binding of a plan, verified. From then on it is the plan's record: `run.json` may be replaced.
@@ -182,7 +203,7 @@ impl Choice {
                 job.place.repository.is_some()
                     && place.is_some_and(|place| place.repository.is_some())
             }
-            Source::Directory(dir) => !job.named.source && !has_configuration(&dir.join(&job.path)),
+            Source::Directory(dir) => is_without_code(job, dir),
             _ => false,
         }
     }
@@ -236,6 +257,11 @@ impl Choice {
             snapshot => Ok(snapshot.filter(|_| is_used)),
         }
     }
+}
+
+/// Whether the job names no source, and the directory `dir` has no code for it.
+fn is_without_code(job: &Job, dir: &Path) -> bool {
+    !job.named.source && !has_configuration(&dir.join(&job.path))
 }
 
 /// Whether a directory has a file that the tool or terragrunt reads by itself.

@@ -132,7 +132,8 @@ impl Run<'_> {
     /// The record of how a state of this run gets into its backend.
     pub(super) fn push_record(&self, program: String, workspace: &Workspace) -> PushRecord {
         let place = &self.job.place;
-        let path = place.path.as_ref().map_or_else(|| self.job.path.clone(), PathBuf::from);
+        let placed = || place.path.as_ref().map_or_else(|| self.job.path.clone(), PathBuf::from);
+        let path = self.path_in_snapshot.clone().unwrap_or_else(placed);
         let dir = workspace.kept.then_some(&*workspace.dir);
         PushRecord::new(program, place.workspace.clone(), &path)
             .of_code(self.source_id.as_ref(), dir)

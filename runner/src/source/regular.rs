@@ -29,8 +29,18 @@ fn not_regular(path: &Path) -> io::Error {
 
 /// Opens a regular file to read it. A link is not followed.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OFlag::O_NOFOLLOW)
+}
+
+/// Opens a regular file beside one that the user names. A link is followed.
+pub(crate) fn open_followed(path: &Path) -> io::Result<File> {
+    open_with(path, OFlag::empty())
+}
+
+/// To open a pipe does not block.
+fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
     use fs_err::os::unix::fs::OpenOptionsExt as _;
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let flags = flags | OFlag::O_NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(not_regular(path));
@@ -103,6 +113,11 @@ mod tests {
         for name in ["pipe", "device", "link", "large", "missing", "."] {
             read(&path(name)).unwrap_err();
         }
+        fs::os::unix::fs::symlink("pipe", path("link-to-pipe")).unwrap();
+        for name in ["pipe", "device", "link-to-pipe", "missing", "."] {
+            open_followed(&path(name)).unwrap_err();
+        }
+        open_followed(&path("link")).unwrap();
         assert_eq!(read_text(&path("file")).unwrap(), "text");
         assert_eq!(unless_missing(read_text(&path("missing"))).unwrap(), None);
         unless_missing(read_text(&path("device"))).unwrap_err();

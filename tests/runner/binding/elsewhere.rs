@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::binding::snapshot::{MODULE, repository};
+use crate::binding::snapshot::{MODULE, S3, repository};
+use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
@@ -89,7 +90,7 @@ async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_netwo
     let moved = text.replace("/state\"", "/state/terraform.tfstate\"");
     assert_ne!(text, moved);
     std::fs::write(&main, moved).unwrap();
-    crate::source::checkout::git(&sandbox.path("repository"), &["commit", "--quiet", "-am", "y"]);
+    git(&sandbox.path("repository"), &["commit", "--quiet", "-am", "y"]);
     let plan = [&["plan", &url, "--run", "p", "--datastore", datastore.url.as_str()], &MODULE[..]];
     let mut command = sandbox.command(&plan.concat());
     let planned = Ended::from(command.envs(no_network.variables()).output().unwrap());
@@ -110,4 +111,49 @@ async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_netwo
         assert_eq!(plan[part], apply[part], "{part}");
     }
     assert_eq!(no_network.connections(), 0);
+}
+
+/// In an empty directory there is no code with which the snapshot could be compared.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    sandbox.write("live/a/main.tf", "# a\n");
+    sandbox.write("live/b/main.tf", "# b\n");
+    let work = sandbox.work();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["remote", "add", "origin", "git@git.example.com:team/infra.git"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "x"]);
+    let plan = ["plan", "live/a", "--name", "fam", "--snapshot=always", "--run", "fa1"];
+    let planned = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let empty = sandbox.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let apply = |args: &[&str]| {
+        let common = ["apply", "--name", "fam", "--datastore", datastore.url.as_str()];
+        let mut command = sandbox.command(&[&common[..], args].concat());
+        Ended::from(command.current_dir(&empty).output().unwrap())
+    };
+
+    for (named, code, says) in [
+        (&["--plan", "fa1"][..], 9, "the plan fa1/0 was made for another place"),
+        (&["--plan", "fa1", "--snapshot=always"], 9, "the plan fa1/0 was made for another place"),
+        (&[], 8, "none of this place"),
+        (&["--snapshot=always"], 8, "none of this place"),
+    ] {
+        let refused = apply(&[named, &["--path", "live/b"]].concat());
+        assert_eq!(refused.code, code, "{named:?}: {}", refused.stderr);
+        for text in [says, "path live/a", "path live/b"] {
+            assert!(refused.stderr.contains(text), "{named:?}, {text}: {}", refused.stderr);
+        }
+    }
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+
+    for own in [&[][..], &["--path", "live/a"], &["--plan", "fa1", "--path", "live/a"]] {
+        let applied = apply(own);
+        assert_eq!(applied.code, 0, "{own:?}: {}", applied.stderr);
+    }
+    let calls = sandbox.calls();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("apply")).count(), 1, "{calls:?}");
 }

@@ -310,7 +310,7 @@ async fn init_with_upgrade_is_compared_afterwards() {
 }
 
 /// A terraform with a remote state.
-const S3: &str = r#"
+pub(crate) const S3: &str = r#"
 if [ $STEP = init ]; then
   mkdir -p .terraform
   echo '{"backend": {"type": "s3", "config": {"bucket": "b", "key": "k"}}}' > .terraform/terraform.tfstate

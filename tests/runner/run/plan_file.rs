@@ -1,6 +1,6 @@
 //! A plan in a file is bound to its module, as a stored one is.
 
-use support::{Ended, Sandbox};
+use support::{Ended, Sandbox, eventually};
 
 use crate::source::checkout::git;
 use crate::{RUNNER, json};
@@ -141,6 +141,36 @@ fn plan_file_with_another_digest_than_recorded_is_refused() {
     let ended = run_in(&sandbox, "dev", &[], APPLY);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("are not compared"), "{}", ended.stderr);
+}
+
+/// To open a pipe that nothing writes to would block forever.
+#[test]
+fn record_that_is_a_pipe_or_a_link_to_one_is_refused() {
+    let sandbox = modules(&["dev"]).fake_terraform("");
+    assert_eq!(run_in(&sandbox, "dev", &[], PLAN).code, 0);
+    let at = |name: &str| sandbox.work().join(name);
+    let (record, mode) = (at("the.plan.run.json"), nix::sys::stat::Mode::S_IRWXU);
+    std::fs::rename(&record, at("kept.json")).unwrap();
+    let apply = || {
+        let mut command = sandbox.command(APPLY);
+        let mut runner = command.current_dir(at("dev")).spawn().unwrap();
+        eventually("the apply ends", || runner.try_wait().unwrap().is_some());
+        Ended::from(runner.wait_with_output().unwrap())
+    };
+    let expected = ["the record ../the.plan.run.json", "is not a regular file", "plan again"];
+
+    nix::unistd::mkfifo(&record, mode).unwrap();
+    refused(&apply(), &expected);
+    std::fs::rename(&record, at("pipe")).unwrap();
+    std::os::unix::fs::symlink("pipe", &record).unwrap();
+    refused(&apply(), &expected);
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    // A record on a volume of Kubernetes is a link.
+    std::fs::remove_file(&record).unwrap();
+    std::os::unix::fs::symlink("kept.json", &record).unwrap();
+    let applied = apply();
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(!applied.stderr.contains("there is no record"), "{}", applied.stderr);
 }
 
 #[test]

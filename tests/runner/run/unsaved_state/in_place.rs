@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use support::{Ended, Sandbox, eventually};
+use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use super::{kept_link, refusing, run_in, unsent};
 use crate::source::checkout::git;
@@ -34,9 +34,28 @@ fn assert_refused(ended: &Ended, says: &[&str]) {
     }
 }
 
+const INFRA: &str = "https://git.example.com/team/infra.git";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn push_after_an_apply_in_a_snapshot_names_the_directory_of_the_plan() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, _) = refusing(".", "exit 1");
+    clone(&sandbox, "one", Some(INFRA));
+    let plan =
+        ["plan", "one", "--path", "live/vpc", "--name", "x", "--run", "p", "--snapshot=always"];
+    let ended = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let apply = ["apply", "--plan", "p/0", "--name", "x", "--datastore", datastore.url.as_str()];
+    let mut command = sandbox.command(&apply);
+    let empty = tempfile::tempdir().unwrap();
+    let ended = Ended::from(command.current_dir(empty.path()).output().unwrap());
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let place = "in the directory live/vpc of a checkout of the same commit";
+    assert!(ended.stderr.contains(place), "{}", ended.stderr);
+}
+
 #[test]
 fn unsaved_state_refuses_applies_of_its_repository_in_other_places() {
-    const INFRA: &str = "https://git.example.com/team/infra.git";
     for (dir, origin) in [(".", None), (".terragrunt-cache/a/b", None), (".", Some(INFRA))] {
         let (sandbox, url) = refusing(dir, "exit 1");
         let one = clone(&sandbox, "one", origin);
