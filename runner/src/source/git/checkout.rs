@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err as fs;
+use fs_err::os::unix::fs::symlink;
 use secrecy::ExposeSecret as _;
 
 use crate::process::{self, Log, Output};
@@ -21,7 +22,7 @@ use crate::source::states;
 use crate::source::work_dir::MARK;
 
 /// Names the commit while its checkout is not complete. Git records only complete checkouts: it would keep what an
-/// interrupted one has written, as files that are not its own.
+/// interrupted one has written, as files that are not its own. A link needs no space on a full disk.
 const INCOMPLETE: &str = ".git/plancha-incomplete";
 
 /// From the signal to the kill: git only has to remove its locks.
@@ -174,7 +175,7 @@ impl Git<'_> {
         let states = states.await.map_err(std::io::Error::other)??;
         self.remove_incomplete().await?;
         if states.is_empty() {
-            fs::write(self.dir.join(INCOMPLETE), commit)?;
+            self.mark_incomplete(commit)?;
             let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
             self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await?;
         } else {
@@ -183,12 +184,19 @@ impl Git<'_> {
         Ok(unless_missing(fs::remove_file(self.dir.join(INCOMPLETE))).map(|_| ())?)
     }
 
+    fn mark_incomplete(&self, commit: &str) -> std::io::Result<()> {
+        let mark = self.dir.join(INCOMPLETE);
+        unless_missing(fs::remove_file(&mark))?;
+        symlink(commit, mark)
+    }
+
     /// Removes the files of a commit whose checkout was interrupted, but for states. The checkout that follows writes
     /// those again that its commit has too.
     async fn remove_incomplete(&self) -> Result<(), CheckoutError> {
-        let Some(commit) = unless_missing(fs::read_to_string(self.dir.join(INCOMPLETE)))? else {
+        let Some(commit) = unless_missing(fs::read_link(self.dir.join(INCOMPLETE)))? else {
             return Ok(());
         };
+        let commit = commit.to_string_lossy();
         tracing::warn!("removing what an interrupted checkout of {commit} has left");
         // Of a git that was killed. No other runs here: the directory is locked.
         unless_missing(fs::remove_file(self.dir.join(".git/index.lock")))?;
@@ -220,7 +228,7 @@ impl Git<'_> {
             let state = self.dir.join(state);
             tracing::warn!("keeping {}: the commit has a copy, too", state.display());
         }
-        fs::write(self.dir.join(INCOMPLETE), commit)?;
+        self.mark_incomplete(commit)?;
         if files.len() > kept.count() {
             let but = states.iter().map(|state| {
                 let mut pathspec = OsString::from(":(exclude,literal)");
