@@ -142,7 +142,7 @@ impl Page {
         }
         let help = "Storage checks that failed since the last success.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
-        let help = "Running file jobs of a directory whose callers have given up, and files that close for 10 s.";
+        let help = "File jobs of a directory whose callers have given up, and closings and removals that have taken 10 s or more.";
         self.one("datastore_storage_hung_jobs", "gauge", help, store.hung_jobs() as u64);
         if let Some(age) = store.since_success() {
             let name = "datastore_storage_probe_age_seconds";

@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Running jobs in a directory's file system whose callers have given up.
+    /// File jobs of a directory whose callers have given up, and closings and removals that have taken 10 s or more.
     pub(crate) fn hung_jobs(&self) -> usize {
         self.disk.as_ref().map_or(0, |disk| disk.jobs().hung())
     }

@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::backend::directory::leftovers::sweep;
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::leftovers;
 use crate::store::backend::panicked::caught;
 use crate::store::backend::reason::concise;
 use crate::store::error::{BoxError, StoreError};
@@ -81,9 +82,7 @@ impl Store {
             swept.push(caught(abandoned.sweep(self.prefix(), now)).await);
         }
         if let Some(disk) = &self.disk {
-            let work = move |root: &Path| sweep(root, now.into());
-            let root = object_store::path::Path::default();
-            swept.push(disk.run_job("sweep", SWEEP, &root, work).await.map_err(Into::into));
+            swept.push(sweep_disk(disk, now).await);
         }
         swept
     }
@@ -100,4 +99,15 @@ impl Store {
         }
         Ok(swept)
     }
+}
+
+/// Removes abandoned staged files of a directory.
+async fn sweep_disk(disk: &Disk, now: Timestamp) -> Result<usize, BoxError> {
+    let cleanup = disk.jobs().start_cleanup()?;
+    let work = move |root: &Path| {
+        let _until_it_ends = cleanup;
+        leftovers::sweep(root, now.into())
+    };
+    let root = object_store::path::Path::default();
+    Ok(disk.run_job("sweep", SWEEP, &root, work).await?)
 }

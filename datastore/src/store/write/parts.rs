@@ -13,6 +13,7 @@ use crate::store::backend::directory::staged::Staged;
 use crate::store::backend::reason::concise;
 use crate::store::backend::storage::KIB;
 use crate::store::error::{StoreError, backend_error};
+use crate::store::probe::health::one_line;
 use crate::transport::memory::Memory;
 
 /// The size of a block.
@@ -240,13 +241,8 @@ pub(in crate::store) async fn abort(upload: &mut dyn MultipartUpload) {
 /// What remains is invisible, so a failure is only logged.
 fn warn_of(removed: object_store::Result<()>) {
     if let Err(error) = removed {
-        tracing::warn!(error = described(&error), "cannot remove an interrupted upload");
+        tracing::warn!(error = concise(&one_line(&error)), "cannot remove an interrupted upload");
     }
-}
-
-/// An error on one line.
-fn described(error: &object_store::Error) -> String {
-    concise(&datastore_api::chain(error))
 }
 
 #[cfg(test)]
@@ -284,7 +280,7 @@ mod tests {
     async fn a_denied_abort_is_logged_on_one_line_with_the_right() {
         let inner: Box<dyn MultipartUpload> = Box::new(Denied);
         let mut upload = Metered { inner, calls: Calls::to(Provider::S3) };
-        let text = described(&upload.abort().await.unwrap_err());
+        let text = concise(&one_line(&upload.abort().await.unwrap_err()));
         assert!(
             text.contains("s3:AbortMultipartUpload") && text.contains("403: AccessDenied"),
             "{text}"

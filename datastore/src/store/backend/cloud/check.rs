@@ -234,7 +234,7 @@ fn check_url(name: &str, value: &str) -> Result<(), String> {
     let has_query = |url: &Url| url.query().is_some() && name != WITH_QUERY;
     if parsed.is_ok_and(|url| has_query(&url) || url.fragment().is_some()) {
         let what = "it contains a query (`?`) or a fragment (`#`), which cannot be used there";
-        let sas = "\nhint: a SAS token belongs into AZURE_STORAGE_SAS_TOKEN";
+        let sas = "\nhint: a SAS token belongs in AZURE_STORAGE_SAS_TOKEN";
         let hint = if name == "AZURE_STORAGE_ENDPOINT" { sas } else { "" };
         return Err(format!("{what}{hint}"));
     }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_with_what_cannot_be_used_is_not_shown() {
+    fn a_url_with_credentials_query_or_fragment_is_refused_and_not_shown() {
         let user = "a user or a password";
         let query = "a query (`?`) or a fragment (`#`)";
         for (invalid, expected) in [
@@ -359,9 +359,7 @@ mod tests {
             assert!(reason.contains(user) && !reason.contains("hush"), "{reason}");
         }
         let sas = check(Provider::Azure, &[("AZURE_STORAGE_ENDPOINT", "https://a/?sig=hush")]);
-        assert!(
-            sas.unwrap_err().contains("hint: a SAS token belongs into AZURE_STORAGE_SAS_TOKEN")
-        );
+        assert!(sas.unwrap_err().contains("hint: a SAS token belongs in AZURE_STORAGE_SAS_TOKEN"));
         check(Provider::Gcs, &[(EMULATOR, "localhost:4443")]).unwrap();
         check(Provider::Gcs, &[(EMULATOR, "localhost:99999")]).unwrap_err();
     }
@@ -429,12 +427,12 @@ mod tests {
             (
                 Provider::S3,
                 &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/no/file"), ("AWS_ROLE_ARN", "arn")],
-                "cannot read the file /no/file: No such file",
+                "cannot read the file that it names: No such file",
             ),
             (
                 Provider::S3,
                 &[("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/no/file")],
-                "cannot read the file /no/file: No such file",
+                "cannot read the file that it names: No such file",
             ),
             (
                 Provider::Azure,
@@ -453,7 +451,7 @@ mod tests {
                     ("AZURE_CLIENT_ID", "a"),
                     ("AZURE_TENANT_ID", "b"),
                 ],
-                "cannot read the file /no/file: No such file",
+                "cannot read the file that it names: No such file",
             ),
         ];
         for (provider, texts, expected) in pairs {

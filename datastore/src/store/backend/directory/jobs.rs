@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use crate::store::backend::directory::io_threads;
@@ -41,6 +41,8 @@ pub(in crate::store) struct Jobs {
     abandoned: AtomicUsize,
     /// When each of the running jobs began for which no caller waits.
     unawaited: Mutex<Vec<Instant>>,
+    /// Held while a cleanup runs.
+    cleanup: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A part of a directory, with its jobs.
@@ -117,7 +119,15 @@ impl Jobs {
             parts: Mutex::default(),
             abandoned: AtomicUsize::new(0),
             unawaited: Mutex::default(),
+            cleanup: Arc::default(),
         }
+    }
+
+    /// To be held by a cleanup. Fails while another one runs: over a file system that hangs, each would block one more
+    /// thread.
+    pub(in crate::store) fn start_cleanup(&self) -> io::Result<OwnedMutexGuard<()>> {
+        let hung = "the previous cleanup has not ended: its file system may hang";
+        Arc::clone(&self.cleanup).try_lock_owned().map_err(|_| io::Error::other(hung))
     }
 
     /// The part of the directory that has this path.
@@ -138,7 +148,7 @@ impl Jobs {
         Part { jobs, places }
     }
 
-    /// The number of running jobs whose callers have given up, or for which no caller waits and that run for as long.
+    /// The number of jobs whose callers have given up, and of closings and removals that have taken 10 s or more.
     pub(in crate::store) fn hung(&self) -> usize {
         let is_hung = |since: &&Instant| since.elapsed() >= HANG_TIMEOUT;
         let unawaited = self.unawaited().iter().filter(is_hung).count();
@@ -186,32 +196,35 @@ impl Part {
     fn start(self, work: impl FnOnce() + Send + 'static) {
         let of_part = Arc::clone(&self.places.permits);
         let of_all = Arc::clone(&self.jobs.places.permits);
-        let start = move |permits| {
-            self.places.record_progress();
-            self.jobs.places.record_progress();
-            let since = Instant::now();
-            self.jobs.unawaited().push(since);
-            let unawaited = Unawaited { jobs: Arc::clone(&self.jobs), since };
-            let running = self.running(permits);
-            io_threads::start(move || {
-                work();
-                drop(unawaited);
-                drop(running);
-            });
-        };
         let permits = Arc::clone(&of_part).try_acquire_owned().ok();
         let permits = permits.zip(Arc::clone(&of_all).try_acquire_owned().ok());
         match (permits, Handle::try_current()) {
-            (Some(permits), _) => start(permits),
+            (Some(permits), _) => self.start_now(permits, work),
             // The semaphores are never closed.
             (None, Ok(runtime)) => drop(runtime.spawn(async move {
                 let permits = (of_part.acquire_owned().await, of_all.acquire_owned().await);
                 if let (Ok(of_part), Ok(of_all)) = permits {
-                    start((of_part, of_all));
+                    self.start_now((of_part, of_all), work);
                 }
             })),
-            (None, Err(_)) => {}
+            // This thread may block, and cannot wait for permits.
+            (None, Err(_)) => work(),
         }
+    }
+
+    /// Starts a job that has its permits, and for which no caller waits.
+    fn start_now(self, permits: Permits, work: impl FnOnce() + Send + 'static) {
+        self.places.record_progress();
+        self.jobs.places.record_progress();
+        let since = Instant::now();
+        self.jobs.unawaited().push(since);
+        let unawaited = Unawaited { jobs: Arc::clone(&self.jobs), since };
+        let running = self.running(permits);
+        io_threads::start(move || {
+            work();
+            drop(unawaited);
+            drop(running);
+        });
     }
 
     fn running(&self, permits: Permits) -> Running {
@@ -447,6 +460,28 @@ mod tests {
         for caller in hanging {
             caller.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_job_without_a_place_runs_on_the_thread_that_drops_the_file() {
+        let jobs = Arc::new(Jobs::new());
+        let part = jobs.part(&"layers/a".into());
+        let permits = MAX_PART_JOBS.try_into().unwrap();
+        let _all = Arc::clone(&part.places.permits).try_acquire_many_owned(permits).unwrap();
+        let (done, ran) = mpsc::channel();
+        // An I/O thread has no runtime.
+        let thread = std::thread::spawn(move || part.start(move || done.send(()).unwrap()));
+        thread.join().unwrap();
+        ran.recv().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_cleanup_that_hangs_is_not_started_again() {
+        let jobs = Jobs::new();
+        let hung = jobs.start_cleanup().unwrap();
+        jobs.start_cleanup().unwrap_err();
+        drop(hung);
+        jobs.start_cleanup().unwrap();
     }
 
     #[tokio::test]

@@ -3,8 +3,7 @@
 //! A staged file is named `<name>#<number>`, which no object may be named. No listing shows it, so only this sweep removes it.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::store::backend::directory::staged::is_staged;
@@ -12,39 +11,8 @@ use crate::store::backend::directory::staged::is_staged;
 /// A staged file of this age is abandoned.
 const AGE: Duration = Duration::from_hours(24);
 
-/// The directories that are swept now.
-static SWEPT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-/// A sweep, until it is dropped.
-struct Sweep<'a>(&'a Path);
-
-impl<'a> Sweep<'a> {
-    /// Fails while another one runs: over a file system that hangs, each would block one more thread.
-    fn begin(root: &'a Path) -> io::Result<Self> {
-        let mut swept = roots();
-        if swept.iter().any(|other| other == root) {
-            return Err(io::Error::other(
-                "the cleanup before has not ended: its file system may hang",
-            ));
-        }
-        swept.push(root.to_owned());
-        Ok(Self(root))
-    }
-}
-
-impl Drop for Sweep<'_> {
-    fn drop(&mut self) {
-        roots().retain(|root| root != self.0);
-    }
-}
-
-fn roots() -> MutexGuard<'static, Vec<PathBuf>> {
-    SWEPT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Removes every abandoned staged file, and returns their number.
 pub(in crate::store) fn sweep(root: &Path, now: SystemTime) -> io::Result<usize> {
-    let _sweep = Sweep::begin(root)?;
     let mut swept = 0;
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -72,16 +40,6 @@ pub(in crate::store) fn sweep(root: &Path, now: SystemTime) -> io::Result<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sweep_that_hangs_is_not_started_again() {
-        let root = tempfile::TempDir::new().unwrap();
-        let hung = Sweep::begin(root.path()).unwrap();
-        sweep(root.path(), SystemTime::now()).unwrap_err();
-        sweep(&root.path().join("another"), SystemTime::now()).unwrap();
-        drop(hung);
-        sweep(root.path(), SystemTime::now()).unwrap();
-    }
 
     #[test]
     fn only_old_staged_files_are_removed() {

@@ -98,8 +98,10 @@ mod tests {
         }
         for name in KEY_FILES.iter().chain([&APPLICATION]) {
             for (path, expected) in [
-                ("/nonexistent/key", "cannot read the file /nonexistent/key: No such file"),
-                ("/", "cannot read the file /: is a directory"),
+                ("/nonexistent/key", "cannot read the file that it names: No such file"),
+                ("/", "cannot read the file that it names: is a directory"),
+                // A key where a file is expected.
+                (with_pem, "cannot read the file that it names: No such file"),
             ] {
                 let (named, reason) = check(&[(name, path)]).unwrap_err();
                 assert!(named == *name && reason.starts_with(expected), "{named}: {reason}");

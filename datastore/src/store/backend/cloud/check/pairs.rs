@@ -97,6 +97,7 @@ impl Variables {
             // Opening a pipe waits for its writer.
             if meta.is_file() { File::open(path).map(drop) } else { Ok(()) }
         });
-        opened.map_err(|error| (name, format!("cannot read the file {path}: {error}")))
+        // The value is not shown: it may be a key where a file is expected.
+        opened.map_err(|error| (name, format!("cannot read the file that it names: {error}")))
     }
 }
