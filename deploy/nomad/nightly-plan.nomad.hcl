@@ -32,7 +32,8 @@ job "plancha-vpc-plan" {
   }
 
   group "run" {
-    # The order stays the same when a task is restarted or another node takes it: the next attempt of one run.
+    # A plan changes nothing, so Nomad may repeat any failure once. The order stays the same when a task is restarted or another
+    # node takes it: the next attempt of one run.
     restart {
       attempts = 1
       interval = "30m"

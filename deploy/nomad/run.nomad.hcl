@@ -25,11 +25,10 @@ job "plancha-run" {
   }
 
   group "run" {
-    # The order stays the same when a task is restarted or another node takes it: the next attempt of one run.
+    # A run that failed is not started again: Nomad does not look at exit codes, and an apply may have failed halfway. If the
+    # node is lost, another one takes the same order: the next attempt of one run.
     restart {
-      attempts = 1
-      interval = "30m"
-      delay    = "15s"
+      attempts = 0
       mode     = "fail"
     }
 
