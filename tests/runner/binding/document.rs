@@ -69,11 +69,11 @@ impl Planned {
 
     /// The apply is refused with this text, and the tool has not run.
     #[track_caller]
-    fn refused(&self, args: &[&str], says: &str) {
+    fn refused(&self, args: &[&str], expected: &str) {
         let refused = self.apply(args);
-        assert_eq!(refused.code, 9, "{says}: {}", refused.stderr);
-        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
-        assert_eq!(self.calls(), "", "{says}");
+        assert_eq!(refused.code, 9, "{expected}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);
+        assert_eq!(self.calls(), "", "{expected}");
     }
 
     fn calls(&self) -> String {
@@ -109,7 +109,7 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         assert_eq!(planned.calls(), "", "{field}");
     }
     planned.replace(&original).await;
-    for (args, says) in [
+    for (args, expected) in [
         (&["--tool", "tofu"][..], "made by terraform 1.9.8, but --tool requests tofu"),
         (
             &["--tool-version", "1.9.9"],
@@ -117,7 +117,7 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         ),
         (&["--terragrunt=1.0.0"], "made by the tool alone, but --terragrunt requests terragrunt"),
     ] {
-        planned.refused(args, says);
+        planned.refused(args, expected);
     }
 
     let mut later = original.clone();
@@ -208,10 +208,10 @@ async fn another_package_of_a_provider_is_refused_on_the_same_platform() {
     planned.sandbox.write(LOCK_FILE, &lock_file("h1:b"));
     let refused = planned.apply(&[]);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    let says = format!(
+    let expected = format!(
         "bound to another provider: {null} with h1:a, h1:other-platform; here it is {null} with h1:b"
     );
-    assert!(refused.stderr.contains(&says), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
     assert!(!planned.calls().contains("apply"), "{}", planned.calls());
 
     document["binding"]["tool"]["platform"] = json!("linux_other");
@@ -243,8 +243,8 @@ async fn another_binary_of_a_development_override_is_refused() {
     std::fs::write(&provider, "two").unwrap();
     let refused = run(&["apply"]);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    let says = "bound to another provider: registry.terraform.io/hashicorp/null with sha256:";
-    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    let expected = "bound to another provider: registry.terraform.io/hashicorp/null with sha256:";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     // The package that init selects is another one, too.
     std::fs::write(sandbox.path("terraformrc"), "").unwrap();
     sandbox.write(LOCK_FILE, &lock_file("h1:a"));
@@ -383,7 +383,7 @@ async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
         signed.refused(&["--verify-key", of_other_kind], "and the key is for");
         let original = signed.document().await;
         let verify = ["--verify-key", verifying];
-        for (part, field, value, says) in [
+        for (part, field, value, expected) in [
             ("binding", "revision", json!("0123"), "it does not match"),
             ("signature", "value", json!("AAAA"), "it does not match"),
             ("signature", "value", json!("-"), "it is not base64"),
@@ -392,7 +392,7 @@ async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
             let mut changed = original.clone();
             changed[part][field] = value;
             signed.replace(&changed).await;
-            signed.refused(&verify, says);
+            signed.refused(&verify, expected);
         }
         let mut changed = original.clone();
         changed["signature"] = json!(null);

@@ -7,7 +7,7 @@ use super::{Tenant, tenant};
 use crate::json as parsed;
 use crate::source::checkout::git;
 
-const SHOWS: &str = "if [ $STEP = apply ]; then cat main.tf; fi";
+const PRINTS_MAIN: &str = "if [ $STEP = apply ]; then cat main.tf; fi";
 
 async fn planned(tenant: &Tenant) {
     tenant.ready(json!({})).await;
@@ -49,7 +49,7 @@ async fn is_applied_at_the_plans_commit(tenant: &Tenant, ended: &Ended) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_checks_out_the_plans_commit_if_the_bundle_has_it() {
-    let tenant = tenant!("commit").fake(SHOWS);
+    let tenant = tenant!("commit").fake(PRINTS_MAIN);
     planned(&tenant).await;
     commit_and_order_apply(&tenant, "later", false).await;
 
@@ -60,7 +60,7 @@ async fn apply_checks_out_the_plans_commit_if_the_bundle_has_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_uses_the_bundles_commit_and_logs_both_if_the_plans_is_missing() {
-    let tenant = tenant!("lacks").fake(SHOWS);
+    let tenant = tenant!("lacks").fake(PRINTS_MAIN);
     planned(&tenant).await;
     let anew = commit_and_order_apply(&tenant, "anew", true).await;
 
@@ -81,7 +81,7 @@ async fn apply_uses_the_bundles_commit_and_logs_both_if_the_plans_is_missing() {
 /// The repository's URL in any spelling is one place, and another one is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_does_not_apply_a_plan_of_another_repository() {
-    let tenant = tenant!("elsewhere").fake(SHOWS);
+    let tenant = tenant!("elsewhere").fake(PRINTS_MAIN);
     planned(&tenant).await;
     let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
     let place = json!({"repository": "git.example.com/platform/infra", "path": "live/vpc",
@@ -122,7 +122,7 @@ async fn pod_does_not_apply_a_plan_of_another_repository() {
 /// The annotation is checked against the plan's digest, `run.json` is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
-    let tenant = tenant!("precedence").fake(SHOWS);
+    let tenant = tenant!("precedence").fake(PRINTS_MAIN);
     planned(&tenant).await;
     let [annotated, recorded, _] = tenant.repository.commits.clone();
     let report = parsed(&tenant.stored("plan-1").artifact("run.json", 0).await);
@@ -153,7 +153,7 @@ async fn plan_commit_of_the_layer_takes_precedence_over_run_json() {
 /// Burrito's own datastore has no `run.json`: the layer's annotations remain.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_with_burritos_datastore_uses_the_plans_commit_and_warns_of_missing_records() {
-    let tenant = tenant!("annotated").fake(SHOWS);
+    let tenant = tenant!("annotated").fake(PRINTS_MAIN);
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let burritos = FaultyDatastore::burritos(&tenant.datastore.url).await;

@@ -6,11 +6,11 @@ use super::tenant;
 use crate::source::checkout::git;
 
 const ALWAYS: [(&str, &str); 1] = [("PLANCHA_SNAPSHOT", "always")];
-const SHOWS: &str = "if [ $STEP = apply ]; then cat main.tf; fi";
+const PRINTS_MAIN: &str = "if [ $STEP = apply ]; then cat main.tf; fi";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_in_a_pod_works_in_the_snapshot_of_its_plan_on_request() {
-    let tenant = tenant!("snapshot").fake(SHOWS);
+    let tenant = tenant!("snapshot").fake(PRINTS_MAIN);
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let planned = tenant.start("plan", "plan-1");

@@ -111,9 +111,9 @@ fn directory_of_kept_states_that_cannot_be_read_is_a_warning() {
     std::os::unix::fs::symlink(&layer, &layer).unwrap();
     let ended = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let says =
+    let expected =
         "cannot find out whether an earlier apply of this layer has left a state or a record: ";
-    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert!(ended.stderr.contains(&*layer.to_string_lossy()), "{}", ended.stderr);
 }
 

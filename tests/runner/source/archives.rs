@@ -162,13 +162,13 @@ fn kept_work_directory_belongs_to_one_archive_or_bundle() {
         let same = if first == "a.tar" { "link.tar" } else { first };
         assert_eq!(run(same, &kept).code, 0);
         let [theirs, ours] = [first, other].map(|name| sandbox.work().join(name));
-        let says = format!(
+        let expected = format!(
             "{kept} contains the code of {}, and perhaps its state, not that of {}",
             theirs.display(),
             ours.display()
         );
         let next = format!("empty the file {kept}/.plancha-work");
-        refused(&run(other, &kept), 8, &[&says, &next]);
+        refused(&run(other, &kept), 8, &[&expected, &next]);
         // The way out, and a directory of an earlier version.
         std::fs::write(sandbox.work().join(&kept).join(".plancha-work"), "").unwrap();
         assert_eq!(run(other, &kept).code, 0);

@@ -450,8 +450,8 @@ fn kept_work_directory_belongs_to_one_repository() {
     }
     let ended = run(&other);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    let says = format!("contains the code of {}, ", dir.display());
-    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
+    let expected = format!("contains the code of {}, ", dir.display());
+    assert!(ended.stderr.contains(&expected), "{expected}: {}", ended.stderr);
     // One of an older version is taken over.
     let mark = sandbox.work().join("kept/.plancha-work");
     for older in ["", "\n", &*format!("file://{}\n", other.display())] {
@@ -482,10 +482,10 @@ fn kept_work_directory_belongs_to_one_read_only_directory() {
     let ended = run("b");
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     let [theirs, ours] = ["a-mounted", "b-mounted"].map(|name| sandbox.path(name));
-    let says = format!("contains the code of {}, ", theirs.display());
-    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
-    let says = format!("not that of {}\n", ours.display());
-    assert!(ended.stderr.contains(&says), "{says}: {}", ended.stderr);
+    let expected = format!("contains the code of {}, ", theirs.display());
+    assert!(ended.stderr.contains(&expected), "{expected}: {}", ended.stderr);
+    let expected = format!("not that of {}\n", ours.display());
+    assert!(ended.stderr.contains(&expected), "{expected}: {}", ended.stderr);
 }
 
 #[test]

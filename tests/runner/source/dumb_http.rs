@@ -61,12 +61,12 @@ fn repository_on_a_server_of_files_is_fetched_with_its_history() {
         assert_eq!(ended.code, 0, "{revision:?}: {}", ended.stderr);
         assert!(ended.stdout.contains(text), "{revision:?}: {}", ended.stdout);
     }
-    for (url, revision, says) in [
+    for (url, revision, expected) in [
         (url.as_str(), "nope", "has no revision `nope`"),
         (url.trim_end_matches("/.git"), "main", "is not a git repository"),
     ] {
         let ended = sandbox.run(&["plan", url, "--path", "live/vpc", "--revision", revision]);
         assert_eq!(ended.code, 8, "{}", ended.stderr);
-        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     }
 }

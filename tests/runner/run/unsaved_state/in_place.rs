@@ -27,10 +27,10 @@ fn applies(sandbox: &Sandbox) -> usize {
     sandbox.calls().iter().filter(|call| call.starts_with("apply")).count()
 }
 
-fn assert_refused(ended: &Ended, says: &[&str]) {
+fn assert_refused(ended: &Ended, expected: &[&str]) {
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    for says in says {
-        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+    for expected in expected {
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
     }
 }
 
@@ -97,13 +97,13 @@ fn unsaved_state_warns_of_a_layer_with_the_same_name_and_other_code() {
     assert_eq!(apply_of(&sandbox, "one").code, 1);
     let ended = apply_of(&sandbox, "two");
     assert_eq!((ended.code, applies(&sandbox)), (1, 2), "{}", ended.stderr);
-    for says in [
+    for expected in [
         &*format!("{} is a state that an earlier apply could not write", state.display()),
         "of the layer default/x (repository git.example.com/team/infra, path live/vpc, workspace default)",
         "This code is from git.example.com/other/infra, so an apply is not refused",
         "To push the state: in ",
     ] {
-        assert_eq!(ended.stderr.matches(says).count(), 1, "{says}: {}", ended.stderr);
+        assert_eq!(ended.stderr.matches(expected).count(), 1, "{expected}: {}", ended.stderr);
     }
     // Directories without git have the name of their last segment.
     let apply = |dir: &str| {
@@ -141,8 +141,8 @@ fn unsaved_state_in_a_missing_checkout_refuses_applies_of_its_repository() {
     clone(&sandbox, "three", Some("https://git.example.com/team/infra.git"));
     assert_eq!(apply_of(&sandbox, "one").code, 1);
     std::fs::rename(&one, sandbox.work().join("moved")).unwrap();
-    let says = ["its directory is missing or empty", "first import what that apply created"];
-    assert_refused(&apply_of(&sandbox, "two"), &says);
+    let expected = ["its directory is missing or empty", "first import what that apply created"];
+    assert_refused(&apply_of(&sandbox, "two"), &expected);
     // In its new place it is found.
     assert_refused(&apply_of(&sandbox, "moved"), &["moved/live/vpc/errored.tfstate"]);
     let ended = apply_of(&sandbox, "three");
@@ -195,8 +195,8 @@ fn unsaved_state_of_a_killed_run_refuses_applies_of_its_repository_elsewhere() {
         age(&dir);
     }
     let other = run_in(&sandbox, None, &["plan", &url, "--path", "live/vpc", "--name", "y"]);
-    let says = "It is of the layer default/x (code in ";
-    assert!(other.stderr.contains(says), "{}", other.stderr);
+    let expected = "It is of the layer default/x (code in ";
+    assert!(other.stderr.contains(expected), "{}", other.stderr);
     std::fs::remove_file(sandbox.work().join("one/live/vpc/errored.tfstate")).unwrap();
     for dir in left() {
         age(&dir);
