@@ -63,21 +63,32 @@ pub(super) async fn find(
     Ok(Target { client, run, files, attempts: numbers })
 }
 
-/// The newest run that has attempts. The datastore lists a run before its first file, and a killed runner may leave it so.
+/// The newest run that has files, else the newest that has only claimed attempts. The datastore lists a run before its
+/// first file, and a killed runner may leave it so.
 async fn newest(
     client: &Client,
     namespace: &Name,
     layer: &Name,
 ) -> Result<(RunKey, Vec<AttemptFiles>), ShowError> {
-    let page = client.runs(namespace, layer, None).await?;
-    for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
-        let run = RunKey { namespace: namespace.clone(), layer: layer.clone(), run };
-        let attempts = client.attempts(&run).await?.attempts;
-        if !attempts.is_empty() {
-            return Ok((run, attempts));
+    let (mut cursor, mut claimed) = (None, None);
+    loop {
+        let page = client.runs(namespace, layer, cursor.as_deref()).await?;
+        for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
+            let run = RunKey { namespace: namespace.clone(), layer: layer.clone(), run };
+            let attempts = client.attempts(&run).await?.attempts;
+            if attempts.iter().any(|files| !files.artifacts.is_empty()) {
+                return Ok((run, attempts));
+            }
+            if !attempts.is_empty() {
+                claimed.get_or_insert((run, attempts));
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            let (namespace, layer) = (namespace.clone(), layer.clone());
+            return claimed.ok_or(ShowError::NoRuns { namespace, layer });
         }
     }
-    Err(ShowError::NoRuns { namespace: namespace.clone(), layer: layer.clone() })
 }
 
 /// The names of the layer's newest runs.

@@ -14,6 +14,13 @@ fn fact<'a>(text: &'a str, label: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("{label} is missing:\n{text}")).trim()
 }
 
+/// Claims attempt 0 of a run, as its runner does when it starts.
+async fn claim(datastore: &TestDatastore, layer: &str, run: &str) {
+    let claim = format!("api/attempts?namespace=default&layer={layer}&run={run}&attempt=0&claim=1");
+    let claim = reqwest::Client::new().post(datastore.url.join(&claim).unwrap());
+    assert!(claim.send().await.unwrap().status().is_success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_and_its_apply_are_shown_with_their_facts() {
     let datastore = TestDatastore::memory().await;
@@ -131,13 +138,46 @@ async fn run_without_files_is_not_the_default() {
     }
     // As after a kill between the entry of the index and the first file.
     std::fs::remove_dir_all(datastore.root().join("layers/default/l/ghost")).unwrap();
+    for is_claimed in [false, true] {
+        if is_claimed {
+            claim(&datastore, "l", "ghost").await;
+        }
+        let shown = sandbox.run_with(&datastore.url, &["show", "--name", "l"]);
+        assert_eq!(shown.code, 0, "{is_claimed}: {}", shown.stderr);
+        assert!(shown.stdout.starts_with("run a/0 (plan)\n"), "{is_claimed}: {}", shown.stdout);
+    }
+    let listed = sandbox.run_with(&datastore.url, &["runs", "--name", "l"]);
+    let ghost = listed.stdout.lines().find(|line| line.starts_with("ghost ")).unwrap();
+    assert!(ghost.contains(" not finished "), "{}", listed.stdout);
+}
+
+/// A page of the list has 50 runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn default_run_is_found_behind_a_page_of_runs_without_files() {
+    let datastore = TestDatastore::temporary().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let put = async |run: &str| {
+        let run = StoredRun::new(&datastore, "default", "l", run);
+        run.put_plan("short", 0, b"Plan: 2 to create, 1 to update, 0 to delete".to_vec()).await;
+    };
+    put("a").await;
+    let runs = datastore.root().join("layers/default/l");
+    for number in 0..51 {
+        let run = format!("ghost-{number}");
+        put(&run).await;
+        std::fs::remove_dir_all(runs.join(&run)).unwrap();
+    }
+    claim(&datastore, "l", "ghost-50").await;
 
     let shown = sandbox.run_with(&datastore.url, &["show", "--name", "l"]);
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     assert!(shown.stdout.starts_with("run a/0 (plan)\n"), "{}", shown.stdout);
-    let listed = sandbox.run_with(&datastore.url, &["runs", "--name", "l"]);
-    let ghost = listed.stdout.lines().find(|line| line.starts_with("ghost ")).unwrap();
-    assert!(ghost.contains(" not finished "), "{}", listed.stdout);
+
+    std::fs::remove_dir_all(runs.join("a")).unwrap();
+    let shown = sandbox.run_with(&datastore.url, &["show", "--name", "l"]);
+    assert_eq!(shown.code, 8, "{}", shown.stderr);
+    let expected = "attempt 0 of run ghost-50 has stored nothing";
+    assert!(shown.stderr.contains(expected), "{}", shown.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,10 +250,7 @@ async fn error_names_the_runs_and_attempts_that_exist() {
         }
     }
 
-    let client = reqwest::Client::new();
-    let claim = "api/attempts?namespace=default&layer=hello&run=c&attempt=0&claim=1";
-    let claimed = client.post(datastore.url.join(claim).unwrap()).send().await.unwrap();
-    assert!(claimed.status().is_success());
+    claim(&datastore, "hello", "c").await;
     let (code, stderr) = show("c");
     assert_eq!(code, 8, "{stderr}");
     assert!(stderr.contains("attempt 0 of run c has stored nothing"), "{stderr}");
