@@ -63,13 +63,12 @@ impl From<&UnreadableError> for Failure {
             }
         };
         let apply = if error.is_planned {
-            "and plan again if it was"
+            "remove the file; then run again if it was not applied, plan again if it was"
         } else {
-            "or use --again to apply in any case"
+            "remove the file and run again if it was not, or use --again to apply in any case"
         };
         Self::new(kind, error).with_hint(&format!(
-            "nothing was applied; {read}compare the state with the code to see whether it was applied: remove the \
-             file and run again if it was not, {apply}"
+            "nothing was applied; {read}compare the state with the code to see whether it was applied, and {apply}"
         ))
     }
 }

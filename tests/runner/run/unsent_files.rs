@@ -311,7 +311,7 @@ async fn retry_removes_the_kept_record_that_the_datastore_has() {
     }
 }
 
-/// One that says the same in other bytes, as an older version may have written it, is removed; another is not.
+/// One with the same meaning in other bytes, as an older version may have written it, is removed; another is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_keeps_a_record_that_differs_from_the_stored_one() {
     let datastore = TestDatastore::memory().await;
@@ -369,7 +369,7 @@ async fn kept_record_that_cannot_be_read_refuses_the_applies_it_may_be_of() {
     let later = record.replace("\"version\": 1", "\"version\": 9");
     let planned = ["apply", "--name", "x", "--plan", "p", "--run", "b"];
     let keyed = ["apply", "--no-plan", "--name", "x", "--run", "k", "--order-key", "k"];
-    for (text, code, says) in [
+    for (text, code, expected) in [
         (&record[..20], 9, "EOF while parsing"),
         ("[]", 9, "invalid"),
         (&later, 8, "it has version 9, which this runner does not know"),
@@ -379,9 +379,10 @@ async fn kept_record_that_cannot_be_read_refuses_the_applies_it_may_be_of() {
             let ended = sandbox.run_with(&lossy.url, args);
             assert_eq!((ended.code, applies(&sandbox)), (code, 1), "{text}: {}", ended.stderr);
             let file = dir.join("applied.json").display().to_string();
-            let next = if args == planned { "plan again if it was" } else { "--again" };
-            for says in [says, &file, "this may have been applied", "remove the file", next] {
-                assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+            let next = if args == planned { "plan again if it was\n" } else { "--again" };
+            for expected in [expected, &file, "this may have been applied", "remove the file", next]
+            {
+                assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
             }
         }
     }
@@ -392,5 +393,17 @@ async fn kept_record_that_cannot_be_read_refuses_the_applies_it_may_be_of() {
         let ended = sandbox.run_with(&lossy.url, args);
         assert_eq!((ended.code, applies(&sandbox)), (0, done), "{}", ended.stderr);
         assert!(ended.stderr.contains("cannot be read: it has version 9"), "{}", ended.stderr);
+    }
+
+    // For a stored plan the next step leads to an apply, whether this was applied or not.
+    let refused = sandbox.run_with(&lossy.url, &planned);
+    let expected = "remove the file; then run again if it was not applied, plan again if it was\n";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    std::fs::remove_file(dir.join("applied.json")).unwrap();
+    assert_eq!(sandbox.run_with(&lossy.url, &["plan", "--name", "x", "--run", "q"]).code, 0);
+    let planned_again = ["apply", "--name", "x", "--plan", "q", "--run", "d"];
+    for (args, done) in [(planned, 4), (planned_again, 5)] {
+        let ended = sandbox.run_with(&lossy.url, &args);
+        assert_eq!((ended.code, applies(&sandbox)), (0, done), "{}", ended.stderr);
     }
 }
