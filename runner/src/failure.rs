@@ -175,9 +175,7 @@ impl From<&RunError> for Failure {
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::Binding(cause) => cause.into(),
-            RunError::Snapshot(cause) => {
-                Self::new(Kind::Unclassified, error).with_hint(snapshot_hint(cause))
-            }
+            RunError::Snapshot(cause) => snapshot_failure(cause, error),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
@@ -248,19 +246,27 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
 const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
      directory with --work-dir DIR; a plan of a directory used in place is applied there with --snapshot=never";
 
-/// What to do about a snapshot that could not be made.
-fn snapshot_hint(cause: &SnapshotError) -> &'static str {
-    let other = "run again, or without a snapshot (--snapshot=never)";
-    match cause {
+/// A snapshot is required and could not be made.
+fn snapshot_failure(cause: &SnapshotError, error: &RunError) -> Failure {
+    const WITHOUT: &str = "plan without a snapshot (--snapshot=never)";
+    let (kind, first) = match cause {
+        SnapshotError::Archive(cause) if let Some(hint) = disk_hint(cause) => {
+            return Failure::new(Kind::Unclassified, error).with_hint(hint);
+        }
+        SnapshotError::Changed(_) | SnapshotError::Archive(_) | SnapshotError::Git(_) => {
+            (Kind::Unclassified, Some("run again"))
+        }
         SnapshotError::File(_, cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
-            "make this file readable for the user of the run, or plan without a snapshot (--snapshot=never)"
+            (Kind::Unclassified, Some("make this file readable for the user of the run"))
         }
-        SnapshotError::Ignore { .. } => {
-            "correct this file, or plan without a snapshot (--snapshot=never)"
-        }
-        SnapshotError::Archive(cause) => disk_hint(cause).unwrap_or(other),
-        _ => other,
-    }
+        SnapshotError::File(..) => (Kind::Unclassified, Some("check this file")),
+        SnapshotError::Unsearchable(_) | SnapshotError::LeftOut(_) => (Kind::Unclassified, None),
+        SnapshotError::Ignore { .. } => (Kind::Config, Some("correct this file")),
+        SnapshotError::DataDir => (Kind::Config, Some("unset TF_DATA_DIR")),
+        SnapshotError::NotUtf8(_) => (Kind::Config, Some("rename the directory")),
+    };
+    let first = first.map(|first| format!("{first}, or ")).unwrap_or_default();
+    Failure::new(kind, error).with_hint(&format!("{first}{WITHOUT}"))
 }
 
 /// What to do about a disk that is full or read-only.
@@ -341,6 +347,27 @@ mod tests {
         let failure = Failure::from(&RunError::Datastore(ClientError::Answer { call, reason }));
         assert!(failure.hint().unwrap().contains("the datastore answers, but"), "{failure:?}");
         assert!(!failure.hint().unwrap().contains("/readyz"), "{failure:?}");
+    }
+
+    #[test]
+    fn missing_snapshot_is_made_by_another_run_only_where_that_can_help() {
+        let io = || io::Error::other("x");
+        let (file, error) = (".terraformignore".to_owned(), "x".to_owned());
+        for (cause, exit, next) in [
+            (SnapshotError::Changed("f".into()), 1, "run again, or "),
+            (SnapshotError::Git("x".to_owned()), 1, "run again, or "),
+            (SnapshotError::Archive(io()), 1, "run again, or "),
+            (SnapshotError::File("f".into(), io()), 1, "check this file, or "),
+            (SnapshotError::Unsearchable("x".to_owned()), 1, "plan without"),
+            (SnapshotError::Ignore { file, error }, 8, "correct this file, or "),
+            (SnapshotError::DataDir, 8, "unset TF_DATA_DIR, or "),
+            (SnapshotError::NotUtf8("d".into()), 8, "rename "),
+        ] {
+            let failure = Failure::from(&RunError::Snapshot(cause));
+            let hint = failure.hint().unwrap();
+            assert_eq!(failure.exit_code(), exit, "{failure:?}");
+            assert!(hint.starts_with(next) && hint.contains("--snapshot=never"), "{failure:?}");
+        }
     }
 
     #[test]
