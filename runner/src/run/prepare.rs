@@ -18,9 +18,10 @@ use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::checkout::{self, Workspace};
 use crate::tool::argv::Tool;
+use crate::tool::cli_config::own_files;
 use crate::tool::dev_overrides::dev_overrides;
 use crate::tool::path_dir::with_tools;
-use crate::tool::provider_mirror::{cli_config, own_files};
+use crate::tool::provider_mirror::with_mirror;
 use crate::version::{self, ToolName};
 
 /// The checked-out code, and the tool that runs on it.
@@ -235,7 +236,7 @@ impl Run<'_> {
             env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
         }
         let Some(url) = &self.job.provider_mirror else { return Ok((env, false)) };
-        match cli_config(url, &own_files(self.environment, tool)) {
+        match with_mirror(url, &own_files(self.environment, tool)) {
             Ok(config) => {
                 let file = self.scratch.join("config.tfrc");
                 private_file(&file)?.write_all(config.as_bytes())?;

@@ -8,12 +8,9 @@ use fs_err as fs;
 use hcl_edit::Ident;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::Body;
-use serde_json::Value;
 
+use crate::tool::cli_config::{self, INSTALLATION, OVERRIDES};
 use crate::version::ToolName;
-
-const BLOCK: &str = "provider_installation";
-const NAME: &str = "dev_overrides";
 
 /// The directories in these files, by the full addresses of their providers. A relative one is below `dir`, in which the
 /// tool runs. A file that is not understood is a warning if it names overrides.
@@ -26,57 +23,33 @@ pub(crate) fn dev_overrides(
     for file in files {
         // The tool itself reports a file that cannot be read.
         let Ok(text) = fs::read_to_string(file) else { continue };
-        if !text.contains(NAME) {
+        if !text.contains(OVERRIDES) {
             continue;
         }
-        let Some(overrides) = parse(&text) else {
+        let Ok(body) = cli_config::parse(&text) else {
             let file = file.display();
-            tracing::warn!("{file}: {NAME} is not understood, so its providers are not compared");
+            tracing::warn!(
+                "{file}: {OVERRIDES} is not understood, so its providers are not compared"
+            );
             continue;
         };
-        let overrides = overrides.into_iter();
+        let overrides = overrides(&body).into_iter();
         all.extend(overrides.map(|(name, to)| (address(&name, tool), dir.join(to))));
     }
     all
 }
 
-fn parse(text: &str) -> Option<Vec<(String, String)>> {
-    if text.trim_start().starts_with('{') {
-        return Some(of_json(&serde_json::from_str(text).ok()?));
-    }
-    // A block has no quoted names, and an object does. The tool accepts both.
-    let mut object = String::new();
-    for (at, part) in text.split(NAME).enumerate() {
-        let is_block = at > 0 && part.trim_start().starts_with('{');
-        object += if at > 0 { NAME } else { "" };
-        object += if is_block { " =" } else { "" };
-        object += part;
-    }
-    let body = object.parse::<Body>().ok()?;
+/// The names of the providers, and their directories.
+fn overrides(body: &Body) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for installation in body.get_blocks(BLOCK) {
-        let values = installation.body.attributes().filter(|part| part.key.as_str() == NAME);
+    for installation in body.get_blocks(INSTALLATION) {
+        let values = installation.body.attributes().filter(|part| part.key.as_str() == OVERRIDES);
         for (key, value) in values.filter_map(|part| part.value.as_object()).flatten() {
             let name = key.as_expr().and_then(Expression::as_str);
             let name = name.or_else(|| key.as_ident().map(Ident::as_str));
             if let (Some(name), Some(to)) = (name, value.expr().as_str()) {
                 found.push((name.to_owned(), to.to_owned()));
             }
-        }
-    }
-    Some(found)
-}
-
-fn of_json(config: &Value) -> Vec<(String, String)> {
-    let parts = |value: &Value| match value {
-        Value::Array(parts) => parts.clone(),
-        part => vec![part.clone()],
-    };
-    let overrides = parts(&config[BLOCK]).into_iter().flat_map(|block| parts(&block[NAME]));
-    let mut found = Vec::new();
-    for overrides in overrides {
-        for (name, to) in overrides.as_object().into_iter().flatten() {
-            found.extend(to.as_str().map(|to| (name.clone(), to.to_owned())));
         }
     }
     found

@@ -10,34 +10,11 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use hcl_edit::structure::{Body, Structure};
 
-use crate::cli::Environment;
-use crate::version::ToolName;
-
-/// The files that the tool reads by default, in its order.
-pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBuf> {
-    if let Some(file) = &environment.tf_cli_config_file {
-        return vec![file.clone()];
-    }
-    let Some(home) = &environment.home else { return Vec::new() };
-    let names: &[_] = match tool {
-        ToolName::Tofu => &[".tofurc", ".terraformrc"],
-        ToolName::Terraform | ToolName::Terragrunt => &[".terraformrc"],
-    };
-    let first = names.iter().map(|name| home.join(name)).find(|path| path.exists());
-    let entries = fs::read_dir(home.join(".terraform.d")).into_iter().flatten().flatten();
-    let is_one = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let is_read_anyway = name == b"credentials.tfrc.json";
-        (name.ends_with(b".tfrc") || name.ends_with(b".tfrc.json")) && !is_read_anyway
-    };
-    let mut more: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
-    more.sort();
-    first.into_iter().chain(more).collect()
-}
+use crate::tool::cli_config::{self, INSTALLATION, OVERRIDES};
 
 /// The configuration, merged from the user's own files. The error is the reason why they could not be merged, without their
-/// text, which may contain a token. The tool accepts more than this parser: JSON, and quoted names.
-pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
+/// text, which may contain a token.
+pub(crate) fn with_mirror(url: &str, own: &[PathBuf]) -> Result<String, String> {
     let mut body = Body::new();
     for file in own {
         body.extend(read(file)?);
@@ -49,11 +26,11 @@ pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
         text.parse::<Body>()
             .map_err(|_| "the mirror's URL cannot be written into the configuration".to_owned())
     };
-    if body.has_blocks("provider_installation") {
-        for installation in body.get_blocks_mut("provider_installation") {
-            // The tool requires `dev_overrides` first.
+    if body.has_blocks(INSTALLATION) {
+        for installation in body.get_blocks_mut(INSTALLATION) {
+            // The tool requires them first.
             let overrides = |part: &&Structure| {
-                part.as_block().is_some_and(|block| block.has_ident("dev_overrides"))
+                part.as_attribute().is_some_and(|part| part.key.as_str() == OVERRIDES)
             };
             let after = installation.body.iter().take_while(overrides).count();
             for (at, block) in blocks(&mirror)?.into_iter().enumerate() {
@@ -61,10 +38,10 @@ pub(crate) fn cli_config(url: &str, own: &[PathBuf]) -> Result<String, String> {
             }
         }
     } else {
-        let text = format!("\nprovider_installation {{{mirror}}}\n");
+        let text = format!("\n{INSTALLATION} {{{mirror}}}\n");
         blocks(&text)?.into_iter().for_each(|block| body.push(block));
     }
-    Ok(body.to_string())
+    Ok(cli_config::format(&body))
 }
 
 fn read(file: &Path) -> Result<Body, String> {
@@ -74,9 +51,9 @@ fn read(file: &Path) -> Result<Body, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Body::new()),
         Err(error) => return Err(error.to_string()),
     };
-    text.parse::<Body>().map_err(|error| {
-        let (file, at) = (file.display(), error.location());
-        format!("{file}:{}:{}: not understood", at.line(), at.column())
+    cli_config::parse(&text).map_err(|(line, column)| {
+        let file = file.display();
+        format!("{file}:{line}:{column}: not understood")
     })
 }
 
@@ -91,20 +68,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("rc");
         fs::write(&file, own).unwrap();
-        cli_config(URL, &[file])
+        with_mirror(URL, &[file])
     }
 
     /// RN14: what upstream writes, but for white space.
     #[test]
     fn the_mirror_alone_where_the_user_has_no_ways() {
-        insta::assert_snapshot!(cli_config(URL, &[]).unwrap(), @r#"
+        insta::assert_snapshot!(with_mirror(URL, &[]).unwrap(), @r#"
         provider_installation {
           network_mirror {
             url = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/"
           }
         }
         "#);
-        assert!(cli_config(URL, &["/nowhere/rc".into()]).unwrap().contains("network_mirror"));
+        assert!(with_mirror(URL, &["/nowhere/rc".into()]).unwrap().contains("network_mirror"));
     }
 
     #[test]
@@ -122,6 +99,20 @@ mod tests {
     }
 
     #[test]
+    fn all_files_of_the_user_are_merged() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["a", "b"].map(|host| {
+            let file = dir.path().join(host);
+            fs::write(&file, format!("credentials \"{host}\" {{\n}}")).unwrap();
+            file
+        });
+        let merged = with_mirror(URL, &files).unwrap();
+        for part in ["credentials \"a\"", "credentials \"b\"", "network_mirror"] {
+            assert!(merged.contains(part), "{merged}");
+        }
+    }
+
+    #[test]
     fn the_users_overrides_stay_before_the_mirror() {
         let merged = beside(
             "provider_installation {\n  dev_overrides {\n    x = \"/p\"\n  }\n  direct {\n  }\n}\n",
@@ -132,49 +123,28 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_parse_is_named_without_its_text() {
-        for (own, place) in [
-            ("\ncredentials \"x\" { token = \"hunter2 }\n", "rc:2:"),
-            ("{\"credentials\": {\"x\": {\"token\": \"hunter2\"}}}", "rc:1:1: "),
-            (
-                "provider_installation {\n  dev_overrides {\n    \"hunter2/x\" = \"/p\"\n  }\n}\n",
-                "rc:3:",
-            ),
+    fn quoted_names_of_overrides_stay_as_the_tool_requires_them() {
+        for own in [
+            "provider_installation {\n  dev_overrides {\n    \"hashicorp/null\" = \"/p\"\n  }\n  direct {}\n}\n",
+            r#"{"provider_installation": [{"dev_overrides": {"hashicorp/null": "/p"}, "direct": {}}]}"#,
         ] {
-            let why = beside(own).unwrap_err();
-            assert!(why.contains(place) && !why.contains("hunter2"), "{why}");
+            let merged = beside(own).unwrap();
+            let overrides = "dev_overrides {\n    \"hashicorp/null\" = \"/p\"\n  }\n";
+            assert!(merged.contains(overrides), "{merged}");
+            let places =
+                ["dev_overrides", "network_mirror", "direct {"].map(|word| merged.find(word));
+            assert!(places.is_sorted() && places[0].is_some(), "{merged}");
         }
     }
 
     #[test]
-    fn without_a_variable_the_files_are_those_of_the_home() {
-        let home = tempfile::tempdir().unwrap();
-        let mut environment = Environment::default();
-        environment.home = Some(home.path().to_owned());
-        let files = |environment: &Environment, tool| {
-            let files = own_files(environment, tool);
-            let names = files.iter().map(|file| file.file_name().unwrap().to_str().unwrap());
-            names.map(str::to_owned).collect::<Vec<_>>()
-        };
-        assert!(files(&environment, ToolName::Terraform).is_empty());
-        fs::create_dir(home.path().join(".terraform.d")).unwrap();
-        for (name, host) in [
-            (".terraformrc", "a"),
-            (".terraform.d/b.tfrc", "b"),
-            (".terraform.d/x.txt", "x"),
-            (".terraform.d/credentials.tfrc.json", "c"),
+    fn a_file_that_does_not_parse_is_named_without_its_text() {
+        for (own, place) in [
+            ("\ncredentials \"x\" { token = \"hunter2 }\n", "rc:2:"),
+            ("{\"credentials\":\n {\"x\": {\"token\": \"hunter2\"}}", "rc:2:"),
         ] {
-            fs::write(home.path().join(name), format!("credentials \"{host}\" {{\n}}")).unwrap();
+            let why = beside(own).unwrap_err();
+            assert!(why.contains(place) && !why.contains("hunter2"), "{why}");
         }
-        assert_eq!(files(&environment, ToolName::Terraform), [".terraformrc", "b.tfrc"]);
-        assert_eq!(files(&environment, ToolName::Tofu), [".terraformrc", "b.tfrc"]);
-        let merged = cli_config(URL, &own_files(&environment, ToolName::Tofu)).unwrap();
-        for part in ["credentials \"a\"", "credentials \"b\"", "network_mirror"] {
-            assert!(merged.contains(part), "{merged}");
-        }
-        fs::write(home.path().join(".tofurc"), "").unwrap();
-        assert_eq!(files(&environment, ToolName::Tofu), [".tofurc", "b.tfrc"]);
-        environment.tf_cli_config_file = Some("/own".into());
-        assert_eq!(files(&environment, ToolName::Tofu), ["own"]);
     }
 }
