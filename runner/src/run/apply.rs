@@ -124,6 +124,7 @@ impl Run<'_> {
         self.log.line(line)?;
         self.report.revision = choice.and_then(|choice| choice.basis.revision_or(None));
         self.report.plan = Some(plan);
+        self.report.kept_sum = Some(sum.clone());
         self.record_apply(Some(sum)).await
     }
 

@@ -151,9 +151,7 @@ fn title(facts: &Facts<'_>) -> String {
                 let earlier = inline(&earlier.to_string());
                 format!("was applied before by {earlier}, nothing is applied again")
             }
-            None if report.kept_sum.is_some() || counts == Some(Counts::default()) => {
-                "changes nothing, nothing is applied".to_owned()
-            }
+            None if report.kept_sum.is_some() => "changes nothing, nothing is applied".to_owned(),
             None => "was applied before, nothing is applied again".to_owned(),
         },
         (Outcome::Applied, Some(Counts { create, update, delete })) => {
@@ -296,12 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn apply_of_an_empty_plan_is_not_called_applied_before() {
+    fn only_an_apply_of_a_kept_plan_is_called_one_that_changes_nothing() {
         let counts = Some(Counts::default());
         let sha256 = datastore_api::Sha256::of(b"plan");
         let plan = Some(PlanReport { sha256, run: None, attempt: None, counts });
         let mut report = report("apply");
         (report.outcome, report.plan) = (Outcome::Applied, plan);
+        // A plan that changes only outputs has no counts either.
+        let expected = "### Apply: was applied before, nothing is applied again\n";
+        let text = of_rejection(&report, "");
+        assert!(text.starts_with(expected), "{text}");
+        report.kept_sum = Some("sum".to_owned());
         let text = of_rejection(&report, "");
         assert!(text.starts_with("### Apply: changes nothing, nothing is applied\n"), "{text}");
     }

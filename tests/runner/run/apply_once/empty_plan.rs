@@ -80,8 +80,13 @@ async fn empty_plan_whose_layer_has_another_plan_sum_is_refused() {
     assert!(refused.stderr.contains("the annotation plan-sum has"), "{}", refused.stderr);
 
     sandbox.write("layer.yaml", &kept);
-    assert_eq!(run(&["apply", "--run", "done"]).code, 0);
+    assert_eq!(run(&["apply", "--run", "done", "--summary", "summary.md"]).code, 0);
+    let summary = sandbox.read("summary.md");
+    let expected = "### Apply of default/hello: changes nothing, nothing is applied\n";
+    assert!(summary.starts_with(expected), "{summary}");
     let stored = StoredRun::new(&datastore, "default", "hello", "done");
+    let report = crate::json(&stored.artifact("run.json", 0).await);
+    assert_eq!(report["kept_sum"], sum);
     let record = crate::json(&stored.artifact("applied.json", 0).await);
     let bin = StoredRun::new(&datastore, "default", "hello", "kept").plan("bin", 0).await;
     assert_eq!(record["applied"], datastore_api::Sha256::of(&bin).to_string());
