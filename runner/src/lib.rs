@@ -47,42 +47,47 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
     cli::telemetry::start(cli.log_format);
     let (burrito, mut command) = (cli.burrito, cli.command);
-    if let Err(error) = pipes::read(command.files()).await {
-        return ExitCode::from(log_failure(&Failure::from(&error)));
-    }
-    let code = match command {
-        Command::Plan(mut args) => {
-            let outputs = Outputs::of(&args.run, &environment);
-            let job = async {
-                pipes::read(args.run.files(false)).await?;
-                Ok(Job::plan(*args, burrito, &environment).await?)
-            };
-            execute("plan", Box::pin(job), &environment, outputs).await
-        }
-        Command::Apply(mut args) => {
-            let outputs = Outputs::of(&args.run, &environment);
-            let job = async {
-                pipes::read(args.run.files(true)).await?;
-                Ok(Job::apply(*args, burrito, &environment).await?)
-            };
-            execute("apply", Box::pin(job), &environment, outputs).await
-        }
-        Command::Start(args) => {
-            let job = Box::pin(Job::start(args, &environment));
-            let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            execute(&action, job, &environment, Outputs::default()).await
-        }
-        Command::Upload(args) => exit_code(run::unsent::upload(&args, &environment).await),
-        Command::Runs(args) => exit_code(Box::pin(show::runs(&args, &environment)).await),
-        Command::Show(args) => exit_code(Box::pin(show::show(&args, &environment)).await),
-        Command::Logs(args) => exit_code(Box::pin(show::logs(&args, &environment)).await),
-        Command::Resolve(args) => exit_code(release::resolve(&args, &environment).await),
-        Command::Install(args) => exit_code(release::install(&args, &environment).await),
-        Command::Mirror(args) => exit_code(release::mirror(&args, &environment).await),
-        Command::Tools(command) => exit_code(release::tools(&command, &environment).await),
-        Command::Version => exit_code(release::print(&version(burrito))),
+    let code = match pipes::read(command.files()).await {
+        Ok(()) => execute_command(command, burrito, &environment).await,
+        Err(error) => log_failure(&Failure::from(&error)),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })
+}
+
+/// Executes a command. Returns the runner's own exit code.
+async fn execute_command(command: Command, burrito: bool, environment: &Environment) -> u8 {
+    match command {
+        Command::Plan(mut args) => {
+            let outputs = Outputs::of(&args.run, environment);
+            let job = async {
+                pipes::read(args.run.files(false)).await?;
+                Ok(Job::plan(*args, burrito, environment).await?)
+            };
+            execute("plan", Box::pin(job), environment, outputs).await
+        }
+        Command::Apply(mut args) => {
+            let outputs = Outputs::of(&args.run, environment);
+            let job = async {
+                pipes::read(args.run.files(true)).await?;
+                Ok(Job::apply(*args, burrito, environment).await?)
+            };
+            execute("apply", Box::pin(job), environment, outputs).await
+        }
+        Command::Start(args) => {
+            let job = Box::pin(Job::start(args, environment));
+            let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
+            execute(&action, job, environment, Outputs::default()).await
+        }
+        Command::Upload(args) => exit_code(run::unsent::upload(&args, environment).await),
+        Command::Runs(args) => exit_code(Box::pin(show::runs(&args, environment)).await),
+        Command::Show(args) => exit_code(Box::pin(show::show(&args, environment)).await),
+        Command::Logs(args) => exit_code(Box::pin(show::logs(&args, environment)).await),
+        Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
+        Command::Install(args) => exit_code(release::install(&args, environment).await),
+        Command::Mirror(args) => exit_code(release::mirror(&args, environment).await),
+        Command::Tools(command) => exit_code(release::tools(&command, environment).await),
+        Command::Version => exit_code(release::print(&version(burrito))),
+    }
 }
 
 /// The version; as `burrito` in upstream's form, `<version>-<commit> (<time>)`, which the build of the image sets.
@@ -119,15 +124,15 @@ impl Outputs {
         Self { result: args.result.clone(), summary: summary.cloned() }
     }
 
-    /// Writes the report to `--result` and to the termination log.
+    /// Writes the report to the termination log, and to `--result`, which may be a pipe that nothing reads.
     fn publish(&self, report: &Report) {
+        if let Err(error) = report.write_termination_log(Path::new(TERMINATION_LOG)) {
+            tracing::warn!("{TERMINATION_LOG}: {error}");
+        }
         if let Some(path) = &self.result
             && let Err(error) = report.write_result(path)
         {
             tracing::warn!("--result {}: {error}", path.display());
-        }
-        if let Err(error) = report.write_termination_log(Path::new(TERMINATION_LOG)) {
-            tracing::warn!("{TERMINATION_LOG}: {error}");
         }
     }
 

@@ -25,6 +25,8 @@ use crate::tool::diagnostics::Diagnostic;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
 const TERMINATION_LIMIT: usize = 4096;
+/// A pipe is given up if nothing reads it for this time.
+const UNREAD_LIMIT: Duration = Duration::from_secs(5);
 
 /// The version of `run.json`.
 pub(crate) const VERSION: u32 = 1;
@@ -80,7 +82,7 @@ pub(crate) struct Report {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) bound: bool,
     /// The layer's `apply-sum`, where the plan changes nothing and it became the layer's `plan-sum`. Such a plan is never
-    /// given to the tool.
+    /// given to the tool. Also set by the apply of such a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kept_sum: Option<String>,
     /// The sha256 of the plan that was applied, or `unplanned`; set as soon as the apply succeeded.
@@ -310,7 +312,7 @@ impl Report {
     pub(crate) fn write_result(&self, path: &Path) -> io::Result<()> {
         let text = self.to_json();
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return write_special(path, text.as_bytes());
+            return write_special(path, text.as_bytes(), UNREAD_LIMIT);
         }
         // A symbolic link is kept; its target is replaced.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -331,12 +333,11 @@ impl Report {
     }
 }
 
-/// Writes to a device or a pipe, which is never replaced. A pipe that nothing reads is given up after a short time.
-fn write_special(path: &Path, mut text: &[u8]) -> io::Result<()> {
+/// Writes to a device or a pipe, which is never replaced. A pipe is given up if nothing reads it for `limit`.
+fn write_special(path: &Path, mut text: &[u8], limit: Duration) -> io::Result<()> {
     use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-    const LIMIT: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_millis(20);
-    let (until, mut file) = (Instant::now() + LIMIT, None);
+    let (mut until, mut file) = (Instant::now() + limit, None);
     let is_pipe = std::fs::metadata(path)?.file_type().is_fifo();
     // No reader has opened the pipe, or it is full.
     let is_unread = |error: &io::Error| {
@@ -348,17 +349,23 @@ fn write_special(path: &Path, mut text: &[u8]) -> io::Result<()> {
         let opened = if let Some(file) = &mut file {
             Ok(file)
         } else {
+            // Only a pipe is waited for below: a terminal is written to as it reads.
+            let flags = if is_pipe { OFlag::O_NONBLOCK } else { OFlag::empty() };
             let mut options = std::fs::OpenOptions::new();
-            let opened = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+            let opened = options.write(true).custom_flags(flags.bits()).open(path);
             opened.map(|opened| file.insert(opened))
         };
         let written = opened.and_then(|file| file.write(text));
         match written {
-            Ok(count) => text = &text[count..],
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                text = &text[count..];
+                until = Instant::now() + limit;
+            }
             Err(error) if is_unread(&error) && Instant::now() < until => std::thread::sleep(PAUSE),
             Err(error) if is_unread(&error) => {
                 let reason =
-                    format!("it is a pipe that nothing has read for {} s", LIMIT.as_secs());
+                    format!("it is a pipe that nothing has read for {} s", limit.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -445,5 +452,45 @@ mod tests {
         let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
         long.write_result(&dir.path().join("pipe")).unwrap();
         assert_eq!(reader.join().unwrap(), long.to_json());
+    }
+
+    #[test]
+    fn long_result_reaches_a_terminal() {
+        use std::io::Read as _;
+        use std::os::fd::AsRawFd as _;
+        let terminal = nix::pty::openpty(None, None).unwrap();
+        let mut screen = std::fs::File::from(terminal.master);
+        let path = PathBuf::from(format!("/proc/self/fd/{}", terminal.slave.as_raw_fd()));
+        let long = report(&"x".repeat(300_000));
+        let expected = long.to_json().replace('\n', "\r\n");
+        let reader = std::thread::spawn({
+            let length = expected.len();
+            move || {
+                let mut shown = vec![0; length];
+                screen.read_exact(&mut shown).unwrap();
+                String::from_utf8(shown).unwrap()
+            }
+        });
+        long.write_result(&path).unwrap();
+        assert!(reader.join().unwrap() == expected);
+    }
+
+    #[test]
+    fn pipe_is_given_up_only_if_nothing_reads_for_the_whole_time() {
+        use std::io::Read as _;
+        use std::os::fd::AsRawFd as _;
+        const PIECES: u32 = 4;
+        let (limit, size) = (Duration::from_secs(1), 64 << 10);
+        let (mut reader, writer) = io::pipe().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+        let slow = std::thread::spawn(move || {
+            for _ in 0..PIECES {
+                std::thread::sleep(limit * 2 / PIECES);
+                reader.read_exact(&mut vec![0; size]).unwrap();
+            }
+        });
+        // The pipe holds one more piece.
+        write_special(&path, &vec![b'x'; size * PIECES as usize], limit).unwrap();
+        slow.join().unwrap();
     }
 }

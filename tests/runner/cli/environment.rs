@@ -1,5 +1,8 @@
 //! Variables and program names that change how the runner behaves.
 
+use std::fs::File;
+use std::path::Path;
+
 use support::{Ended, Sandbox};
 
 use crate::RUNNER;
@@ -38,4 +41,21 @@ fn under_the_name_burrito_version_and_exit_codes_are_burritos() {
         assert!(!ended.stderr.contains("unexpected argument '--r"), "{}", ended.stderr);
     }
     assert!(run(&["runner", "start"]).stderr.contains("BURRITO_RUNNER_LAYER_NAME is not set"));
+    // A file that is refused before the command itself starts.
+    for (name, code) in [("burrito", 1), ("runner", 8)] {
+        let path = if name == "burrito" { burrito.as_path() } else { Path::new(RUNNER) };
+        let words: &[_] = if name == "burrito" { &["runner"] } else { &[] };
+        let mut upload = sandbox.program(path, words);
+        upload.args([
+            "upload",
+            "--ca-file",
+            "/dev/stdin",
+            "--datastore",
+            "http://127.0.0.1:9",
+            ".",
+        ]);
+        let ended = Ended::from(upload.stdin(File::open("/dev/zero").unwrap()).output().unwrap());
+        assert_eq!(ended.code, code, "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains("/dev/stdin: it is a device"), "{name}: {}", ended.stderr);
+    }
 }
