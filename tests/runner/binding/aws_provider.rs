@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::binding::elsewhere::{NoNetwork, apply_elsewhere};
+use crate::binding::elsewhere::{CountingProxy, apply_elsewhere};
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -78,10 +78,10 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
         .unwrap();
     let dir = repository(&sandbox, &api);
     let url = format!("file://{}", dir.display());
-    let no_network = NoNetwork::new();
+    let proxy = CountingProxy::new();
     let plan = ["plan", &url, "--path", "live/app", "--name", "app", "--run", "p", "--datastore"];
     let mut command = sandbox.command(&[&plan[..], &[datastore.url.as_str()]].concat());
-    let planned = Ended::from(command.envs(no_network.variables()).output().unwrap());
+    let planned = Ended::from(command.envs(proxy.variables()).output().unwrap());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
     std::fs::remove_dir_all(&dir).unwrap();
 
@@ -96,7 +96,7 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
         "--datastore",
         datastore.url.as_str(),
     ];
-    let applied = apply_elsewhere(&sandbox, &apply, &no_network);
+    let applied = apply_elsewhere(&sandbox, &apply, &proxy);
 
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert!(applied.stdout.contains("topic = \"the-topic\""), "{}", applied.stdout);
@@ -112,5 +112,5 @@ async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_c
     let digests = &binding["binding"]["provider_digests"];
     let of_aws = &digests["registry.terraform.io/hashicorp/aws"];
     assert!(of_aws[0].as_str().unwrap().starts_with("h1:"), "{digests}");
-    assert_eq!(no_network.connections(), 0);
+    assert_eq!(proxy.connections(), 0);
 }

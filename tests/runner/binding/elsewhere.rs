@@ -1,25 +1,25 @@
 //! An apply on another machine, as far as one machine can show it: another user, a new home directory and an empty cache, and
-//! no network but this machine's own.
+//! a proxy that counts what is requested of other machines.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::binding::snapshot::{MODULE, S3, repository};
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
-/// A proxy for all other machines. It counts connections, and closes them.
-pub(crate) struct NoNetwork {
+/// A proxy for all other machines. It counts connections, and closes them. Programs that use no proxy pass it unseen.
+pub(crate) struct CountingProxy {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
-impl NoNetwork {
+impl CountingProxy {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ impl NoNetwork {
 }
 
 /// The apply, as another user if this one is root.
-pub(crate) fn apply_elsewhere(sandbox: &Sandbox, args: &[&str], no_network: &NoNetwork) -> Ended {
+pub(crate) fn apply_elsewhere(sandbox: &Sandbox, args: &[&str], proxy: &CountingProxy) -> Ended {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     for name in ["elsewhere", "elsewhere/home", "elsewhere/tmp", "elsewhere/work", "state"] {
@@ -74,15 +74,16 @@ pub(crate) fn apply_elsewhere(sandbox: &Sandbox, args: &[&str], no_network: &NoN
         .env("HOME", sandbox.path("elsewhere/home"))
         .env("TMPDIR", sandbox.path("elsewhere/tmp"))
         .env_remove("XDG_CACHE_HOME")
-        .envs(no_network.variables());
+        .envs(proxy.variables());
     command.output().unwrap().into()
 }
 
 /// `scripts/e2e aws` does the same with a provider.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_network() {
+async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_requests_nothing_of_other_machines()
+ {
     let datastore = TestDatastore::memory().await;
-    let (sandbox, no_network) = (Sandbox::new(RUNNER), NoNetwork::new());
+    let (sandbox, proxy) = (Sandbox::new(RUNNER), CountingProxy::new());
     let url = repository(&sandbox, "file(\"${path.module}/x.txt\")");
     let main = sandbox.path("repository/live/vpc/main.tf");
     let text = std::fs::read_to_string(&main).unwrap();
@@ -93,13 +94,13 @@ async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_netwo
     git(&sandbox.path("repository"), &["commit", "--quiet", "-am", "y"]);
     let plan = [&["plan", &url, "--run", "p", "--datastore", datastore.url.as_str()], &MODULE[..]];
     let mut command = sandbox.command(&plan.concat());
-    let planned = Ended::from(command.envs(no_network.variables()).output().unwrap());
+    let planned = Ended::from(command.envs(proxy.variables()).output().unwrap());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
     std::fs::remove_dir_all(sandbox.path("repository")).unwrap();
 
     let apply = ["apply", "--name", "vpc", "--plan", "p", "--run", "a", "--datastore"];
     let apply = [&apply[..], &[datastore.url.as_str()]].concat();
-    let applied = apply_elsewhere(&sandbox, &apply, &no_network);
+    let applied = apply_elsewhere(&sandbox, &apply, &proxy);
 
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert!(applied.stdout.contains("content of x"), "{}", applied.stdout);
@@ -110,7 +111,13 @@ async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_without_netwo
     for part in ["lock_file_sha256", "backend", "revision", "configuration_sha256"] {
         assert_eq!(plan[part], apply[part], "{part}");
     }
-    assert_eq!(no_network.connections(), 0);
+    assert_eq!(proxy.connections(), 0);
+    // A request of another machine is counted.
+    let remote = ["--datastore", "http://datastore.example.com", "--datastore-timeout", "1s"];
+    let mut command = sandbox.command(&[&["runs", "--name", "vpc"], &remote[..]].concat());
+    let failed = Ended::from(command.envs(proxy.variables()).output().unwrap());
+    assert_eq!(failed.code, 10, "{}", failed.stderr);
+    eventually("the request is counted", || proxy.connections() > 0);
 }
 
 /// In an empty directory there is no code with which the snapshot could be compared.
@@ -136,7 +143,7 @@ async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {
         Ended::from(command.current_dir(&empty).output().unwrap())
     };
 
-    for (named, code, says) in [
+    for (named, code, expected) in [
         (&["--plan", "fa1"][..], 9, "the plan fa1/0 was made for another place"),
         (&["--plan", "fa1", "--snapshot=always"], 9, "the plan fa1/0 was made for another place"),
         (&[], 8, "none of this place"),
@@ -144,7 +151,7 @@ async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {
     ] {
         let refused = apply(&[named, &["--path", "live/b"]].concat());
         assert_eq!(refused.code, code, "{named:?}: {}", refused.stderr);
-        for text in [says, "path live/a", "path live/b"] {
+        for text in [expected, "path live/a", "path live/b"] {
             assert!(refused.stderr.contains(text), "{named:?}, {text}: {}", refused.stderr);
         }
     }

@@ -287,26 +287,43 @@ async fn a_path_that_is_not_utf_8_and_a_data_directory_give_no_snapshot() {
         let planned = Ended::from(plan.output().unwrap());
         assert_eq!(planned.code, 0, "{}", planned.stderr);
         assert!(planned.stderr.contains("the plan has no snapshot"), "{}", planned.stderr);
+        let required = Ended::from(plan.arg("--snapshot=always").output().unwrap());
+        assert_eq!(required.code, 8, "{}", required.stderr);
+        assert!(!required.stderr.contains("run again"), "{}", required.stderr);
     }
 }
 
+/// A terraform whose init changes the lock file if the variable `CHANGE` is set.
+const CHANGES_LOCK_FILE: &str = r#"
+if [ $STEP = init ]; then
+  mkdir -p .terraform
+  echo '{"backend": {"type": "s3", "config": {}}}' > .terraform/terraform.tfstate
+fi
+if [ $STEP = init ] && [ -n "$CHANGE" ]; then echo other > .terraform.lock.hcl; fi
+if [ $STEP = init ] && [ ! -e .terraform.lock.hcl ]; then echo l > .terraform.lock.hcl; fi
+"#;
+
 /// The tool refuses `-upgrade` beside a read-only lock file.
 #[tokio::test(flavor = "multi_thread")]
-async fn init_with_upgrade_is_compared_afterwards() {
+async fn lock_file_is_compared_after_an_init_with_upgrade() {
     let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(CHANGES_LOCK_FILE);
     let url = repository(&sandbox, "1");
     let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
     let args = ["apply", "--name", "vpc", "--plan", "p", "--datastore", datastore.url.as_str()];
-    let upgrades = sandbox.command(&args).env("TF_CLI_ARGS_init", "-upgrade").output().unwrap();
-    let applied = Ended::from(upgrades);
-    assert_eq!(applied.code, 0, "{}", applied.stderr);
-    assert!(
-        !sandbox.calls().iter().any(|call| call.contains("-lockfile")),
-        "{:?}",
-        sandbox.calls()
-    );
+    for (change, code, applies) in [("1", 9, 0), ("", 0, 1)] {
+        let mut command = sandbox.command(&args);
+        command.env("TF_CLI_ARGS_init", "-upgrade").env("CHANGE", change);
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, code, "{change}: {}", ended.stderr);
+        let is_refused = ended.stderr.contains("bound to another lock file");
+        assert_eq!(is_refused, code == 9, "{change}: {}", ended.stderr);
+        let calls = sandbox.calls();
+        assert!(!calls.iter().any(|call| call.contains("-lockfile")), "{calls:?}");
+        let applied = calls.iter().filter(|call| call.starts_with("apply")).count();
+        assert_eq!(applied, applies, "{change}: {calls:?}");
+    }
 }
 
 /// A terraform with a remote state.
@@ -320,15 +337,7 @@ fi
 #[tokio::test(flavor = "multi_thread")]
 async fn init_in_a_snapshot_cannot_change_the_lock_file() {
     let datastore = TestDatastore::memory().await;
-    let changes = r#"
-if [ $STEP = init ]; then
-  mkdir -p .terraform
-  echo '{"backend": {"type": "s3", "config": {}}}' > .terraform/terraform.tfstate
-fi
-if [ $STEP = init ] && [ -n "$CHANGE" ]; then echo other > .terraform.lock.hcl; fi
-if [ $STEP = init ] && [ ! -e .terraform.lock.hcl ]; then echo l > .terraform.lock.hcl; fi
-"#;
-    let sandbox = Sandbox::new(RUNNER).fake_terraform(changes);
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(CHANGES_LOCK_FILE);
     let url = repository(&sandbox, "1");
     let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
     assert_eq!(planned.code, 0, "{}", planned.stderr);
@@ -349,7 +358,7 @@ if [ $STEP = init ] && [ ! -e .terraform.lock.hcl ]; then echo l > .terraform.lo
     assert_eq!(calls.iter().filter(|call| call.starts_with("apply")).count(), 1, "{calls:?}");
 }
 
-/// In the datastore both may be replaced by who may write there.
+/// In the datastore both may be replaced by any caller who may write there.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_snapshot_or_lock_file_than_bound_is_refused() {
     let datastore = TestDatastore::memory().await;
@@ -364,11 +373,11 @@ async fn another_snapshot_or_lock_file_than_bound_is_refused() {
         git(&sandbox.path("repository"), &["commit", "--quiet", "--allow-empty", "-m", "new"]);
     }
     std::fs::remove_file(sandbox.path("calls")).unwrap();
-    let refused = |says: &str| {
+    let refused = |expected: &str| {
         let args = ["apply", "--name", "vpc", "--plan", "p"];
         let refused = run(&sandbox, &datastore, &args);
         assert_eq!(refused.code, 9, "{}", refused.stderr);
-        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);
     };
     let p = stored(&datastore, "p");
     let own = p.artifact("workspace.tar.zst", 0).await;

@@ -35,6 +35,9 @@ fn pipes_and_devices_are_refused_as_files() {
         });
         let ended = Ended::from(runner.wait_with_output().unwrap());
         assert_eq!(code.unwrap().code(), Some(8), "{args:?}: {ended:?}");
+        let path = if args.contains(&"/dev/zero") { "/dev/zero" } else { pipe };
+        let expected = format!("{path} is a device or a pipe");
+        assert!(ended.stderr.contains(&expected), "{args:?}: {}", ended.stderr);
     }
     // A shell's `<(command)` is a pipe that is open already.
     let script = "exec \"$0\" plan --var-file <(echo 'a = 1')";
