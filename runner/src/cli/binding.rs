@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 pub struct BindingArgs {
     /// Whether a plan stores a snapshot of its working directory in the datastore, and an apply works in its plan's.
-    /// auto: yes for a git URL, an archive or a read-only directory, if it is complete; an apply uses it for a git URL or
-    /// where no source is named. Not with terragrunt, nor in Burrito's pods
+    /// auto: yes for a git URL, an archive, a bundle or a read-only directory, if it is complete; an apply uses it for a
+    /// git URL of the plan's repository, or where no source is named. Not with terragrunt, nor in Burrito's pods
     #[arg(
         long,
         env = "PLANCHA_SNAPSHOT",
@@ -29,7 +29,8 @@ pub struct BindingArgs {
 /// When there is a snapshot of a plan's working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SnapshotMode {
-    /// Where the source is not a writable directory.
+    /// For a git URL, an archive, a bundle or a read-only directory, if it is complete. Not with terragrunt, nor in Burrito's
+    /// pods.
     Auto,
     /// In every case. A plan or an apply without one fails, except where the datastore takes no snapshots, and in pods.
     Always,
