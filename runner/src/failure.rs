@@ -188,6 +188,7 @@ impl From<&RunError> for Failure {
             },
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
+            RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
             RunError::Unreadable(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::OtherOrder { is_planned: true, .. } => Self::of_order(error, OTHER_PLAN),
@@ -241,6 +242,10 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
         }
     }
 }
+
+/// What to do about the tool of a killed run.
+const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
+     file run.output there and end it, and run again";
 
 /// What to do if the state would be removed with the private directory of the run.
 const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \

@@ -178,7 +178,7 @@ async fn execute(
 
 /// Runs a job and publishes its report.
 async fn run_job(job: &Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
-    let files = match RunFiles::create() {
+    let files = match RunFiles::create(environment.state_home.as_deref()) {
         Ok(files) => files,
         Err(error) => return outputs.reject(run::new_report(job), &Failure::from(&error)),
     };

@@ -19,7 +19,7 @@ pub(crate) mod stored_plan;
 mod unpushed;
 pub(crate) mod unsent;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -33,11 +33,11 @@ use crate::report::Report;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
 pub(crate) use crate::run::plan::renderings::Renderings;
-use crate::run::push::Unpushed;
+use crate::run::push::{MissingState, Unpushed};
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
-use crate::source::scratch::{self, AbandonedState, Scratch};
+use crate::source::scratch::{self, Abandoned, Left, Scratch};
 
 /// The plan in the private directory: the only file that the tool applies.
 const PLAN_FILE: &str = "plan.bin";
@@ -51,10 +51,23 @@ pub(crate) struct RunFiles {
 
 impl RunFiles {
     /// Creates both. The directory is removed when the value is dropped.
-    pub(crate) fn create() -> Result<Self, RunError> {
+    pub(crate) fn create(state_home: Option<&Path>) -> Result<Self, RunError> {
         crate::process::forbid_core_dumps()?;
         let scratch = Scratch::create()?;
-        for AbandonedState { state, layer } in scratch.abandoned_states() {
+        for abandoned in scratch.abandoned() {
+            warn_of_abandoned(abandoned, state_home);
+        }
+        let log = Log::create(scratch.join(scratch::LOG))?;
+        Ok(Self { scratch, log })
+    }
+}
+
+/// Warns of what a killed run has left. A state is copied: the directory for temporary files may be emptied at any time.
+fn warn_of_abandoned(Abandoned { left, layer }: &Abandoned, state_home: Option<&Path>) {
+    match left {
+        Left::State(state) => {
+            let copied = unsent::adopt_abandoned(state_home, layer.as_deref(), state);
+            let state = copied.as_ref().unwrap_or(state);
             tracing::warn!(
                 "an earlier run has left {}, the state of an apply that no backend accepted. It is {}. To push it: {}",
                 state.file.display(),
@@ -62,8 +75,11 @@ impl RunFiles {
                 Unpushed::kept([state.clone()]).steps()
             );
         }
-        let log = Log::create(scratch.join(scratch::LOG))?;
-        Ok(Self { scratch, log })
+        Left::OutOfReach(code) => {
+            let missing = MissingState::of_code(code);
+            let layer = layer.as_deref().unwrap_or("an unknown layer");
+            tracing::warn!("{missing} (layer {layer}): {}", missing.hint());
+        }
     }
 }
 

@@ -19,6 +19,9 @@ impl From<&UploadError> for Failure {
             UploadError::States(states) => {
                 Self::new(Kind::Config, error).with_hint(&states.hint())
             }
+            UploadError::MissingState(state) => {
+                Self::new(Kind::Config, error).with_hint(&state.hint())
+            }
             UploadError::OtherDatastore { command, .. } => {
                 Self::new(Kind::Config, error).with_hint(&format!(
                     "nothing was sent; run `{command}`, or name another datastore with --datastore"

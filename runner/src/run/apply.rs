@@ -177,7 +177,7 @@ impl Run<'_> {
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
         // Another apply of this layer may have left a state since the code was checked out.
-        self.check_unpushed(&prepared.workspace, name.clone()).await?;
+        self.check_pushed(prepared, &name).await?;
         let record = self.push_record(name.clone(), &prepared.workspace);
         self.scratch.record_apply(&unsent::layer_id(&self.job.run), &record)?;
         let earlier_states = errored_states(&prepared.workspace);

@@ -72,6 +72,8 @@ pub(crate) enum RunError {
     Unpushed(Unpushed),
     #[error("{0}")]
     MissingState(MissingState),
+    #[error("the tool of a killed run of this layer still works: a process has its output in {} open", .0.display())]
+    OrphanedTool(PathBuf),
     #[error(transparent)]
     Unreadable(#[from] UnreadableError),
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]

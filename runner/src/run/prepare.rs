@@ -93,7 +93,7 @@ impl Run<'_> {
         }
         let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
         self.warn_of_earlier_applies();
-        self.check_unpushed(&workspace, program).await?;
+        self.check_unpushed(&workspace, &program).await?;
         self.report.tool = Some(tool_report(&installed));
         self.report.terragrunt = terragrunt.as_ref().map(tool_report);
         self.log_tools(&installed, terragrunt.as_ref())?;

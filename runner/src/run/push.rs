@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::process::quoted;
+use crate::source::scratch::MissingCode;
 use crate::source::states::{self, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.
@@ -114,6 +115,8 @@ fn copy_printed(stdout: &str, log: Option<&str>) -> String {
 pub(crate) struct ErroredState {
     /// Where they are now.
     pub(crate) files: Vec<PathBuf>,
+    /// The runner's copies of those that stay where the tool wrote them.
+    pub(crate) copies: Vec<PathBuf>,
     /// How they get into the backend.
     pub(crate) push: Box<Push>,
     /// Where the tool's output is, if it is stored.
@@ -134,7 +137,7 @@ impl ErroredState {
 
     /// The commands that write the state to its backend.
     pub(crate) fn hint(&self) -> String {
-        let Self { push, stored, files, .. } = self;
+        let Self { push, stored, files, copies, .. } = self;
         let states = Sorted::new(files);
         let (place, init, pushes) = (push.place(), push.init(), push.all(&states));
         let copy = match stored {
@@ -152,12 +155,17 @@ impl ErroredState {
                 "resources may exist that the backend does not know. Check whether the disk is full. The tool also \
                  prints a state that it cannot save: {printed} Before anything else plans or applies, run {init} \
                  and then {pushes} {place}, and remove {}{copy}",
-                listed(files)
+                listed(&[&files[..], copies].concat())
             );
         }
         let (only, all) = match **files {
             [_] => ("this file records", "the file"),
             _ => ("these files record", "the files"),
+        };
+        let all = match &**copies {
+            [] => all.to_owned(),
+            [one] => format!("{all} and the copy {}", one.display()),
+            copies => format!("{all} and the copies {}", listed(copies)),
         };
         format!(
             "resources may exist that only {only}: before anything else plans or applies, run \
@@ -166,20 +174,29 @@ impl ErroredState {
     }
 }
 
-/// A state that an earlier apply could not write to its backend, and whose directory is missing.
+/// A state that an earlier apply could not write to its backend, or may not have written, and whose directory is
+/// missing.
 #[derive(Debug)]
 pub(crate) struct MissingState {
-    /// The link that records it.
+    /// What records it: a link, or the private directory of a killed run.
     pub(crate) link: PathBuf,
-    /// Where it was.
+    /// Where it was. After a killed run: the directory of the module.
     pub(crate) state: PathBuf,
     /// The repository of its code, or the path.
     pub(crate) source: Option<String>,
+    /// Whether the apply was killed, so that it is not known whether it left a state.
+    pub(crate) is_killed: bool,
 }
 
 impl fmt::Display for MissingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.display();
+        if self.is_killed {
+            return write!(
+                f,
+                "an apply was killed, and may have left a state in {state}, which is or was missing or empty since"
+            );
+        }
         write!(
             f,
             "{state} was a state that an earlier apply could not write to its backend, and its directory is missing or empty"
@@ -188,8 +205,21 @@ impl fmt::Display for MissingState {
 }
 
 impl MissingState {
+    /// What a killed apply may have left.
+    pub(crate) fn of_code(code: &MissingCode) -> Self {
+        let MissingCode { scratch, dir, source } = code;
+        let (link, state) = (scratch.clone(), dir.clone());
+        Self { link, state, source: source.clone(), is_killed: true }
+    }
+
     /// How to find the state, and what to do if it was pushed.
     pub(crate) fn hint(&self) -> String {
+        if self.is_killed {
+            return format!(
+                "mount the directory, or move it back, and run again to see how to push the state; if that apply left                  none (no errored.tfstate below the directory), remove {}, and run again; if it is lost, first import                  what that apply created",
+                self.link.display()
+            );
+        }
         format!(
             "mount the directory, or move it back, and run again to see how to push the state; if it was pushed, remove \
              {}, and run again; if it is lost, first import what that apply created",
@@ -203,8 +233,12 @@ impl MissingState {
 pub(crate) struct Unpushed {
     /// At least one, each with how it gets into its backend.
     pub(crate) states: Vec<(PathBuf, Push)>,
+    /// Other files of the same states, which are removed as well.
+    pub(crate) others: Vec<PathBuf>,
     /// Whether they are part of the commit, so that every checkout brings them back.
     pub(crate) in_commit: bool,
+    /// What the backend has instead, for each that was compared with it.
+    pub(crate) differences: Vec<String>,
 }
 
 impl fmt::Display for Unpushed {
@@ -212,7 +246,8 @@ impl fmt::Display for Unpushed {
         write!(f, "{}", listed(&self.files()))?;
         f.write_str(if let [_] = *self.states { " is a state" } else { " are states" })?;
         f.write_str(" that an earlier apply could not write to its backend")?;
-        f.write_str(if self.in_commit { ", and part of the commit" } else { "" })
+        f.write_str(if self.in_commit { ", and part of the commit" } else { "" })?;
+        self.differences.iter().try_for_each(|difference| write!(f, "; {difference}"))
     }
 }
 
@@ -220,22 +255,32 @@ impl Unpushed {
     /// Kept states that are in no commit.
     pub(crate) fn kept(states: impl IntoIterator<Item = KeptState>) -> Self {
         let unknown = || Push { program: None, workspace: None, path: PathBuf::new(), dir: None };
-        let states = states
-            .into_iter()
-            .map(|state| (state.file, state.record.map_or_else(unknown, Push::recorded)));
-        Self { states: states.collect(), in_commit: false }
+        let (mut kept, mut others) = (Vec::new(), Vec::new());
+        for state in states {
+            kept.push((state.file, state.record.map_or_else(unknown, Push::recorded)));
+            others.extend(state.others);
+        }
+        Self { states: kept, others, in_commit: false, differences: Vec::new() }
     }
 
     fn files(&self) -> Vec<&Path> {
         self.states.iter().map(|(file, _)| file.as_path()).collect()
     }
 
+    /// The files to remove once the states are pushed.
+    fn all_files(&self) -> Vec<&Path> {
+        let others = self.others.iter().map(PathBuf::as_path);
+        self.files().into_iter().chain(others).collect()
+    }
+
     /// The commands that write the states to their backends, and what to do then.
     pub(crate) fn hint(&self) -> String {
         if self.in_commit {
             self.in_commit_hint()
-        } else {
+        } else if self.differences.is_empty() {
             format!("{}, and run again", self.steps())
+        } else {
+            format!("{}, and run again; if it was pushed before, only remove it", self.steps())
         }
     }
 
@@ -259,8 +304,9 @@ impl Unpushed {
                 let printed = copy_printed("the stdout of that run", log);
                 let copy =
                     format!("{problem}, but the tool also printed the state: {printed} Then ");
-                (copy, listed(&self.files()))
+                (copy, listed(&self.all_files()))
             }
+            None if !self.others.is_empty() => (String::new(), listed(&self.all_files())),
             None if self.states.len() == 1 => (String::new(), "the file".to_owned()),
             None => (String::new(), "the files".to_owned()),
         };

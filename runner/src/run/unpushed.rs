@@ -4,59 +4,51 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use datastore_api::chain;
 use fs_err as fs;
 
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
 use crate::run::push::{MissingState, Push, Unpushed, absolute};
-use crate::run::unsent;
+use crate::run::unsent::{self, StateContents};
 use crate::source::checkout::source_id::{SourceId, may_be_same};
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_tracked;
-use crate::source::states::{self, PushRecord};
+use crate::source::regular::unless_missing;
+use crate::source::scratch;
+use crate::source::states::{self, KeptState, PushRecord};
+
+/// What is found of such states.
+struct Found {
+    unpushed: Unpushed,
+    /// Whether they are in the directory of the module.
+    in_code: bool,
+    /// The runner's copies of all of them, if the backend of this run may show that they are pushed.
+    copies: Option<Vec<KeptState>>,
+}
 
 impl Run<'_> {
-    /// Refuses an apply while such a state of its code or layer is kept; a plan only if the state is in the runner's own
-    /// checkout. Else a plan warns. `program` is the one whose `state push` writes the state.
+    /// Looks for such states of this code or layer after the checkout. An apply is refused, unless the backend may have
+    /// them by now: then [`Self::check_pushed`] decides. A plan is refused only if the state is in the runner's own
+    /// checkout, else it warns. `program` is the one whose `state push` writes the state.
     pub(super) async fn check_unpushed(
         &self,
         workspace: &Workspace,
-        program: String,
+        program: &str,
     ) -> Result<(), RunError> {
-        let in_code = self.errored_in_code(workspace);
-        let run = &self.job.run;
-        let state_home = self.environment.state_home.as_deref();
-        unsent::remove_leftovers(state_home, self.scratch, run);
-        let left = self.scratch.left_states(&unsent::layer_id(run));
-        let kept = unsent::states(state_home, run).into_iter().chain(left).collect::<Vec<_>>();
-        let unpushed = if let Some(first) = in_code.first() {
-            let in_commit = is_tracked(first).await;
-            let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
-            let states = in_code.iter().map(|file| {
-                let real = fs::canonicalize(file).ok();
-                let record = kept.iter().find(|kept| real.as_ref() == Some(&kept.file));
-                let record = record.and_then(|kept| kept.record.clone());
-                (
-                    absolute(file.clone()),
-                    Push { dir: dir.clone(), ..self.push_of(record, &program) },
-                )
-            });
-            Unpushed { states: states.collect(), in_commit }
-        } else {
-            let states = kept.into_iter().filter(|state| self.may_be_ours(state.source.as_deref()));
-            // Several links and records may lead to one state.
-            let mut files = BTreeSet::new();
-            let states = states.filter(|state| files.insert(state.file.clone()));
-            let states = states.map(|state| (state.file, self.push_of(state.record, &program)));
-            let states = states.collect::<Vec<_>>();
-            if states.is_empty() {
-                return self.check_missing();
-            }
-            Unpushed { states, in_commit: false }
+        let Some(found) = self.find_unpushed(workspace, program).await else {
+            return self.check_missing();
         };
-        let is_own = !in_code.is_empty() && workspace.own.is_some() && !self.job.burrito;
-        if is_own || matches!(self.job.action, Action::Apply(_)) {
+        let is_own = found.in_code && workspace.own.is_some() && !self.job.burrito;
+        let is_apply = matches!(self.job.action, Action::Apply(_));
+        if is_apply && found.copies.is_some() {
+            tracing::info!("{}: it is compared with the backend after init", found.unpushed);
+            return self.check_missing();
+        }
+        let unpushed = found.unpushed;
+        if is_own || is_apply {
             return Err(RunError::Unpushed(unpushed));
         }
         tracing::warn!(
@@ -66,11 +58,137 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Looks for such states again before the tool applies: another apply of this layer may have left one since the
+    /// checkout. The copies of those that the backend has are removed. Others refuse the apply.
+    pub(super) async fn check_pushed(
+        &mut self,
+        prepared: &Prepared,
+        program: &str,
+    ) -> Result<(), RunError> {
+        let Some(found) = self.find_unpushed(&prepared.workspace, program).await else {
+            return self.check_missing();
+        };
+        let Some(copies) = found.copies else { return Err(RunError::Unpushed(found.unpushed)) };
+        self.check_missing()?;
+        let backend = self.pull_state(prepared).await?;
+        let (mut kept, mut differences) = (Vec::new(), Vec::new());
+        for state in copies {
+            let stored = match &backend {
+                Ok(backend) => StateContents::read(&state.file)
+                    .map_err(|error| error.to_string())
+                    .and_then(|state| state.check_stored(backend)),
+                Err(reason) => {
+                    Err(format!("it is unknown whether the backend has it by now: {reason}"))
+                }
+            };
+            match stored {
+                Ok(()) => remove_pushed(&state)?,
+                Err(difference) => {
+                    differences.push(difference);
+                    kept.push(state);
+                }
+            }
+        }
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let unpushed = self.unpushed(kept, program);
+        Err(RunError::Unpushed(Unpushed { differences, ..unpushed }))
+    }
+
+    /// The state in the backend of this run. The inner error is the reason why it cannot be read.
+    async fn pull_state(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<Result<StateContents, String>, RunError> {
+        let file = self.scratch.join("pulled");
+        let pulled = self.step_into("state pull", &prepared.tool().state_pull(), &file).await;
+        let contents = match pulled {
+            Ok(()) => StateContents::read(&file).map_err(|error| {
+                format!("the output of `state pull` is no state: {}", scratch::reason(&error))
+            }),
+            Err(stopped @ (RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. })) => {
+                return Err(stopped);
+            }
+            Err(error) => Err(chain(&error)),
+        };
+        unless_missing(fs::remove_file(file))?;
+        Ok(contents)
+    }
+
+    /// Looks for such states: in the directory of the module, and if there is none, those that are kept.
+    async fn find_unpushed(&self, workspace: &Workspace, program: &str) -> Option<Found> {
+        let in_code = self.errored_in_code(workspace);
+        let kept = self.kept_states();
+        if let Some(first) = in_code.first() {
+            let in_commit = is_tracked(first).await;
+            let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
+            let (mut states, mut others) = (Vec::new(), Vec::new());
+            for file in &in_code {
+                let real = fs::canonicalize(file).unwrap_or_else(|_| file.clone());
+                let is_same = |kept: &&KeptState| kept.file == real || kept.others.contains(&real);
+                let same = kept.iter().find(is_same);
+                let push = self.push_of(same.and_then(|kept| kept.record.clone()), program);
+                states.push((absolute(file.clone()), Push { dir: dir.clone(), ..push }));
+                others.extend(same.and_then(|kept| kept.copy.clone()));
+            }
+            let unpushed = Unpushed { states, others, in_commit, differences: Vec::new() };
+            return Some(Found { unpushed, in_code: true, copies: None });
+        }
+        let states = kept.into_iter().filter(|state| self.may_be_ours(state.source.as_deref()));
+        // Several links and records may lead to one state.
+        let mut files = BTreeSet::new();
+        let states = states.filter(|state| files.insert(state.file.clone())).collect::<Vec<_>>();
+        if states.is_empty() {
+            return None;
+        }
+        let copies = states.iter().all(|state| self.may_be_pushed(state)).then(|| states.clone());
+        Some(Found { unpushed: self.unpushed(states, program), in_code: false, copies })
+    }
+
+    /// The states that are kept for this layer. Those that killed runs have left are copied first.
+    fn kept_states(&self) -> Vec<KeptState> {
+        let run = &self.job.run;
+        let state_home = self.environment.state_home.as_deref();
+        unsent::remove_leftovers(state_home, self.scratch, run);
+        let layer = unsent::layer_id(run);
+        unsent::adopt_left(state_home, self.scratch, run, &layer);
+        let mut kept = unsent::states(state_home, run);
+        let left = self.scratch.left_states(&layer).into_iter();
+        let is_copied =
+            |left: &KeptState| kept.iter().any(|state| state.others.contains(&left.file));
+        let left = left.filter(|left| !is_copied(left)).collect::<Vec<_>>();
+        kept.extend(left);
+        kept
+    }
+
+    /// Whether the backend of this run may show that a state is pushed: it is a copy that can be compared, and of this
+    /// module and workspace.
+    fn may_be_pushed(&self, state: &KeptState) -> bool {
+        let Some(record) = &state.record else { return false };
+        state.copy.is_some()
+            && record.path == self.recorded_path()
+            && record.workspace == self.job.place.workspace
+            && StateContents::read(&state.file).is_ok_and(|state| state.is_comparable())
+    }
+
+    fn unpushed(&self, states: Vec<KeptState>, program: &str) -> Unpushed {
+        let (mut files, mut others) = (Vec::new(), Vec::new());
+        for state in states {
+            files.push((state.file, self.push_of(state.record, program)));
+            others.extend(state.others);
+        }
+        Unpushed { states: files, others, in_commit: false, differences: Vec::new() }
+    }
+
     /// Refuses an apply while the directory of such a state is missing, because the state may not be pushed. A plan
     /// warns.
     fn check_missing(&self) -> Result<(), RunError> {
         let state_home = self.environment.state_home.as_deref();
-        let mut missing = unsent::missing_states(state_home, &self.job.run).into_iter();
+        let killed = self.scratch.missing_code(&unsent::layer_id(&self.job.run)).into_iter();
+        let killed = killed.map(|code| MissingState::of_code(&code));
+        let missing = unsent::missing_states(state_home, &self.job.run).into_iter();
+        let mut missing = missing.chain(killed);
         let is_ours = |state: &MissingState| self.may_be_ours(state.source.as_deref());
         let Some(state) = missing.find(is_ours) else {
             return Ok(());
@@ -131,12 +249,18 @@ impl Run<'_> {
 
     /// The record of how a state of this run gets into its backend.
     pub(super) fn push_record(&self, program: String, workspace: &Workspace) -> PushRecord {
+        let dir = workspace.kept.then_some(&*workspace.dir);
+        PushRecord::new(program, self.job.place.workspace.clone(), &self.recorded_path())
+            .of_code(self.source_id.as_ref(), dir)
+    }
+
+    /// The path of the module inside its repository, as records have it.
+    pub(super) fn recorded_path(&self) -> PathBuf {
         let place = &self.job.place;
         let placed = || place.path.as_ref().map_or_else(|| self.job.path.clone(), PathBuf::from);
         let path = self.path_in_snapshot.clone().unwrap_or_else(placed);
-        let dir = workspace.kept.then_some(&*workspace.dir);
-        PushRecord::new(program, place.workspace.clone(), &path)
-            .of_code(self.source_id.as_ref(), dir)
+        // JSON has only UTF-8.
+        path.to_string_lossy().into_owned().into()
     }
 
     /// How a state of an earlier apply gets into its backend. Without a record it may be of any workspace.
@@ -165,4 +289,18 @@ impl Run<'_> {
             _ => found,
         }
     }
+}
+
+/// Removes the copy of a state that the backend has.
+fn remove_pushed(state: &KeptState) -> Result<(), RunError> {
+    let Some(copy) = &state.copy else { return Ok(()) };
+    unsent::remove_copy(copy)?;
+    let others = std::iter::once(&state.file).chain(&state.others).filter(|file| *file != copy);
+    let others = others.map(|file| format!("; remove {} as well", file.display()));
+    tracing::info!(
+        "the backend has the state of an earlier apply by now, so its copy {} is removed{}",
+        copy.display(),
+        others.collect::<String>()
+    );
+    Ok(())
 }

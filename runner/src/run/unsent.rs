@@ -8,10 +8,13 @@
 //!
 //! A process that writes, sends or removes the files holds the directory's lock.
 
+mod adopt;
+mod copies;
 mod directory;
 mod find;
 mod leftovers;
 mod send;
+mod state_contents;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -21,15 +24,19 @@ use datastore_api::{Attempt, Client, InvalidName, RunKey};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use adopt::{adopt_abandoned, adopt_left};
+pub(crate) use copies::remove_copy;
 pub(crate) use find::{
     KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states, unreadable,
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
+pub(crate) use state_contents::StateContents;
 
 use crate::process::quoted;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
+use crate::run::unsent::copies::{copy_state, write_record};
 use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
 use crate::source::regular::unless_missing;
@@ -123,20 +130,34 @@ impl Keeper<'_> {
 
     fn copy_state(&self, from: &Path) -> io::Result<PathBuf> {
         if let Some(home) = self.state_home {
-            let of_run = of_layer(home, self.run).join(self.run.run.as_ref());
-            match copy_state(from, &of_run.join(self.attempt.to_string())) {
+            let dir = self.dir_in(home);
+            match copy_state(from, &dir) {
                 Ok(path) => return Ok(path),
-                Err(error) => tracing::warn!("{} cannot be written: {error}", of_run.display()),
+                Err(error) => tracing::warn!("{} cannot be written: {error}", dir.display()),
             }
         }
         copy_state(from, &self.scratch.join(UNSENT))
     }
 
-    /// Records a state file that stays where it is: a link leads to it, with the record beside the link.
+    /// Keeps a copy of a state file that stays where it is, and its record. Returns the path of the copy.
+    pub(crate) fn copy_of_original(&self, file: &Path, record: &PushRecord) -> io::Result<PathBuf> {
+        let dir = self.dir_in(self.state_home.ok_or_else(no_home)?);
+        let original = fs::canonicalize(file)?;
+        let copy = copy_state(&original, &dir)?;
+        write_record(&record.clone().of_original(&original), &copy, &copy);
+        Ok(copy)
+    }
+
+    /// The directory of the attempt.
+    fn dir_in(&self, state_home: &Path) -> PathBuf {
+        let of_run = of_layer(state_home, self.run).join(self.run.run.as_ref());
+        of_run.join(self.attempt.to_string())
+    }
+
+    /// Records a state file that stays where it is and cannot be copied: a link leads to it, with the record beside the
+    /// link.
     pub(crate) fn link_state(&self, file: &Path, record: &PushRecord) -> io::Result<()> {
-        let home = self.state_home.ok_or_else(no_home)?;
-        let dir = of_layer(home, self.run).join(self.run.run.as_ref());
-        let dir = dir.join(self.attempt.to_string());
+        let dir = self.dir_in(self.state_home.ok_or_else(no_home)?);
         builder().recursive(true).create(&dir)?;
         let file = fs::canonicalize(file)?;
         let mut index = 0;
@@ -344,33 +365,6 @@ pub(crate) fn upload_command(burrito: bool, url: &str, options: &[String], dir: 
     words.extend(options.iter().cloned());
     words.push(quoted(&dir.to_string_lossy()));
     words.join(" ")
-}
-
-/// Writes the record of a kept state. Without it the state is still found.
-fn write_record(record: &PushRecord, state: &Path, name: &Path) {
-    if let Err(error) = record.write(state, name) {
-        tracing::warn!("the workspace of {} is not recorded: {error}", state.display());
-    }
-}
-
-/// Copies a state into a directory, under a name that is free.
-fn copy_state(from: &Path, dir: &Path) -> io::Result<PathBuf> {
-    builder().recursive(true).create(dir)?;
-    // A truncated state could be mistaken for a complete one, so the name comes last.
-    let mut copy = directory::partial(dir)?;
-    io::copy(&mut fs::File::open(from)?, &mut copy)?;
-    copy.as_file().sync_all()?;
-    let mut index = 0;
-    loop {
-        let path = dir.join(state_files::errored_name(index));
-        match copy.persist_noclobber(&path) {
-            Ok(_) => return directory::sync(dir).map(|()| path),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                (copy, index) = (error.file, index + 1);
-            }
-            Err(error) => return Err(error.error),
-        }
-    }
 }
 
 fn holds_only_states(dir: &Path) -> io::Result<bool> {

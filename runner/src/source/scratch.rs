@@ -27,6 +27,8 @@ const FIRST: &str = "plancha-000000";
 /// The layer that a run applies.
 const LAYER: &str = "layer";
 const LOCK: &str = ".lock";
+/// Shows that the code of a killed apply was out of reach.
+const OUT_OF_REACH: &str = "code-out-of-reach";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
 /// The directory of files that could not be stored.
@@ -61,20 +63,39 @@ pub(crate) fn reason(cause: &io::Error) -> String {
     text.split_once(" at path ").map_or(text.as_str(), |(reason, _)| reason).to_owned()
 }
 
-/// A state because of which the directory of an ended run was not removed.
+/// Why the directory of an ended run was not removed.
 #[derive(Debug)]
-pub(crate) struct AbandonedState {
-    pub(crate) state: KeptState,
+pub(crate) struct Abandoned {
+    pub(crate) left: Left,
     /// The layer that the run applied, with its namespace, if it is known.
     pub(crate) layer: Option<String>,
+}
+
+/// What an ended run has left, or may have left.
+#[derive(Debug)]
+pub(crate) enum Left {
+    State(KeptState),
+    OutOfReach(MissingCode),
+}
+
+/// The code of a killed apply, in which there may be a state. Its directory is missing or empty, or was so at the
+/// start of a run since then: what is in it now may be new.
+#[derive(Debug)]
+pub(crate) struct MissingCode {
+    /// The private directory of the killed run.
+    pub(crate) scratch: PathBuf,
+    /// The directory of the module.
+    pub(crate) dir: PathBuf,
+    /// The repository of the code, or its path.
+    pub(crate) source: Option<String>,
 }
 
 /// A private directory that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: PathBuf,
-    /// The states that ended runs of this user have left in their directories, long enough ago to be noticed.
-    abandoned_states: Vec<AbandonedState>,
+    /// What ended runs of this user have left, long enough ago to be noticed.
+    abandoned: Vec<Abandoned>,
     /// Set if the whole directory stays.
     whole: OnceLock<()>,
     /// Held while the run lives.
@@ -91,10 +112,9 @@ impl Scratch {
     /// Creates it in another directory.
     pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
         let (dir, lock) = create_locked(parent)?;
-        let mut scratch =
-            Self { dir, abandoned_states: Vec::new(), whole: OnceLock::new(), _lock: lock };
+        let mut scratch = Self { dir, abandoned: Vec::new(), whole: OnceLock::new(), _lock: lock };
         match sweep(parent) {
-            Ok(states) => scratch.abandoned_states = states,
+            Ok(abandoned) => scratch.abandoned = abandoned,
             Err(error) => {
                 tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
             }
@@ -102,9 +122,9 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The states because of which directories of ended runs, of any layer, were not removed.
-    pub(crate) fn abandoned_states(&self) -> &[AbandonedState] {
-        &self.abandoned_states
+    /// Why directories of ended runs, of any layer, were not removed.
+    pub(crate) fn abandoned(&self) -> &[Abandoned] {
+        &self.abandoned
     }
 
     /// Records which layer is applied here, and how its state gets into the backend. Later runs of the layer find what the
@@ -126,6 +146,21 @@ impl Scratch {
         }
         found.sort_by(|a, b| a.file.cmp(&b.file));
         found
+    }
+
+    /// The code of killed applies of the same layer that is out of reach.
+    pub(crate) fn missing_code(&self, layer: &str) -> Vec<MissingCode> {
+        let dirs = self.of_layer(layer).into_iter().filter(|dir| !is_used(dir));
+        dirs.filter_map(|dir| missing_code(&dir)).collect()
+    }
+
+    /// The directory of a killed run of the same layer whose tool still works.
+    pub(crate) fn orphaned(&self, layer: &str) -> Option<PathBuf> {
+        let is_orphaned = |dir: &PathBuf| {
+            let is_held = |file: &Path| matches!(is_held(file), Ok(Some(true)));
+            !is_held(&dir.join(LOCK)) && is_held(&Log::output_of(&dir.join(LOG)))
+        };
+        self.of_layer(layer).into_iter().find(is_orphaned)
     }
 
     /// The directories of files that runs of the same layer and user could not store.
@@ -241,23 +276,47 @@ pub(crate) fn remove_emptied(dir: &Path) -> io::Result<()> {
 }
 
 /// Removes what killed runs of this user have left. A directory that cannot be removed does not keep the others. One with
-/// states that no backend accepted stays; these are returned.
-fn sweep(parent: &Path) -> io::Result<Vec<AbandonedState>> {
-    let mut states = Vec::new();
+/// states that no backend accepted stays, and one whose code is out of reach; these are returned.
+fn sweep(parent: &Path) -> io::Result<Vec<Abandoned>> {
+    let mut abandoned = Vec::new();
     for entry in fs::read_dir(parent)?.flatten() {
         let dir = entry.path();
         match unless_missing(sweep_one(&dir)) {
-            Ok(found) => states.extend(found.into_iter().flatten()),
+            Ok(found) => abandoned.extend(found.into_iter().flatten()),
             Err(error) => tracing::debug!("{} stays: {error}", dir.display()),
         }
     }
-    Ok(states)
+    Ok(abandoned)
 }
 
-fn sweep_one(dir: &Path) -> io::Result<Vec<AbandonedState>> {
+/// The code of the killed apply in a private directory, if it is out of reach. That is recorded: this run, or a later
+/// one, may fill the directory of the code, which then looks as if a state was removed there.
+fn missing_code(dir: &Path) -> Option<MissingCode> {
+    let PushRecord { dir: code, source, .. } = PushRecord::of_directory(dir)?;
+    let (code, mark) = (code?, dir.join(OUT_OF_REACH));
+    if fs::read_dir(&code).is_ok_and(|mut entries| entries.next().is_some()) {
+        if !mark.exists() {
+            return None;
+        }
+        if !states::errored_in_place(&code).is_empty() {
+            // The directory is back.
+            let _removed = fs::remove_file(mark);
+            return None;
+        }
+    } else if let Err(error) = crate::process::private_file(&mark) {
+        tracing::debug!("it is not recorded that {} is out of reach: {error}", code.display());
+    }
+    Some(MissingCode { scratch: dir.to_owned(), dir: code, source })
+}
+
+fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     let metadata = fs::symlink_metadata(dir)?;
     let age = metadata.modified()?.elapsed().unwrap_or_default();
-    if !is_own(dir) || age < MIN_AGE || is_used(dir) {
+    if !is_own(dir) || is_used(dir) {
+        return Ok(Vec::new());
+    }
+    let missing = missing_code(dir);
+    if age < MIN_AGE {
         return Ok(Vec::new());
     }
     let lock = unless_missing(regular::open(&dir.join(LOCK)))?;
@@ -275,16 +334,16 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<AbandonedState>> {
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir));
-    let states = states.chain(KeptState::of_kept_code(dir)).collect::<Vec<_>>();
-    if states.is_empty() {
+    let states = states.chain(KeptState::of_kept_code(dir)).map(Left::State);
+    let left = states.chain(missing.map(Left::OutOfReach)).collect::<Vec<_>>();
+    if left.is_empty() {
         match &lock {
             Some(lock) => clear_if_current(dir, lock)?,
             None => clear(dir)?,
         }
     }
     let layer = regular::read_text(&dir.join(LAYER)).ok().map(|layer| layer.trim().to_owned());
-    let states = states.into_iter().map(|state| AbandonedState { state, layer: layer.clone() });
-    Ok(states.collect())
+    Ok(left.into_iter().map(|left| Abandoned { left, layer: layer.clone() }).collect())
 }
 
 /// Removes a directory, unless `lock` is no longer its lock file: another run may have removed the directory and created

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::de::IgnoredAny;
 
-pub(crate) use kept::{KeptState, PushRecord, is_record, remove_orphaned_records, source_beside};
+pub(crate) use kept::{
+    KeptState, PushRecord, is_record, record_of, remove_orphaned_records, source_beside,
+};
 
 use crate::source::regular;
 

@@ -1,6 +1,8 @@
 //! A state that the backend did not accept is kept after the run.
 
+mod http_backend;
 mod in_place;
+mod killed_run;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,9 +36,12 @@ fn unsent(sandbox: &Sandbox) -> PathBuf {
     sandbox.path("home/.local/state/plancha/unsent/default/x/r/0")
 }
 
-/// Where the link in a directory of unsent files leads.
-fn kept_link(dir: &Path) -> PathBuf {
-    std::fs::read_link(dir.join("errored.tfstate")).unwrap()
+/// Replaces the copy of a state by a link to its original, as earlier versions kept it.
+fn link_as_before(sandbox: &Sandbox, original: &Path) -> PathBuf {
+    let link = unsent(sandbox).join("errored.tfstate");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(original, &link).unwrap();
+    link
 }
 
 fn kept(ended: &Ended, file: &Path) {
@@ -165,11 +170,18 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
     }
     assert_eq!(sandbox.calls().len(), calls, "the tool is not started");
     // Without the directory, or with another one, an apply is refused as well.
-    for more in [&[][..], &["--work-dir", "other"]] {
-        let ended = sandbox.run(&apply(&url, more));
-        assert_eq!(ended.code, 8, "{}", ended.stderr);
-        let push = format!("terraform state push {}", file.display());
-        assert!(ended.stderr.contains(&push), "{}", ended.stderr);
+    let copy = unsent(&sandbox).join("errored.tfstate");
+    for is_link in [false, true] {
+        if is_link {
+            link_as_before(&sandbox, &file);
+        }
+        for more in [&[][..], &["--work-dir", "other"]] {
+            let ended = sandbox.run(&apply(&url, more));
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
+            let pushed = if is_link { &file } else { &copy };
+            let push = format!("terraform state push {}`", pushed.display());
+            assert!(ended.stderr.contains(&push), "{}", ended.stderr);
+        }
     }
     std::fs::remove_file(file).unwrap();
     assert_eq!(sandbox.run(&plan).code, 0);
@@ -178,12 +190,12 @@ fn kept_work_directory_with_an_unsaved_state_is_refused() {
 }
 
 #[test]
-fn apply_is_refused_while_the_directory_of_an_unsaved_state_is_missing() {
+fn apply_is_refused_while_the_directory_that_a_link_leads_to_is_missing() {
     let (sandbox, url) = refusing(".", "exit 1");
     assert_eq!(sandbox.run(&apply(&url, &["--work-dir", "kept"])).code, 1);
     let [kept, moved] = ["kept", "moved"].map(|name| sandbox.work().join(name));
     let file = kept.join("live/vpc/errored.tfstate");
-    let link = unsent(&sandbox).join("errored.tfstate");
+    let link = link_as_before(&sandbox, &file);
     std::fs::rename(&kept, &moved).unwrap();
     // An empty directory is a place where nothing is mounted.
     for is_empty in [false, true] {
@@ -262,20 +274,30 @@ async fn an_empty_unsaved_state_is_not_named_as_the_record() {
     assert!(refused.stderr.contains("run.log of that attempt"), "{}", refused.stderr);
 }
 
-#[test]
-fn unsaved_state_of_a_killed_run_refuses_the_next_apply_of_its_layer() {
-    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
-    assert_eq!(sandbox.run(&apply(&url, &[])).code, -1);
-    // The tool may hold the lock of its output a moment longer.
-    let mut refused = None;
-    eventually("the apply is refused", || {
-        let ended = sandbox.run(&apply(&url, &[]));
-        let is_refused = ended.code == 8;
-        refused = Some(ended);
-        is_refused
-    });
-    let said = refused.unwrap().stderr;
-    assert!(said.contains("plancha-") && said.contains("live/vpc/errored.tfstate"), "{said}");
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_follows_the_link_to_a_kept_state() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    let datastore = TestDatastore::memory().await;
+    assert_eq!(sandbox.run(&apply(&url, &["--work-dir", "kept"])).code, 1);
+    let file = sandbox.work().join("kept/live/vpc/errored.tfstate");
+    let dir = unsent(&sandbox);
+    let upload = || sandbox.run_with(&datastore.url, &["upload", dir.to_str().unwrap()]);
+    let copy = dir.join("errored.tfstate");
+    for is_link in [false, true] {
+        if is_link {
+            link_as_before(&sandbox, &file);
+        }
+        let ended = upload();
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        let pushed = if is_link { &file } else { &copy };
+        let push = format!("`TF_WORKSPACE=default terraform state push {}`", pushed.display());
+        assert!(ended.stderr.contains(&push), "{push}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("empty or incomplete"), "{}", ended.stderr);
+    }
+    std::fs::rename(sandbox.work().join("kept"), sandbox.work().join("moved")).unwrap();
+    let ended = upload();
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("its directory is missing or empty"), "{}", ended.stderr);
 }
 
 #[test]
@@ -325,21 +347,6 @@ fn push_of_a_kept_state_names_the_workspace_of_its_apply() {
             assert!(ended.stderr.contains(push), "{push}: {}", ended.stderr);
         }
     }
-}
-
-#[test]
-fn push_of_a_state_of_a_killed_run_names_its_workspace() {
-    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
-    assert_eq!(run_in(&sandbox, Some("prod"), &apply(&url, &[])).code, -1);
-    let mut refused = None;
-    eventually("the apply is refused", || {
-        let ended = run_in(&sandbox, Some("dev"), &apply(&url, &[]));
-        let is_refused = ended.code == 8;
-        refused = Some(ended);
-        is_refused
-    });
-    let said = refused.unwrap().stderr;
-    assert!(said.contains("`TF_WORKSPACE=prod terraform state push "), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,10 +47,10 @@ impl Run<'_> {
             return result;
         }
         let record = self.push_record(program, workspace);
-        let mut files = Vec::new();
+        let (mut files, mut copies) = (Vec::new(), Vec::new());
         for file in found {
             if workspace.kept {
-                self.link(&file, &record);
+                copies.extend(self.copy(&file, &record));
             }
             files.push(if workspace.kept { absolute(file) } else { self.rescue(&file, &record) });
         }
@@ -60,7 +60,7 @@ impl Run<'_> {
         let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
         let log =
             attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
-        let errored = ErroredState { files, push, log, stored };
+        let errored = ErroredState { files, copies, push, log, stored };
         if let Err(cause) = result {
             return Err(RunError::Errored { cause: Box::new(cause), errored });
         }
@@ -68,9 +68,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Records a state that stays where it is, so that an apply of the same code elsewhere is refused as well.
-    fn link(&self, file: &Path, record: &PushRecord) {
-        if let Err(error) = self.keeper().link_state(file, record) {
+    /// Keeps a copy of a state that stays where it is: the file may be moved or removed, and an apply of the same code
+    /// elsewhere is refused as well. Returns the path of the copy.
+    fn copy(&self, file: &Path, record: &PushRecord) -> Option<PathBuf> {
+        let keeper = self.keeper();
+        let error = match keeper.copy_of_original(file, record) {
+            Ok(copy) => return Some(copy),
+            Err(error) => error,
+        };
+        tracing::warn!("{} is not copied, so keep the file where it is: {error}", file.display());
+        if let Err(error) = keeper.link_state(file, record) {
             tracing::warn!(
                 "no link leads to {}, so the directory of the run is kept: {error}",
                 file.display()
@@ -78,6 +85,7 @@ impl Run<'_> {
             // It has the record.
             self.scratch.keep_all();
         }
+        None
     }
 
     /// Copies a state file out of the directory that is removed with the run. Returns where it is.

@@ -1,16 +1,18 @@
 //! The last check before an apply. Another runner with the same order may have applied the plan or the run since the
-//! records were first read.
+//! records were first read, or may apply another order of the same module and workspace.
 //!
 //! On one machine such runners wait for each other. Runners on several machines do not: there the tool's state
-//! lock keeps two applies from overlapping, and the second check finds the record of the first one.
+//! lock keeps two applies from overlapping, and the second check finds the record of the first one. That lock is not
+//! enough on one machine: an apply whose state was refused releases it, and the tool that has waited for it would apply
+//! without that state.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use datastore_api::RunKey;
+use datastore_api::{RunKey, Sha256};
 use fs_err as fs;
 
 use crate::order::job::Apply;
@@ -18,17 +20,22 @@ use crate::process::private_file;
 use crate::report::AppliedRecord;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::unsent;
+use crate::source::checkout::source_id::SourceId;
 
 /// The lock files below the state home.
 const PLANS: &str = "plancha/applying-plans";
 const RUNS: &str = "plancha/applying";
 const ORDERS: &str = "plancha/applying-orders";
+const MODULES: &str = "plancha/applying-modules";
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
+/// So long a run waits for the tool of a killed one.
+const MAX_WAIT_FOR_TOOL: Duration = Duration::from_mins(10);
 /// How often a lock file is created, if other runners remove its directory at once.
 const TRIES: usize = 3;
 
-/// The lock of a plan, a run or an order. Its file is removed when the apply ends, and stays when the runner is killed.
+/// The lock of a plan, a run, an order or a module. Its file is removed when the apply ends, and stays when the runner is killed.
 #[derive(Debug)]
 pub(super) struct RunLock {
     file: File,
@@ -45,8 +52,8 @@ impl Drop for RunLock {
         }
         // The directories of the run's layer and namespace. One that is not empty is used by others.
         let dirs = self.path.ancestors().skip(1);
-        let dirs =
-            dirs.take_while(|dir| ![RUNS, PLANS, ORDERS].iter().any(|top| dir.ends_with(top)));
+        let dirs = dirs
+            .take_while(|dir| ![RUNS, PLANS, ORDERS, MODULES].iter().any(|top| dir.ends_with(top)));
         for dir in dirs.take(2) {
             if fs::remove_dir(dir).is_err() {
                 break;
@@ -78,8 +85,8 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the same order, the same plan, or the run of this name. The
-    /// locks are held until the returned values are dropped.
+    /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, or the
+    /// same module in the same workspace. The locks are held until the returned values are dropped.
     pub(super) async fn lock_run(&self, from: &Apply) -> Result<Vec<RunLock>, RunError> {
         let mut locks = Vec::new();
         for (what, path) in self.lock_paths(from) {
@@ -91,11 +98,34 @@ impl Run<'_> {
                 ),
             }
         }
+        self.wait_for_orphaned_tool().await?;
         Ok(locks)
     }
 
-    /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run. The order is
-    /// the same in every runner, so no two wait for each other.
+    /// Waits for the tool of a killed run of this layer: it may still write a state, or leave one.
+    async fn wait_for_orphaned_tool(&self) -> Result<(), RunError> {
+        let layer = unsent::layer_id(&self.job.run);
+        let since = Instant::now();
+        let mut waits = false;
+        while let Some(dir) = self.scratch.orphaned(&layer) {
+            if since.elapsed() > MAX_WAIT_FOR_TOOL {
+                return Err(RunError::OrphanedTool(dir));
+            }
+            if !waits {
+                waits = true;
+                tracing::info!(
+                    "the tool of a killed run of this layer still works ({}): waiting for it",
+                    dir.display()
+                );
+            }
+            let pause = tokio::time::sleep(PAUSE);
+            self.signals.or(pause).await.map_err(RunError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run, then that
+    /// of the module. The order is the same in every runner, so no two wait for each other.
     fn lock_paths(&self, from: &Apply) -> Vec<(String, io::Result<PathBuf>)> {
         let job = self.job;
         // A pod shares its disk with no other runner.
@@ -126,7 +156,19 @@ impl Run<'_> {
             let path = home().map(|home| of_layer(home, RUNS).join(run.as_ref()));
             paths.push((format!("the run {}", job.run), path));
         }
+        let file = self.module_key().to_string();
+        let path = home().map(|home| of_layer(home, MODULES).join(file));
+        paths.push((format!("the layer {namespace}/{layer}"), path));
         paths
+    }
+
+    /// Code and workspace of this run, as a name for a file. Layers of one name may be of several repositories and
+    /// workspaces.
+    fn module_key(&self) -> Sha256 {
+        let root = self.source_id.as_ref().map(SourceId::root).unwrap_or_default();
+        let module = Path::new(root).join(self.recorded_path());
+        let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
+        Sha256::of(format!("{}\n{workspace}", module.display()).as_bytes())
     }
 
     /// The record of an apply that was made since the records were first read.

@@ -138,7 +138,7 @@ async fn store_for_layer(
 
 /// Stores the record under its order's key. A runner on another machine may have recorded another apply there since the
 /// records were read: then under the next key that is free.
-async fn store_under_key(
+pub(crate) async fn store_under_key(
     client: &Client,
     run: &RunKey,
     mut record: AppliedRecord,

@@ -9,6 +9,7 @@ use fs_err as fs;
 use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::APPLIED;
 use crate::run::push::MissingState;
+use crate::run::unsent::copies::read_copy;
 use crate::run::unsent::directory::{self, FAILED, datastore_of};
 use crate::source::regular;
 use crate::source::scratch::{Scratch, reason};
@@ -99,12 +100,12 @@ fn read(dir: PathBuf) -> Option<Result<KeptRecord, UnreadableRecord>> {
     })
 }
 
-/// The kept state files of this layer, and those in work directories that links lead to.
+/// The kept states of this layer: copies, and files in work directories that links of earlier versions lead to.
 pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> {
     let found = attempts(state_home, run);
     let found = found.iter().flat_map(|attempt| states::kept(attempt));
     let found = found.filter_map(|name| match leads_to(&name) {
-        LeadsTo::State(file) => Some(KeptState::read(file, &name)),
+        LeadsTo::State(file) => Some(kept_state(file, name)),
         LeadsTo::Removed | LeadsTo::OutOfReach(_) => None,
     });
     let mut found = found.collect::<Vec<_>>();
@@ -114,6 +115,11 @@ pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> 
     found
 }
 
+/// The state of this name, which may be a link to the file.
+pub(super) fn kept_state(file: PathBuf, name: PathBuf) -> KeptState {
+    if file == name { read_copy(name) } else { KeptState::read(file, &name) }
+}
+
 /// The links of this layer to states whose directories are missing or empty.
 pub(crate) fn missing_states(state_home: Option<&Path>, run: &RunKey) -> Vec<MissingState> {
     let found = attempts(state_home, run);
@@ -121,7 +127,7 @@ pub(crate) fn missing_states(state_home: Option<&Path>, run: &RunKey) -> Vec<Mis
     let missing = links.filter_map(|link| match leads_to(&link) {
         LeadsTo::OutOfReach(state) => {
             let source = states::source_beside(&link);
-            Some(MissingState { link, state, source })
+            Some(MissingState { link, state, source, is_killed: false })
         }
         LeadsTo::State(_) | LeadsTo::Removed => None,
     });

@@ -14,17 +14,17 @@ use crate::cli::{Environment, RemoteArgs, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::process::quoted;
 use crate::report::{AppliedRecord, later_version};
-use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other};
-use crate::run::push::Unpushed;
+use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other, store_under_key};
+use crate::run::push::{MissingState, Unpushed};
 use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, SUMS, datastore_of, files, lock, names, recorded_url,
     remove, sums,
 };
-use crate::run::unsent::find::{first_attempt, named_attempt};
+use crate::run::unsent::find::{LeadsTo, first_attempt, kept_state, leads_to, named_attempt};
 use crate::run::unsent::{FailedAttempt, absolute, upload_command};
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::reason;
-use crate::source::states::{self, KeptState};
+use crate::source::states;
 
 /// Between two attempts to get the lock of a directory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +38,8 @@ pub(crate) enum UploadError {
     Directory { dir: PathBuf, reason: String, next: String },
     #[error("{0}; upload does not send states")]
     States(Unpushed),
+    #[error("{0}; upload does not send states")]
+    MissingState(MissingState),
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged { file: PathBuf, reason: String },
     #[error("{} has version {version}, which this runner does not know", .file.display())]
@@ -347,8 +349,22 @@ fn without_record(dir: &Path) -> UploadError {
     let mut files = states::kept(dir);
     if !files.is_empty() {
         files.sort();
-        let states = files.into_iter().map(|name| KeptState::read(name.clone(), &name));
-        return UploadError::States(Unpushed::kept(states));
+        let mut states = Vec::new();
+        for name in files {
+            match leads_to(&name) {
+                LeadsTo::State(file) => states.push(kept_state(file, name)),
+                LeadsTo::OutOfReach(state) => {
+                    let source = states::source_beside(&name);
+                    let is_killed = false;
+                    let missing = MissingState { link: name, state, source, is_killed };
+                    return UploadError::MissingState(missing);
+                }
+                LeadsTo::Removed => {}
+            }
+        }
+        if !states.is_empty() {
+            return UploadError::States(Unpushed::kept(states));
+        }
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut others = entries.map(|entry| entry.file_name()).filter(|name| name != DATASTORE);
@@ -374,7 +390,8 @@ fn not_an_attempt(dir: &Path, reason: String) -> UploadError {
     UploadError::Directory { dir: dir.to_owned(), reason, next }
 }
 
-/// Sends the record of the attempt and that of the plan. A stored one that records the same apply is as good.
+/// Sends the record of the attempt, that of the plan, and that of the order's key. A stored one that records the same apply
+/// is as good.
 async fn send_record(
     client: &Client,
     record: &AppliedRecord,
@@ -394,16 +411,17 @@ async fn send_record(
     {
         of_attempt = Sent::Equivalent;
     }
-    for digest in record.digests() {
+    if let Some(digest) = record.plan_sha256() {
         let key = applied_key(run, digest);
         if let Sent::Other = send_result(client.put_applied(&key, &json).await, was_there)?
             && !client.get_applied(&key).await?.is_some_and(|stored| is_same(&stored))
         {
-            let what = if record.is_of(digest) { "plan" } else { "order with the key's digest" };
-            tracing::warn!("another apply of the {what} {digest} is recorded");
+            tracing::warn!("another apply of the plan {digest} is recorded");
             return Ok(Sent::Other);
         }
     }
+    // Another apply may have been recorded under this key since: then this one gets the next key that is free.
+    store_under_key(client, run, record.clone()).await?;
     Ok(of_attempt)
 }
 

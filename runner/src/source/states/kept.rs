@@ -1,6 +1,7 @@
 //! Kept states, and the records of what they are of and how they get into their backends.
 //!
-//! The record is beside the state (or beside the link that leads to it), and has its SHA-256 digest. The directory of a
+//! The record is beside the state (or beside the link that leads to it), and has its SHA-256 digest. The record of a copy
+//! also names the original, if that stays where the tool wrote it. The directory of a
 //! run that applies has one for all states that the run may leave. A state without a record, or with one of another
 //! state, may be of any workspace.
 
@@ -39,6 +40,9 @@ pub(crate) struct PushRecord {
     /// The directory of the module, if it stays when the run ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dir: Option<PathBuf>,
+    /// The file that the tool wrote, if the state is a copy and the file stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) original: Option<PathBuf>,
     /// The digest of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
@@ -49,7 +53,28 @@ impl PushRecord {
     pub(crate) fn new(program: String, workspace: Option<String>, path: &Path) -> Self {
         // JSON has only UTF-8, and the path is only shown.
         let path = path.to_string_lossy().into_owned().into();
-        Self { version: VERSION, program, workspace, path, source: None, dir: None, sha256: None }
+        Self {
+            version: VERSION,
+            program,
+            workspace,
+            path,
+            source: None,
+            dir: None,
+            original: None,
+            sha256: None,
+        }
+    }
+
+    /// The record of a copy whose original stays.
+    pub(crate) fn of_original(self, original: &Path) -> Self {
+        // A path that JSON cannot have would lead elsewhere.
+        let original = Some(original.to_owned()).filter(|path| path.to_str().is_some());
+        Self { original, ..self }
+    }
+
+    /// Whether the original of a copy still has the same contents.
+    pub(crate) fn is_equal_to(&self, original: &Path) -> bool {
+        self.sha256.is_some() && regular::sha256(original).ok() == self.sha256
     }
 
     /// The same with the repository or path of the code, and with the directory of the module if it stays.
@@ -68,12 +93,17 @@ impl PushRecord {
     /// Records it beside `name`: the state itself, or a link that leads to it.
     pub(crate) fn write(&self, state: &Path, name: &Path) -> io::Result<()> {
         let sha256 = Some(regular::sha256(state)?);
-        Self { sha256, ..self.clone() }.write_to(&beside(name))
+        Self { sha256, ..self.clone() }.write_to(&record_of(name))
     }
 
     /// Records it for all states in a directory.
     pub(crate) fn write_for_directory(&self, dir: &Path) -> io::Result<()> {
         self.write_to(&dir.join(OF_DIRECTORY))
+    }
+
+    /// The record for all states in a directory.
+    pub(crate) fn of_directory(dir: &Path) -> Option<Self> {
+        Self::read(&dir.join(OF_DIRECTORY))
     }
 
     fn write_to(&self, path: &Path) -> io::Result<()> {
@@ -91,7 +121,14 @@ impl PushRecord {
 /// A kept state, and how it gets into its backend, if that is known.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptState {
+    /// The file to push.
     pub(crate) file: PathBuf,
+    /// Other files of the same state, which are removed with it.
+    pub(crate) others: Vec<PathBuf>,
+    /// The runner's own copy. It counts until the backend has the state.
+    pub(crate) copy: Option<PathBuf>,
+    /// The private directory of the run that has left the state, if that was killed.
+    pub(crate) found_in: Option<PathBuf>,
     pub(crate) record: Option<PushRecord>,
     /// The repository of its code, or the path. It is known even if the file has another state by now.
     pub(crate) source: Option<String>,
@@ -100,28 +137,28 @@ pub(crate) struct KeptState {
 impl KeptState {
     /// The state in a file. Its record is beside `name`: the file itself, or a link that leads to it.
     pub(crate) fn read(file: PathBuf, name: &Path) -> Self {
-        let record = PushRecord::read(&beside(name));
+        let record = PushRecord::read(&record_of(name));
         let source = record.as_ref().and_then(|record| record.source.clone());
         let record = record.filter(|record| {
             let actual = regular::sha256(&file).ok();
             actual.is_some() && record.sha256 == actual
         });
-        Self { file, record, source }
+        Self { file, others: Vec::new(), copy: None, found_in: None, record, source }
     }
 
     /// A state in the directory of a run.
     pub(crate) fn in_directory(file: PathBuf, dir: &Path) -> Self {
         let name = file.clone();
         let state = Self::read(file, &name);
-        let of_directory = PushRecord::read(&dir.join(OF_DIRECTORY));
+        let of_directory = PushRecord::of_directory(dir);
         let source = of_directory.as_ref().and_then(|record| record.source.clone());
         let (record, source) = (state.record.or(of_directory), state.source.or(source));
-        Self { record, source, ..state }
+        Self { record, source, found_in: Some(dir.to_owned()), ..state }
     }
 
     /// The states that the run of a directory has left where its code stays.
     pub(crate) fn of_kept_code(dir: &Path) -> Vec<Self> {
-        let record = PushRecord::read(&dir.join(OF_DIRECTORY));
+        let record = PushRecord::of_directory(dir);
         let Some(code) = record.as_ref().and_then(|record| record.dir.as_deref()) else {
             return Vec::new();
         };
@@ -156,7 +193,7 @@ impl KeptState {
 
 /// The repository or path of the code, by the record beside a name.
 pub(crate) fn source_beside(name: &Path) -> Option<String> {
-    PushRecord::read(&beside(name))?.source
+    PushRecord::read(&record_of(name))?.source
 }
 
 /// Whether a file is named like the record of a kept state.
@@ -177,7 +214,8 @@ pub(crate) fn remove_orphaned_records(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn beside(name: &Path) -> PathBuf {
+/// The file with the record of a kept state, or of a link that leads to one.
+pub(crate) fn record_of(name: &Path) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
     path.push(SUFFIX);
     path.into()

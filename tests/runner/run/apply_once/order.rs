@@ -193,6 +193,25 @@ async fn lost_record_of_a_key_is_sent_by_upload() {
     ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "nothing is applied again");
 }
 
+/// As the run itself would have done.
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_records_an_order_under_the_next_key_if_another_machine_has_taken_its_own() {
+    let (datastore, sandbox) = ready().await;
+    let lossy = faulty(&datastore, &[lost("/api/applied", usize::MAX)]).await;
+    ended(&sandbox, &ordered(&sandbox, &lossy.url, &[KEY, RUN]), 10, 1, "runner upload");
+    let words = order(&[KEY, &["--run", "b"]]);
+    let mut other = sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    other.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+    let other = other.env("XDG_STATE_HOME", sandbox.path("other")).output().unwrap().into();
+    ended(&sandbox, &other, 0, 2, "");
+    let kept = unsent(&sandbox).join("default/x/a/0");
+    let upload = ["upload", "--datastore", datastore.url.as_str(), kept.to_str().unwrap()];
+    ended(&sandbox, &sandbox.run(&upload), 0, 2, "");
+    assert!(!kept.exists());
+    let repeated = ordered(&sandbox, &datastore.url, &[KEY]);
+    ended(&sandbox, &repeated, 0, 2, "attempt 0 of run a has applied this");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_several_concurrent_deliveries_applies() {
     let datastore = TestDatastore::memory().await;

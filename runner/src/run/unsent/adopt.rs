@@ -1,0 +1,71 @@
+//! States that killed runs have left are copied to the directory of their layer.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::RunKey;
+use fs_err as fs;
+
+use crate::run::unsent::copies::{copy_state, read_copy, write_record};
+use crate::run::unsent::find::of_layer;
+use crate::source::regular::{self, unless_missing};
+use crate::source::scratch::{Scratch, UNSENT};
+use crate::source::states::{self, KeptState};
+
+/// Keeps copies of the states that killed runs of the layer have left in their private directories, or where their code
+/// stays. Those that cannot be copied stay as they are.
+pub(crate) fn adopt_left(state_home: Option<&Path>, scratch: &Scratch, run: &RunKey, layer: &str) {
+    let Some(home) = state_home else { return };
+    for state in scratch.left_states(layer) {
+        adopt(&of_layer(home, run), &state);
+    }
+}
+
+/// Keeps a copy of a state that a killed run of a layer (`NAMESPACE/LAYER`) has left. Returns the state as it is kept.
+pub(crate) fn adopt_abandoned(
+    state_home: Option<&Path>,
+    layer: Option<&str>,
+    state: &KeptState,
+) -> Option<KeptState> {
+    let (namespace, layer) = layer?.split_once('/')?;
+    let (namespace, layer) = (namespace.parse().ok()?, layer.parse().ok()?);
+    // The name of the run is not known, and is no part of the directory of its layer.
+    let run = RunKey { namespace, layer, run: "unknown".parse().ok()? };
+    adopt(&of_layer(state_home?, &run), state)
+}
+
+/// Copies a state below the directory of its layer. A file in a private directory, which is removed some day, is moved.
+fn adopt(of_layer: &Path, state: &KeptState) -> Option<KeptState> {
+    let from = &state.file;
+    let private = state.found_in.as_deref()?;
+    // What the run itself has kept there stays.
+    if from.starts_with(private.join(UNSENT)) {
+        return None;
+    }
+    let is_private = from.starts_with(private);
+    let dir = of_layer.join(private.file_name()?).join("0");
+    let copy = existing_copy(&dir, from).map_or_else(|| copy_state(from, &dir), Ok);
+    let copy = match copy {
+        Ok(copy) => copy,
+        Err(error) => {
+            tracing::warn!("{} cannot be copied, and stays: {error}", from.display());
+            return None;
+        }
+    };
+    if let Some(record) = &state.record {
+        let record = record.clone();
+        let record = if is_private { record } else { record.of_original(from) };
+        write_record(&record, &copy, &copy);
+    }
+    if is_private && let Err(error) = unless_missing(fs::remove_file(from)) {
+        tracing::warn!("{} is copied to {}, and stays: {error}", from.display(), copy.display());
+    }
+    Some(read_copy(copy))
+}
+
+/// A copy of this file that an earlier run has made.
+fn existing_copy(dir: &Path, file: &Path) -> Option<PathBuf> {
+    let digest = regular::sha256(file).ok()?;
+    let copies = states::kept(dir).into_iter();
+    let mut copies = copies.filter(|copy| !copy.is_symlink());
+    copies.find(|copy| regular::sha256(copy).ok().as_ref() == Some(&digest))
+}

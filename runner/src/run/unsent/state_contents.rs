@@ -1,0 +1,174 @@
+//! What a state contains, as far as it shows whether a backend has what a kept state records. It starts no tool, and its
+//! messages contain no values of attributes.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::source::regular;
+
+/// The parts of a state that are compared.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StateContents {
+    lineage: String,
+    serial: u64,
+    outputs: Value,
+    resources: Vec<Resource>,
+    /// Tofu can encrypt a state. Its resources cannot be read then.
+    encrypted_data: Option<Value>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Resource {
+    module: String,
+    mode: String,
+    r#type: String,
+    name: String,
+    instances: Vec<Value>,
+}
+
+impl StateContents {
+    /// Reads a state. Without any byte there is none.
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        let mut file = BufReader::new(regular::open(path)?);
+        if file.fill_buf()?.is_empty() {
+            return Ok(Self::default());
+        }
+        Ok(serde_json::from_reader(file)?)
+    }
+
+    /// Whether it is a state whose contents can be compared.
+    pub(crate) fn is_comparable(&self) -> bool {
+        !self.lineage.is_empty() && self.encrypted_data.is_none()
+    }
+
+    /// Whether this is a later version of the same state.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        !self.lineage.is_empty() && self.lineage == other.lineage && self.serial > other.serial
+    }
+
+    /// Whether the backend's state has everything that this one records. The error is the difference.
+    ///
+    /// The serial alone does not show it: an apply on another machine writes the same serial. The lineage alone does not
+    /// either: a state that is pushed to an empty backend gets another one.
+    pub(crate) fn check_stored(&self, backend: &Self) -> Result<(), String> {
+        let (ours, theirs) = (self.serial, backend.serial);
+        if backend.encrypted_data.is_some() {
+            return Err("the backend's state is encrypted, so it cannot be compared".to_owned());
+        }
+        if backend.lineage.is_empty() {
+            return Err(format!("the backend has no state; this one has serial {ours}"));
+        }
+        if self.lineage != backend.lineage {
+            let is_equal = self.resources == backend.resources && self.outputs == backend.outputs;
+            return if is_equal && !self.resources.is_empty() {
+                Ok(())
+            } else {
+                Err(format!(
+                    "the backend has another state: serial {theirs} of lineage {}; this one has serial {ours} of \
+                     lineage {}",
+                    backend.lineage, self.lineage
+                ))
+            };
+        }
+        if theirs < ours {
+            return Err(format!("the backend has serial {theirs}, this one has serial {ours}"));
+        }
+        let stored = backend.instances();
+        let mut instances = self.instances().into_iter();
+        let missing = instances.find(|(address, id)| match (stored.get(address), id) {
+            (None, _) => true,
+            (Some(Some(theirs)), Some(id)) => theirs != id,
+            (Some(_), _) => false,
+        });
+        match missing {
+            Some((address, _)) => Err(format!(
+                "the backend has serial {theirs}, this one has serial {ours}, but the backend does not have its {address}"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The instances of managed resources by their addresses, with their ids.
+    fn instances(&self) -> BTreeMap<String, Option<&Value>> {
+        let mut found = BTreeMap::new();
+        for resource in self.resources.iter().filter(|resource| resource.mode == "managed") {
+            let Resource { module, r#type, name, .. } = resource;
+            let module = if module.is_empty() { String::new() } else { format!("{module}.") };
+            for instance in &resource.instances {
+                let key = instance.get("index_key").filter(|key| !key.is_null());
+                let key = key.map(|key| format!("[{key}]")).unwrap_or_default();
+                let deposed = instance.get("deposed").and_then(Value::as_str);
+                let deposed = deposed.map(|key| format!(" (deposed {key})")).unwrap_or_default();
+                let id = instance.get("attributes").and_then(|attributes| attributes.get("id"));
+                found.insert(format!("{module}{type}.{name}{key}{deposed}"), id);
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state(lineage: &str, serial: u64, ids: &[(&str, &str)]) -> StateContents {
+        let resources = ids.iter().map(|(name, id)| {
+            json!({"mode": "managed", "type": "t", "name": name,
+                   "instances": [{"index_key": 0, "attributes": {"id": id, "secret": "s"}}]})
+        });
+        let resources = resources.collect::<Vec<_>>();
+        let state = json!({"lineage": lineage, "serial": serial, "resources": resources});
+        serde_json::from_value(state).unwrap()
+    }
+
+    #[test]
+    fn backend_has_a_state_only_with_all_its_resources() {
+        let kept = state("l", 2, &[("a", "1"), ("b", "2")]);
+        let all = [("a", "1"), ("b", "2")];
+        let more = [("a", "1"), ("b", "2"), ("c", "3")];
+        for (backend, says) in [
+            (state("l", 2, &all), None),
+            (state("l", 7, &more), None),
+            // A state that was pushed to an empty backend.
+            (state("m", 1, &all), None),
+            (
+                state("m", 1, &more),
+                Some("serial 1 of lineage m; this one has serial 2 of lineage l"),
+            ),
+            (state("l", 1, &all), Some("the backend has serial 1, this one has serial 2")),
+            (state("", 0, &[]), Some("the backend has no state")),
+            // An apply on another machine.
+            (state("l", 2, &all[..1]), Some("the backend does not have its t.b[0]")),
+            (state("l", 3, &[("a", "1"), ("b", "9")]), Some("does not have its t.b[0]")),
+        ] {
+            let checked = kept.check_stored(&backend);
+            match says {
+                None => checked.unwrap(),
+                Some(says) => {
+                    let reason = checked.unwrap_err();
+                    assert!(reason.contains(says), "{reason}");
+                }
+            }
+        }
+        let empty = state("l", 2, &[]);
+        empty.check_stored(&state("m", 2, &[])).unwrap_err();
+        empty.check_stored(&state("l", 2, &[])).unwrap();
+    }
+
+    #[test]
+    fn encrypted_state_is_not_compared() {
+        let json = json!({"lineage": "l", "serial": 3, "encrypted_data": "x"});
+        let encrypted = serde_json::from_value::<StateContents>(json).unwrap();
+        assert!(!encrypted.is_comparable());
+        state("l", 1, &[]).check_stored(&encrypted).unwrap_err();
+        assert!(encrypted.is_newer_than(&state("l", 1, &[])));
+    }
+}

@@ -1,0 +1,351 @@
+//! Kept states with a real tool and a backend that refuses to write them: the copies, and what a backend must have before
+//! an apply goes on.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Ended, Sandbox, Started, eventually};
+
+use crate::source::checkout::git;
+use crate::{RUNNER, json};
+
+/// A backend of the type `http`, without locks.
+#[derive(Clone, Default)]
+struct Backend(Arc<Mutex<Contents>>);
+
+#[derive(Default)]
+struct Contents {
+    state: Option<Vec<u8>>,
+    refuses_writes: bool,
+}
+
+impl Backend {
+    /// Starts it. Returns the address of the state as well.
+    fn start() -> (Self, String) {
+        let (backend, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = format!("http://{}/state", listener.local_addr().unwrap());
+        let ours = backend.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                // A client that leaves is no error.
+                let _answered = ours.answer(stream);
+            }
+        });
+        (backend, address)
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (mut method, mut len) = (String::new(), 0);
+        for index in 0.. {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            if index == 0 {
+                method.extend(line.split(' ').next());
+            }
+            let line = line.trim().to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                len = value.trim().parse().unwrap();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; len];
+        reader.read_exact(&mut body)?;
+        let mut contents = self.0.lock().unwrap();
+        let (status, body) = match &*method {
+            "GET" => contents.state.clone().map_or((404, Vec::new()), |state| (200, state)),
+            _ if contents.refuses_writes => (403, Vec::new()),
+            _ => {
+                contents.state = Some(body);
+                (200, Vec::new())
+            }
+        };
+        let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n", body.len());
+        stream.write_all(&[head.as_bytes(), b"Connection: close\r\n\r\n", &body].concat())
+    }
+
+    fn refuse_writes(&self, refuses: bool) {
+        self.0.lock().unwrap().refuses_writes = refuses;
+    }
+
+    fn state(&self) -> Value {
+        json(self.0.lock().unwrap().state.as_deref().unwrap())
+    }
+
+    fn set(&self, state: &Value) {
+        self.0.lock().unwrap().state = Some(state.to_string().into_bytes());
+    }
+}
+
+/// A repository whose module has this backend and one resource, which adds a line to the file `created`.
+struct Layer {
+    sandbox: Sandbox,
+    backend: Backend,
+    url: String,
+}
+
+impl Layer {
+    fn new() -> Self {
+        Self::with_command("")
+    }
+
+    /// `command` runs in the resource before the line is added.
+    fn with_command(command: &str) -> Self {
+        let sandbox = Sandbox::new(RUNNER);
+        let (backend, address) = Backend::start();
+        let (repository, created) = (sandbox.path("repository"), sandbox.path("created"));
+        std::fs::create_dir_all(repository.join("live/vpc")).unwrap();
+        let module = format!(
+            r#"
+            terraform {{
+              backend "http" {{
+                address   = "{address}"
+                retry_max = 0
+              }}
+            }}
+            resource "terraform_data" "a" {{
+              provisioner "local-exec" {{
+                command = "{command} echo created >> {}"
+              }}
+            }}
+            "#,
+            created.display()
+        );
+        std::fs::write(repository.join("live/vpc/main.tf"), module).unwrap();
+        git(&repository, &["init", "--quiet"]);
+        git(&repository, &["add", "."]);
+        git(&repository, &["commit", "--quiet", "-m", "all"]);
+        let url = format!("file://{}", repository.display());
+        Self { sandbox, backend, url }
+    }
+
+    fn args<'a>(&'a self, action: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let args = [action, &self.url, "--path", "live/vpc", "--name", "x"];
+        [&args, more].concat()
+    }
+
+    fn apply(&self, more: &[&str]) -> Ended {
+        self.sandbox.run(&self.args("apply", &[&["--no-plan"], more].concat()))
+    }
+
+    fn plan(&self, more: &[&str]) -> Ended {
+        self.sandbox.run(&self.args("plan", more))
+    }
+
+    /// An apply whose state is refused, and the copy of its state.
+    fn refused_apply(&self, more: &[&str]) -> (Ended, PathBuf) {
+        self.backend.refuse_writes(true);
+        let ended = self.apply(&[&["--run", "r"], more].concat());
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        self.backend.refuse_writes(false);
+        (ended, super::unsent(&self.sandbox).join("errored.tfstate"))
+    }
+
+    /// How often the resource was created.
+    fn created(&self) -> usize {
+        let lines = std::fs::read_to_string(self.sandbox.path("created")).unwrap_or_default();
+        lines.lines().count()
+    }
+
+    fn assert_refused(&self, says: &[&str]) -> Ended {
+        let before = self.created();
+        let ended = self.apply(&[]);
+        assert_eq!(ended.code, 8, "{}\n{}", ended.stdout, ended.stderr);
+        for says in says {
+            assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        }
+        assert_eq!(self.created(), before);
+        ended
+    }
+
+    /// Runs the commands that a message prints, in a checkout of its own.
+    fn run_printed(&self, message: &str) {
+        let to = tempfile::tempdir().unwrap();
+        let to = to.path().join("checkout");
+        git(&self.sandbox.path("repository"), &["clone", "--quiet", ".", to.to_str().unwrap()]);
+        let next = message.split("next: ").last().unwrap();
+        let commands = next.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+        assert_eq!(commands.len(), 2, "{message}");
+        for command in commands {
+            let mut shell = self.sandbox.program(Path::new("/bin/sh"), &["-c", command]);
+            let ended = Ended::from(shell.current_dir(to.join("live/vpc")).output().unwrap());
+            assert_eq!(ended.code, 0, "{command}: {}", ended.stderr);
+        }
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+fn is_empty_dir(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+/// A directory that was not mounted for a while, or removed, is filled again by any run.
+#[test]
+fn state_stays_known_when_its_directory_is_missing_and_then_filled_again() {
+    let layer = Layer::new();
+    let (ended, copy) = layer.refused_apply(&["--work-dir", "kept"]);
+    let original = layer.sandbox.work().join("kept/live/vpc/errored.tfstate");
+    assert!(ended.stderr.contains(&format!("and the copy {}", copy.display())), "{}", ended.stderr);
+    assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&original).unwrap());
+    assert_eq!((mode(&copy), mode(copy.parent().unwrap())), (0o600, 0o700));
+    assert!(!copy.is_symlink());
+    // While both are there, both are named.
+    let remove = format!("remove {}, {}", copy.display(), original.display());
+    layer.assert_refused(&["the backend has no state", &remove]);
+
+    std::fs::remove_dir_all(layer.sandbox.work().join("kept")).unwrap();
+    let plan = layer.plan(&["--work-dir", "kept"]);
+    assert_eq!(plan.code, 0, "{}", plan.stderr);
+    assert!(plan.stderr.contains("an apply is refused"), "{}", plan.stderr);
+    assert!(!is_empty_dir(&layer.sandbox.work().join("kept/live/vpc")));
+    let push = format!("`TF_WORKSPACE=default terraform state push {}`", copy.display());
+    let ended = layer.apply(&["--work-dir", "kept"]);
+    assert_eq!((ended.code, layer.created()), (8, 1), "{}", ended.stderr);
+    let refused = layer.assert_refused(&[&push, "the backend has no state; this one has serial 1"]);
+
+    layer.run_printed(&refused.stderr);
+    let ended = layer.apply(&["--work-dir", "kept"]);
+    assert_eq!((ended.code, layer.created()), (0, 1), "{}\n{}", ended.stdout, ended.stderr);
+    let says = format!("so its copy {} is removed", copy.display());
+    assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+    assert!(!copy.exists() && !copy.with_extension("tfstate.json").exists());
+    assert_eq!(layer.apply(&[]).code, 0);
+}
+
+#[test]
+fn state_in_place_stays_known_when_the_directory_is_cleaned() {
+    let layer = Layer::new();
+    let checkout = layer.sandbox.work().join("checkout");
+    git(&layer.sandbox.path("repository"), &["clone", "--quiet", ".", checkout.to_str().unwrap()]);
+    let origin = layer.sandbox.path("repository");
+    git(&checkout, &["remote", "set-url", "origin", origin.to_str().unwrap()]);
+    layer.backend.refuse_writes(true);
+    let apply = || {
+        let args = ["apply", "--no-plan", "checkout", "--path", "live/vpc", "--name", "x"];
+        layer.sandbox.run(&args)
+    };
+    assert_eq!((apply().code, layer.created()), (1, 1));
+    layer.backend.refuse_writes(false);
+    // The state is in the directory of the module: nothing is initialized.
+    let refused = apply();
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    assert!(!refused.stderr.contains("the backend has"), "{}", refused.stderr);
+    git(&checkout, &["clean", "--quiet", "-ffdx"]);
+    let refused = apply();
+    assert_eq!((refused.code, layer.created()), (8, 1), "{}", refused.stderr);
+    layer.run_printed(&refused.stderr);
+    let ended = apply();
+    assert_eq!((ended.code, layer.created()), (0, 1), "{}", ended.stderr);
+}
+
+#[test]
+fn state_counts_as_pushed_only_if_the_backend_has_it() {
+    let layer = Layer::new();
+    assert_eq!(layer.apply(&[]).code, 0);
+    let before = layer.backend.state();
+    std::fs::write(
+        layer.sandbox.path("repository/live/vpc/b.tf"),
+        "resource \"terraform_data\" \"b\" {}\n",
+    )
+    .unwrap();
+    let repository = layer.sandbox.path("repository");
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "--quiet", "-m", "b"]);
+    let (_, copy) = layer.refused_apply(&[]);
+    layer.assert_refused(&["the backend has serial 1, this one has serial 2"]);
+    // Another machine has applied, with the same serial.
+    let mut of_other = before.clone();
+    of_other["serial"] = 2.into();
+    layer.backend.set(&of_other);
+    layer.assert_refused(&["the backend does not have its terraform_data.b", "if it was pushed"]);
+    let mut unrelated = before.clone();
+    unrelated["lineage"] = "another".into();
+    layer.backend.set(&unrelated);
+    layer.assert_refused(&["the backend has another state: serial 1 of lineage another"]);
+    layer.backend.set(&before);
+    let refused = layer.assert_refused(&["the backend has serial 1"]);
+    layer.run_printed(&refused.stderr);
+    assert_eq!(layer.backend.state()["serial"], 3);
+    let ended = layer.apply(&[]);
+    assert_eq!((ended.code, layer.created()), (0, 1), "{}", ended.stderr);
+    assert!(!copy.exists());
+}
+
+#[test]
+fn removed_copy_counts_as_pushed() {
+    let layer = Layer::new();
+    let (_, copy) = layer.refused_apply(&["--work-dir", "kept"]);
+    std::fs::remove_file(copy).unwrap();
+    let ended = layer.apply(&[]);
+    assert_eq!((ended.code, layer.created()), (0, 2), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("state pull"), "{}", ended.stdout);
+}
+
+#[test]
+fn newer_original_is_the_one_to_push() {
+    let layer = Layer::new();
+    let (_, copy) = layer.refused_apply(&["--work-dir", "kept"]);
+    let original = layer.sandbox.work().join("kept/live/vpc/errored.tfstate");
+    let mut state = json(&std::fs::read(&original).unwrap());
+    state["serial"] = 5.into();
+    std::fs::write(&original, state.to_string()).unwrap();
+    let push = format!("terraform state push {}`", original.display());
+    let remove = format!("remove {}, {}", original.display(), copy.display());
+    layer.assert_refused(&[&push, &remove, "this one has serial 5"]);
+}
+
+#[test]
+fn backend_that_cannot_be_read_refuses_an_apply() {
+    let layer = Layer::new();
+    let (_, copy) = layer.refused_apply(&[]);
+    // `init` succeeds.
+    let real = support::on_path("terraform").or_else(|| support::on_path("tofu")).unwrap();
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1 $2\" = 'state pull' ]; then echo 'Error: no access' >&2; exit 1; fi\nexec {} \"$@\"\n",
+        real.display()
+    );
+    layer.sandbox.script(real.file_name().unwrap().to_str().unwrap(), &script);
+    layer.assert_refused(&["it is unknown whether the backend has it by now", "state pull"]);
+    assert!(copy.exists());
+}
+
+/// The tool that waits for the state's lock would apply as soon as the first one has released it.
+#[test]
+fn apply_that_waits_for_another_one_finds_the_state_that_it_leaves() {
+    let layer = Layer::with_command("touch $STARTED; while [ -e $WAIT ]; do sleep 0.05; done;");
+    let [started, wait] = ["started", "wait"].map(|name| layer.sandbox.path(name));
+    std::fs::write(&wait, "").unwrap();
+    layer.backend.refuse_writes(true);
+    let start = |run: &'static str| {
+        let mut command = layer.sandbox.command(&layer.args("apply", &["--no-plan", "--run", run]));
+        command.env("STARTED", &started).env("WAIT", &wait);
+        Started::spawn(command)
+    };
+    let first = start("a");
+    eventually("the first apply has started", || started.exists());
+    std::fs::remove_file(&started).unwrap();
+    let second = start("b");
+    // It has passed init by then, and would start the tool.
+    eventually("the second one waits, or applies", || {
+        started.exists() || second.said("successfully initialized")
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::remove_file(&wait).unwrap();
+    let first = first.wait();
+    assert_eq!(first.code, 1, "{}", first.stderr);
+    layer.backend.refuse_writes(false);
+    let second = second.wait();
+    assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
+    let says = "another runner is applying the layer default/x: waiting for it";
+    assert!(second.stderr.contains(says), "{}", second.stderr);
+}

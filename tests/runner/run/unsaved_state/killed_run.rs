@@ -1,0 +1,71 @@
+//! States that killed runs leave, and their tools that still work.
+
+use support::{Started, eventually};
+
+use super::{apply, refusing, run_in};
+
+#[test]
+fn unsaved_state_of_a_killed_run_refuses_the_next_apply_of_its_layer() {
+    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, -1);
+    // The tool may hold the lock of its output a moment longer.
+    let mut refused = None;
+    eventually("the apply is refused", || {
+        let ended = sandbox.run(&apply(&url, &[]));
+        let is_refused = ended.code == 8;
+        refused = Some(ended);
+        is_refused
+    });
+    // The directory for temporary files may be emptied at any time.
+    let said = refused.unwrap().stderr;
+    let copy = sandbox.path("home/.local/state/plancha/unsent/default/x/plancha-000000/0");
+    let copy = copy.join("errored.tfstate");
+    assert!(said.contains(&format!("state push {}`", copy.display())), "{said}");
+    assert_eq!(std::fs::read_to_string(&copy).unwrap(), "\"secret\"\n");
+    let left = std::fs::read_dir(sandbox.path("tmp")).unwrap();
+    let left = left.map(|entry| entry.unwrap().path().join("source/live/vpc/errored.tfstate"));
+    assert!(!left.into_iter().any(|file| file.exists()), "it is moved");
+    std::fs::remove_file(copy).unwrap();
+    assert_eq!(sandbox.run(&apply(&url, &[])).code, -1, "it is applied");
+}
+
+/// A state that the tool of a killed run has yet to write.
+#[test]
+fn apply_waits_for_the_tool_of_a_killed_run() {
+    let end = "trap '' INT; kill -9 $PPID; while [ -e $WAIT ]; do sleep 0.05; done; exit 1";
+    let (sandbox, url) = refusing(".", end);
+    let wait = sandbox.path("wait");
+    std::fs::write(&wait, "").unwrap();
+    let start = |run: &str| {
+        let args = ["apply", "--no-plan", &url, "--path", "live/vpc", "--name", "x", "--run", run];
+        let mut command = sandbox.command(&args);
+        command.env("WAIT", &wait);
+        Started::spawn(command)
+    };
+    assert_eq!(start("r").wait().code, -1);
+    let inits = || sandbox.calls().iter().filter(|call| call.starts_with("init")).count();
+    let second = start("s");
+    eventually("the second run has initialized", || inits() == 2);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::fs::remove_file(&wait).unwrap();
+    let second = second.wait();
+    assert_eq!(second.code, 8, "{}", second.stderr);
+    let says = "the tool of a killed run of this layer still works";
+    assert!(second.stderr.contains(says), "{}", second.stderr);
+    assert_eq!(sandbox.calls().iter().filter(|call| call.starts_with("apply")).count(), 1);
+}
+
+#[test]
+fn push_of_a_state_of_a_killed_run_names_its_workspace() {
+    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
+    assert_eq!(run_in(&sandbox, Some("prod"), &apply(&url, &[])).code, -1);
+    let mut refused = None;
+    eventually("the apply is refused", || {
+        let ended = run_in(&sandbox, Some("dev"), &apply(&url, &[]));
+        let is_refused = ended.code == 8;
+        refused = Some(ended);
+        is_refused
+    });
+    let said = refused.unwrap().stderr;
+    assert!(said.contains("`TF_WORKSPACE=prod terraform state push "), "{said}");
+}
