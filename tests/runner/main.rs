@@ -57,6 +57,7 @@ mod source {
     mod git_server;
     mod git_url;
     mod hcl;
+    mod interrupted_git;
     mod slow_git;
     mod submodules;
 }

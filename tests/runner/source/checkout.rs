@@ -176,7 +176,7 @@ fn commit_state(repository: &Path, text: Option<&str>) {
     commit_all(repository);
 }
 
-fn commit_all(repository: &Path) {
+pub(crate) fn commit_all(repository: &Path) {
     git(repository, &["add", "."]);
     git(repository, &["commit", "--quiet", "-m", "all"]);
 }
@@ -230,49 +230,6 @@ fn state_in_a_kept_work_directory_is_never_replaced_or_removed() {
     std::fs::remove_file(sandbox.work().join(state)).unwrap();
     run();
     assert_eq!(sandbox.read(state), "committed anew");
-}
-
-/// What a git that is killed leaves: files that its index does not name, and the lock of the index.
-#[test]
-fn files_of_an_interrupted_checkout_are_removed_from_a_kept_work_directory() {
-    let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != plan ] || ls -A");
-    let Repository { dir, .. } = repository(&sandbox);
-    let url = format!("file://{}", dir.display());
-    let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
-    let real = support::on_path("git").unwrap();
-    let real = real.display();
-    let interrupted = sandbox.path("interrupted");
-    let script = format!(
-        "#!/bin/sh\n[ $1 = checkout ] && [ -e {interrupted:?} ] || exec {real} \"$@\"\n\
-         mkdir saved && mv .git/HEAD .git/index saved\n\
-         cp saved/* .git && {real} \"$@\" && mv saved/* .git && rmdir saved\n\
-         touch .git/index.lock\nexit 1\n"
-    );
-    sandbox.script("git", &script);
-    assert_eq!(sandbox.run(&plan).code, 0);
-    for state in [None, Some("kept/live/vpc/terraform.tfstate")] {
-        if let Some(state) = state {
-            sandbox.write(state, "of the apply");
-        }
-        std::fs::write(dir.join("live/vpc/more.tf"), "").unwrap();
-        commit_all(&dir);
-        std::fs::write(&interrupted, "").unwrap();
-        assert_ne!(sandbox.run(&plan).code, 0);
-        assert!(sandbox.work().join("kept/live/vpc/more.tf").exists());
-        std::fs::remove_file(&interrupted).unwrap();
-        std::fs::remove_file(dir.join("live/vpc/more.tf")).unwrap();
-        commit_all(&dir);
-        let ended = sandbox.run(&plan);
-        assert_eq!(ended.code, 0, "{}", ended.stderr);
-        assert!(ended.stdout.contains("main.tf"), "{}", ended.stdout);
-        assert!(!ended.stdout.contains("more.tf"), "{}", ended.stdout);
-        assert!(ended.stderr.contains("an interrupted checkout"), "{}", ended.stderr);
-        let ended = sandbox.run(&plan);
-        assert!(!ended.stderr.contains("an interrupted checkout"), "{}", ended.stderr);
-        if let Some(state) = state {
-            assert_eq!(sandbox.read(state), "of the apply");
-        }
-    }
 }
 
 #[test]

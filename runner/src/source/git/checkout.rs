@@ -149,6 +149,21 @@ pub(in crate::source) async fn unbundle<'a>(
     Ok(revision)
 }
 
+/// Removes the locks in a git directory, and in those of its submodules, which are inside it. No reference ends with
+/// `.lock`.
+fn remove_locks(git_dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(git_dir)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            remove_locks(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "lock") {
+            tracing::warn!("removing the lock {} of a git that was killed", path.display());
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
 /// The program, for one checkout.
 pub(in crate::source) struct Git<'a> {
     source: &'a GitSource,
@@ -159,12 +174,16 @@ pub(in crate::source) struct Git<'a> {
 }
 
 impl Git<'_> {
-    /// Creates the repository of a checkout, which ignores the runner's mark.
+    /// Creates the repository of a checkout, which ignores the runner's mark. In one that exists already it removes what
+    /// a killed git has left, before a fetch can delete commits that no reference names.
     async fn init(&self) -> Result<(), CheckoutError> {
+        // No other git runs here: the directory is locked.
+        unless_missing(remove_locks(&self.dir.join(".git")))?;
         self.run(&["init", "--quiet"]).await?;
         let info = self.dir.join(".git/info");
         fs::create_dir_all(&info)?;
-        Ok(fs::write(info.join("exclude"), format!("/{MARK}\n"))?)
+        fs::write(info.join("exclude"), format!("/{MARK}\n"))?;
+        self.remove_incomplete().await
     }
 
     /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
@@ -173,7 +192,6 @@ impl Git<'_> {
         let dir = self.dir.to_owned();
         let states = tokio::task::spawn_blocking(move || states::find(&dir));
         let states = states.await.map_err(std::io::Error::other)??;
-        self.remove_incomplete().await?;
         if states.is_empty() {
             self.mark_incomplete(commit)?;
             let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
@@ -181,31 +199,26 @@ impl Git<'_> {
         } else {
             self.check_out_around(&states, commit, branch).await?;
         }
-        Ok(unless_missing(fs::remove_file(self.dir.join(INCOMPLETE))).map(|_| ())?)
+        Ok(fs::remove_file(self.dir.join(INCOMPLETE))?)
     }
 
     fn mark_incomplete(&self, commit: &str) -> std::io::Result<()> {
-        let mark = self.dir.join(INCOMPLETE);
-        unless_missing(fs::remove_file(&mark))?;
-        symlink(commit, mark)
+        symlink(commit, self.dir.join(INCOMPLETE))
     }
 
     /// Removes the files of a commit whose checkout was interrupted, but for states. The checkout that follows writes
     /// those again that its commit has too.
     async fn remove_incomplete(&self) -> Result<(), CheckoutError> {
-        let Some(commit) = unless_missing(fs::read_link(self.dir.join(INCOMPLETE)))? else {
-            return Ok(());
-        };
+        let mark = self.dir.join(INCOMPLETE);
+        let Some(commit) = unless_missing(fs::read_link(&mark))? else { return Ok(()) };
         let commit = commit.to_string_lossy();
         tracing::warn!("removing what an interrupted checkout of {commit} has left");
-        // Of a git that was killed. No other runs here: the directory is locked.
-        unless_missing(fs::remove_file(self.dir.join(".git/index.lock")))?;
         for file in self.files(&commit).await? {
             if !states::is_state(&file) && !copy::is_behind_link(self.dir, &file) {
                 copy::remove(&self.dir.join(file))?;
             }
         }
-        Ok(())
+        Ok(fs::remove_file(mark)?)
     }
 
     /// Checks out everything but these files.
