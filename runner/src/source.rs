@@ -5,7 +5,7 @@ pub(crate) mod checkout;
 mod copy;
 pub(crate) mod error;
 pub(crate) mod git;
-mod modules;
+pub(crate) mod modules;
 pub(crate) mod path;
 mod references;
 pub(crate) mod regular;

@@ -9,7 +9,6 @@ use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 
 use crate::basis::binding::{Binding, BindingError, Workspace};
-use crate::basis::configuration;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
@@ -21,6 +20,7 @@ use crate::report::PlanReport;
 use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
 use crate::source::archive::ArchiveError;
 use crate::source::checkout::Source;
+use crate::source::modules::has_configuration;
 use crate::version::ToolName;
 
 /// There is no plan that may be applied.
@@ -214,8 +214,8 @@ impl Choice {
     }
 
     /// The plan's report and its `plan-sum`, if the plan changes nothing and has kept that of the layer's last apply. Such a
-    /// plan never reaches the tool, so its bytes are not compared. With another `plan-sum` by now the plan is compared as
-    /// any other.
+    /// plan never reaches the tool, so its bytes are not compared. With another `plan-sum` by now, or where it is not known,
+    /// the plan is compared as any other.
     pub(crate) fn kept_sum(&self, job: &Job) -> Option<(PlanReport, String)> {
         let stored = self.stored.as_ref()?;
         let record = stored.record.as_ref()?;
@@ -226,7 +226,7 @@ impl Choice {
             ..record.plan.clone()?
         };
         let annotated = job.layer.as_ref().and_then(|layer| layer.layer().annotation("plan-sum"));
-        annotated.is_none_or(|annotated| annotated == sum).then(|| (plan, sum.clone()))
+        annotated.is_some_and(|annotated| annotated == sum).then(|| (plan, sum.clone()))
     }
 
     /// The repository of the plan, as its binding has it.
@@ -262,12 +262,6 @@ impl Choice {
 /// Whether the job names no source, and the directory `dir` has no code for it.
 fn is_without_code(job: &Job, dir: &Path) -> bool {
     !job.named.source && !has_configuration(&dir.join(&job.path))
-}
-
-/// Whether a directory has a file that the tool or terragrunt reads by itself.
-fn has_configuration(dir: &Path) -> bool {
-    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().to_str().is_some_and(configuration::is_configuration))
 }
 
 /// Writes the plan to the private file `to` and verifies its digest. `None`: there is none.

@@ -53,8 +53,8 @@ fn find(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a directory has a file that the tool or terragrunt reads by itself.
-fn has_configuration(dir: &Path) -> bool {
+/// Whether a directory has code, or a configuration of terragrunt.
+pub(crate) fn has_configuration(dir: &Path) -> bool {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.any(|entry| {
         let name = entry.file_name();
@@ -66,6 +66,22 @@ fn has_configuration(dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_code_and_terragrunt_files_are_configuration() {
+        for (name, expected) in [
+            ("main.tf", true),
+            ("terragrunt.hcl", true),
+            ("region.hcl", true),
+            ("terraform.tfvars", false),
+            (".terraform.lock.hcl", false),
+            ("main.tf~", false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(name), "").unwrap();
+            assert_eq!(has_configuration(dir.path()), expected, "{name}");
+        }
+    }
 
     #[test]
     fn modules_at_the_top_are_found_first() {

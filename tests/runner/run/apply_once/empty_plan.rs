@@ -93,6 +93,24 @@ async fn empty_plan_whose_layer_has_another_plan_sum_is_refused() {
     assert_eq!((&record["sum"], applies(&sandbox)), (&sum.into(), 1));
 }
 
+/// Only the layer's `plan-sum` shows that the plan is still the layer's newest.
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_plan_is_given_to_the_tool_where_no_plan_sum_is_known() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(SCRIPT);
+    sandbox.write("empty", "");
+    let run = |words: &[&str]| {
+        let ended = sandbox.run_with(&datastore.url, words);
+        assert_eq!(ended.code, 0, "{words:?}: {}", ended.stderr);
+    };
+    let layer = ["--layer", "layer.yaml"];
+    run(&["plan", layer[0], layer[1]]);
+    run(&["apply", layer[0], layer[1]]);
+    run(&["plan", layer[0], layer[1], "--run", "kept", "--skip-empty-plans"]);
+    run(&["apply", "--name", "hello", "--plan", "kept/0"]);
+    assert_eq!(applies(&sandbox), 2);
+}
+
 /// What terraform and tofu say themselves: `applyable` came with terraform 1.8, and tofu has none.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs real tools"]
