@@ -18,7 +18,8 @@ pub struct BindingArgs {
         default_value = "auto"
     )]
     pub snapshot: SnapshotMode,
-    /// Sign the plan with this key: Ed25519 (PEM), or a shared secret of at least 32 letters
+    /// Sign the plan with this key: Ed25519 (PEM), or a shared secret of at least 32 printable ASCII
+    /// characters without spaces
     #[arg(long, env = "PLANCHA_SIGNING_KEY", help_heading = "Binding", value_name = "FILE")]
     pub signing_key: Option<PathBuf>,
     /// Apply only a plan that is signed with this key: the public keys (PEM), or the shared secret

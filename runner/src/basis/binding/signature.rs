@@ -1,15 +1,17 @@
 //! Signatures of bindings: Ed25519 with a key pair, or HMAC-SHA256 with a shared secret.
 //!
 //! A key is a file. PEM is an Ed25519 key as `openssl genpkey -algorithm ed25519` writes it; any other content is a shared
-//! secret. The key decides the algorithm, never the document.
+//! secret: at least 32 printable ASCII characters without spaces, which are no encoded key. The key decides the algorithm,
+//! never the document.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
-use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
+use base64::{Engine as _, alphabet};
 use fs_err as fs;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
@@ -18,10 +20,15 @@ use serde::{Deserialize, Serialize};
 
 /// What is signed begins with it: a signature of a binding is none of anything else.
 const CONTEXT: &[u8] = b"plancha binding 1\n";
-/// A shared secret has at least as many bytes.
+/// A shared secret has at least as many characters.
 const MIN_SECRET: usize = 32;
-/// How PEM begins that was encoded in base64 once more.
-const PEM_IN_BASE64: &[u8] = b"LS0tLS1CRUdJTi";
+/// Either alphabet of base64, with or without padding.
+const ANY_BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 /// A key file has at most as many bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// The public key in its DER form (RFC 8410), before its 32 bytes.
@@ -154,15 +161,49 @@ fn is_pem(content: &[u8]) -> bool {
 /// A shared secret; a line break at the end is not part of it.
 fn secret(content: &[u8]) -> Result<Box<hmac::Key>, String> {
     let secret = content.trim_ascii_end();
-    // A public key in another form than PEM is no secret.
-    let is_text = secret.iter().all(u8::is_ascii_graphic) && !secret.starts_with(PEM_IN_BASE64);
-    if !is_text || secret.len() < MIN_SECRET {
+    if !secret.iter().all(u8::is_ascii_graphic) || secret.len() < MIN_SECRET {
         return Err(format!(
-            "it is neither a PEM file nor a shared secret of at least {MIN_SECRET} letters and digits without spaces, such as \
-             `openssl rand -hex 32` writes"
+            "it is neither a PEM file nor a shared secret of at least {MIN_SECRET} printable ASCII characters without \
+             spaces, such as `openssl rand -hex 32` writes"
         ));
     }
+    if is_encoded_key(secret) {
+        return Err(
+            "it is a key, but not in PEM: name a file that begins with `-----BEGIN`, as openssl \
+                    writes it"
+                .to_owned(),
+        );
+    }
     Ok(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+}
+
+/// Whether the text is a key in base64: in DER, in PEM, or as ssh writes it. A public key is no secret.
+fn is_encoded_key(text: &[u8]) -> bool {
+    let standard = |byte: &u8| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        byte => *byte,
+    };
+    let text = Zeroizing::new(text.iter().map(standard).collect::<Vec<_>>());
+    let Ok(decoded) = ANY_BASE64.decode(&*text).map(Zeroizing::new) else { return false };
+    // The first field of ssh is short, and has its length in four bytes.
+    is_pem(&decoded) || is_der_key(&decoded) || decoded.starts_with(&[0, 0, 0])
+}
+
+/// Whether it is one DER sequence that begins as those of keys do: with another sequence, or with a version.
+fn is_der_key(der: &[u8]) -> bool {
+    let [0x30, length, rest @ ..] = der else { return false };
+    // A long length follows in as many bytes as the lower bits name.
+    let long = usize::from(length & 0x7f);
+    let (length, content) = match length {
+        0x81..=0x84 if rest.len() >= long => {
+            let length =
+                rest[..long].iter().fold(0_usize, |sum, byte| (sum << 8) | usize::from(*byte));
+            (length, &rest[long..])
+        }
+        length => (usize::from(*length), rest),
+    };
+    length == content.len() && matches!(content, [0x30 | 0x02, ..])
 }
 
 impl fmt::Debug for SigningKey {
@@ -226,19 +267,44 @@ mod tests {
         verifying(&format!("{other}{PUBLIC}")).unwrap().verify(b"x", &signature).unwrap();
     }
 
+    /// Anyone may have a public key.
+    #[test]
+    fn key_in_another_form_than_pem_is_no_secret() {
+        let der =
+            |pem: &str| pem.lines().filter(|line| !line.starts_with("--")).collect::<String>();
+        let (public, private, p256) = (der(PUBLIC), der(PRIVATE), der(P256));
+        let url_safe = public.replace('+', "-").replace('/', "_");
+        let pem_in_base64 = BASE64_STANDARD.encode(PUBLIC);
+        let ssh = "AAAAC3NzaC1lZDI1NTE5AAAAIGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE";
+        for key in
+            [&public, &private, &p256, &url_safe, &format!("{public}\n"), &pem_in_base64, ssh]
+        {
+            for error in [signing(key).unwrap_err(), verifying(key).unwrap_err()] {
+                assert!(error.contains("it is a key, but not in PEM"), "{key}: {error}");
+            }
+        }
+        for secret in [
+            // As `openssl rand` writes them, with -hex and -base64.
+            "5e2ecf1c1e0a4d2bb1c0a3b64d7a4f1f7a5de7c44f70c2de0d9f0f8a2f6a8b51",
+            "q3B2cZ8n0m1m5v7k5U2Kz3y0c8y0w8z0nXn1b0b1b2M=",
+            "a-passphrase-with-dashes_and_more",
+        ] {
+            verifying(secret).unwrap();
+        }
+    }
+
     #[test]
     fn keys_that_cannot_be_used_are_refused_with_the_reason() {
         for (content, reason) in [
-            ("", "at least 32 letters"),
-            ("short\n", "at least 32 letters"),
+            ("", "at least 32 printable"),
+            ("short\n", "at least 32 printable"),
             (
                 "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGb9ECWmEzf6FQbrBZ9w7lshQhqowtrb a@b",
-                "at least 32 letters",
+                "at least 32 printable",
             ),
-            ("LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KTUNvd0JRWURLMlZ3QXlFQQ==", "at least 32 letters"),
             (
                 "0*0\u{5}\u{6}\u{3}+ep\u{3}!\u{0}01234567890123456789012345678901",
-                "at least 32 letters",
+                "at least 32 printable",
             ),
             (PUBLIC, "it has no private key"),
         ] {
