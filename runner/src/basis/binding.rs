@@ -18,7 +18,7 @@ use crate::basis::backend::Backend;
 use crate::basis::binding::signature::Signature;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
-use crate::basis::providers::{self, Digests};
+use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
 use crate::report::{PlanRecord, PlanReport, Report, ToolRecord};
 
@@ -107,6 +107,8 @@ pub(crate) enum BindingError {
         .directory.display(), .values.join(", ")
     )]
     AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
+    #[error("the provider {provider} cannot be compared with that of the plan {plan}: {reason}")]
+    UnreadProvider { plan: String, provider: String, reason: String },
     #[error("the plan {plan} is bound to another {what}: {theirs}; here it is {ours}")]
     Differs { plan: String, what: &'static str, theirs: String, ours: String },
 }
@@ -287,10 +289,24 @@ impl Binding {
         Ok(())
     }
 
-    /// Refuses another package of a provider, on the platform on which the plan was made.
-    pub(crate) fn check_providers(&self, plan: &str, ours: &Digests) -> Result<(), BindingError> {
+    /// Whether the package of a provider is compared: on the platform on which the plan was made.
+    pub(crate) fn compares_provider(&self, address: &str) -> bool {
+        self.tool.platform == platform() && self.provider_digests.contains_key(address)
+    }
+
+    /// Refuses another package of a provider that is compared, and one that could not be read.
+    pub(crate) fn check_providers(
+        &self,
+        plan: &str,
+        ours: &Digests,
+        unread: &Unread,
+    ) -> Result<(), BindingError> {
         if self.tool.platform != platform() {
             return Ok(());
+        }
+        if let Some((provider, error)) = unread.first_key_value() {
+            let (plan, provider) = (plan.to_owned(), provider.clone());
+            return Err(BindingError::UnreadProvider { plan, provider, reason: error.to_string() });
         }
         match providers::difference(&self.provider_digests, ours) {
             Some((theirs, ours)) => same(plan, "provider", &theirs, &ours),

@@ -1,7 +1,7 @@
 //! The providers of a run: their versions and digests, from the lock file and from development overrides.
 //!
-//! Terraform and tofu check each package that they start with the lock file, so its digests stand for the packages. A
-//! development override is in no lock file: the provider's binary is read. This module does not read where overrides are
+//! Terraform and tofu check each package that they start with the lock file, so its digests are compared instead of
+//! the packages. A development override is in no lock file: the provider's binary is read. This module does not read where overrides are
 //! configured.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +34,14 @@ pub(crate) fn versions(lock_file: &Path) -> Option<BTreeMap<String, String>> {
     Some(versions.collect())
 }
 
+/// The binaries that could not be read, by the addresses of their providers.
+pub(crate) type Unread = BTreeMap<String, io::Error>;
+
 /// The digests of the providers' packages in a lock file, and of the binaries in these directories, which replace packages.
 pub(crate) fn digests(
     lock_file: &Path,
     overrides: &BTreeMap<String, PathBuf>,
-) -> io::Result<Digests> {
+) -> (Digests, Unread) {
     let body = read(lock_file).unwrap_or_default();
     let mut digests = Digests::new();
     for (address, provider) in providers(&body) {
@@ -50,12 +53,21 @@ pub(crate) fn digests(
             digests.insert(address.to_owned(), hashes);
         }
     }
+    let mut unread = Unread::new();
     for (address, dir) in overrides {
-        if let Some(sha256) = of_binaries(dir, address)? {
-            digests.insert(address.clone(), [format!("sha256:{sha256}")].into());
+        match of_binaries(dir, address) {
+            Ok(Some(sha256)) => {
+                digests.insert(address.clone(), [format!("sha256:{sha256}")].into());
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // The package in the lock file is not used.
+                digests.remove(address);
+                unread.insert(address.clone(), error);
+            }
         }
     }
-    Ok(digests)
+    (digests, unread)
 }
 
 /// The first provider that differs: what both sides have of it. A provider that one side does not know is not compared.
@@ -120,16 +132,16 @@ mod tests {
         let path = dir.path().join(".terraform.lock.hcl");
         let none = BTreeMap::new();
         assert_eq!(versions(&path), None);
-        assert_eq!(digests(&path, &none).unwrap(), Digests::new());
+        assert_eq!(digests(&path, &none).0, Digests::new());
         fs::write(&path, LOCK_FILE).unwrap();
         let aws = "registry.terraform.io/hashicorp/aws".to_owned();
         let expected = [(aws.clone(), "5.1.0".to_owned()), (NULL.to_owned(), "3.0.0".to_owned())];
         assert_eq!(versions(&path), Some(expected.into()));
         let of_package = ["h1:x", "h1:y"].map(str::to_owned).into();
-        assert_eq!(digests(&path, &none).unwrap(), [(aws, of_package)].into());
+        assert_eq!(digests(&path, &none).0, [(aws, of_package)].into());
         fs::write(&path, "provider {{{").unwrap();
         assert_eq!(versions(&path), None);
-        assert_eq!(digests(&path, &none).unwrap(), Digests::new());
+        assert_eq!(digests(&path, &none).0, Digests::new());
     }
 
     #[test]
@@ -137,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         let overrides = [(NULL.to_owned(), dir.path().to_owned())].into();
-        let digests = || digests(&dir.path().join("none"), &overrides).unwrap();
+        let digests = || digests(&dir.path().join("none"), &overrides).0;
         write("terraform-provider-nullable", "x");
         assert_eq!(digests(), Digests::new());
         let mut seen = Vec::new();

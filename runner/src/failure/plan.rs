@@ -125,6 +125,9 @@ impl From<&BindingError> for Failure {
                 "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \
                  directory with --work-dir DIR, or in the source itself with --snapshot=never"
             }
+            BindingError::UnreadProvider { .. } => {
+                "nothing was applied; make the file of this development override readable, or use the provider's package"
+            }
             BindingError::Differs { .. } => "nothing was applied; plan again",
         };
         Self::new(Kind::Integrity, error).with_hint(next)

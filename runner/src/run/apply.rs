@@ -62,11 +62,13 @@ impl Run<'_> {
         }
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
-        if let Some((plan, sum)) = choice.as_ref().and_then(|choice| choice.kept_sum(self.job)) {
+        if let Some(choice) = &choice
+            && let Some((plan, sum)) = choice.kept_sum(self.job)
+        {
             if let Some(record) = &of_order {
                 self.check_same_plan(record, Some(plan.sha256))?;
             }
-            return self.record_empty(choice.as_ref(), plan, sum).await;
+            return self.record_empty(choice, plan, sum).await;
         }
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
         let artifacts = self.artifacts.clone();
@@ -96,7 +98,7 @@ impl Run<'_> {
         self.describe_order(&code.workspace).await?;
         let mut prepared = self.initialize(code).await?;
         if let Some(choice) = &choice {
-            self.compare(from, choice, &prepared)?;
+            self.compare(from, choice, &prepared).await?;
         }
         // Held until the apply is recorded.
         let _locks = self.lock_run(from).await?;
@@ -115,14 +117,14 @@ impl Run<'_> {
     /// Records the apply of a plan that changes nothing and has kept the layer's `plan-sum`. The tool is not started.
     async fn record_empty(
         &mut self,
-        choice: Option<&Choice>,
+        choice: &Choice,
         plan: PlanReport,
         sum: String,
     ) -> Result<(), RunError> {
         let line = "the plan changes nothing, and the layer was applied before: nothing is applied";
         tracing::info!("{line}");
         self.log.line(line)?;
-        self.report.revision = choice.and_then(|choice| choice.basis.revision_or(None));
+        self.report.revision = choice.basis.revision_or(None);
         self.report.plan = Some(plan);
         self.report.kept_sum = Some(sum.clone());
         self.record_apply(Some(sum)).await

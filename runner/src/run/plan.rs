@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use crate::basis::backend::Backend;
 use crate::basis::binding::{self, Binding, Bound};
 use crate::basis::plan_file;
+use crate::basis::providers::Digests;
 use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
@@ -149,6 +150,7 @@ impl Run<'_> {
         ahead: Option<Result<(), ClientError>>,
     ) -> Result<(), RunError> {
         self.report.exit = self.job.action.success_code(self.report.outcome);
+        let provider_digests = self.digests_to_bind(prepared).await?;
         let Some(artifacts) = &mut self.artifacts else { return Ok(()) };
         artifacts.create_all(files.first, files.rest, ahead).await?;
         let artifacts = artifacts.clone();
@@ -170,7 +172,7 @@ impl Run<'_> {
                  --verify-key will refuse it"
             );
         }
-        let binding = self.binding(prepared, &files, workspace)?;
+        let binding = self.binding(prepared, &files, workspace, provider_digests);
         let (binding, log) = tokio::join!(
             artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
             artifacts.put_log(self.log.path())
@@ -192,24 +194,37 @@ impl Run<'_> {
         Some(command.line(plan))
     }
 
+    /// The digests of the providers, if the datastore takes a binding. A binary that cannot be read is a warning.
+    async fn digests_to_bind(&self, prepared: &Prepared) -> Result<Digests, RunError> {
+        if !self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files) {
+            return Ok(Digests::new());
+        }
+        let (digests, unread) = self.provider_digests(prepared, |_| true).await?;
+        for (address, error) in unread {
+            tracing::warn!("an apply does not compare the provider {address}: {error}");
+        }
+        Ok(digests)
+    }
+
     /// What the plan is bound to.
     fn binding(
         &self,
         prepared: &Prepared,
         files: &PlanFiles<'_>,
         workspace: Option<binding::Workspace>,
-    ) -> Result<Binding, RunError> {
-        Ok(Binding::new(Bound {
+        provider_digests: Digests,
+    ) -> Binding {
+        Binding::new(Bound {
             run: &self.job.run,
             plan: files.first.1.sha256(),
             workspace,
             report: &self.report,
             tool: &prepared.installed,
             terragrunt: prepared.terragrunt.as_ref(),
-            provider_digests: self.provider_digests(prepared)?,
+            provider_digests,
             arguments: self.job.options.shown(),
             state: plan_file::version_in_plan(files.bin),
-        }))
+        })
     }
 
     /// Writes the plan's annotations to the layer.

@@ -7,7 +7,7 @@ use datastore_api::client::Upload;
 use fs_err as fs;
 
 use crate::basis::Basis;
-use crate::basis::providers::{self, Digests};
+use crate::basis::providers::{self, Digests, Unread};
 use crate::process::{Program, private_file};
 use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
@@ -196,11 +196,20 @@ impl Run<'_> {
         self.describe(prepared)
     }
 
-    /// The digests of the providers' packages: of those in the lock file, and of development overrides.
-    pub(super) fn provider_digests(&self, prepared: &Prepared) -> Result<Digests, RunError> {
+    /// The digests of the providers' packages: of those in the lock file, and of the development overrides that are
+    /// compared, whose binaries may be large.
+    pub(super) async fn provider_digests(
+        &self,
+        prepared: &Prepared,
+        is_compared: impl Fn(&str) -> bool,
+    ) -> Result<(Digests, Unread), RunError> {
         let (dir, tool) = (&prepared.workspace.dir, prepared.installed.tool);
-        let overrides = dev_overrides(&own_files(self.environment, tool), tool, dir);
-        Ok(providers::digests(&dir.join(LOCK_FILE), &overrides)?)
+        let mut overrides = dev_overrides(&own_files(self.environment, tool), tool, dir);
+        overrides.retain(|address, _| is_compared(address));
+        let lock_file = dir.join(LOCK_FILE);
+        let digests =
+            tokio::task::spawn_blocking(move || providers::digests(&lock_file, &overrides));
+        Ok(digests.await.map_err(std::io::Error::other)?)
     }
 
     /// Installs the tool, and terragrunt if it runs the tool.

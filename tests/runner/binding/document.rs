@@ -257,6 +257,42 @@ async fn another_binary_of_a_development_override_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unreadable_binary_of_a_development_override_is_a_warning_of_a_plan_and_refused_by_an_apply()
+ {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let provider = sandbox.path("override/terraform-provider-null");
+    std::fs::create_dir(provider.parent().unwrap()).unwrap();
+    let settings = format!(
+        "provider_installation {{\n  dev_overrides {{\n    \"hashicorp/null\" = \"{}\"\n  }}\n  direct {{}}\n}}\n",
+        sandbox.path("override").display()
+    );
+    std::fs::write(sandbox.path("terraformrc"), &settings).unwrap();
+    let run =
+        |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "x"][..]].concat());
+    // Root can read any file of a disk, but not this one.
+    let unreadable = || std::os::unix::fs::symlink("/proc/self/mem", &provider).unwrap();
+    unreadable();
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let says = "an apply does not compare the provider registry.terraform.io/hashicorp/null: ";
+    assert!(planned.stderr.contains(says), "{}", planned.stderr);
+    let applied = run(&["apply", "--plan", "p"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+
+    std::fs::remove_file(&provider).unwrap();
+    std::fs::write(&provider, "one").unwrap();
+    assert_eq!(run(&["plan", "--run", "q"]).code, 0);
+    std::fs::remove_file(&provider).unwrap();
+    unreadable();
+    let refused = run(&["apply", "--plan", "q"]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let says = "the provider registry.terraform.io/hashicorp/null cannot be compared with that of the plan q/0: ";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    assert!(refused.stderr.contains("override/terraform-provider-null"), "{}", refused.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_backend_or_state_is_refused_after_init() {
     let planned = planned(&[]).await;
     let original = planned.document().await;
@@ -406,7 +442,7 @@ async fn verify_key_accepts_only_plans_that_are_signed_with_it() {
     let short = file("short", "abc");
     let refused = unsigned.apply(&["--verify-key", &short]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
-    assert!(refused.stderr.contains("at least 32 letters"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("at least 32 printable"), "{}", refused.stderr);
 }
 
 #[test]

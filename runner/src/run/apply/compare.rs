@@ -19,7 +19,7 @@ use crate::version::ToolName;
 impl Run<'_> {
     /// Compares backend, configuration and providers, which are known after init, with the plan's. The report then
     /// names the plan's revision.
-    pub(super) fn compare(
+    pub(super) async fn compare(
         &mut self,
         from: &Apply,
         choice: &Choice,
@@ -54,7 +54,9 @@ impl Run<'_> {
         }
         if let Some(binding) = &choice.binding {
             // Terragrunt's init takes the lock file of the code, if there is one.
-            binding.check_providers(&choice.name(), &self.provider_digests(prepared)?)?;
+            let is_compared = |address: &str| binding.compares_provider(address);
+            let (ours, unread) = self.provider_digests(prepared, is_compared).await?;
+            binding.check_providers(&choice.name(), &ours, &unread)?;
         }
         Ok(())
     }
