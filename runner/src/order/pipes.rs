@@ -1,5 +1,6 @@
 //! Files of arguments that are pipes, such as a shell's `<(command)`. Each is read once, before anything else, into a
-//! file without a name that can be read again. A signal can end that, and so does a pipe that brings nothing.
+//! file without a name that can be read again: a plan on the disk, and all else in memory, where keys and tokens stay. A
+//! signal can end that, and so does a pipe that sends no bytes.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use secrecy::zeroize::Zeroizing;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
@@ -18,13 +21,45 @@ use crate::source::regular;
 
 /// A pipe is given up if no byte comes for this time.
 const SILENCE: Duration = Duration::from_mins(1);
-/// No pipe may bring more.
-const MAX_LEN: u64 = 1 << 30;
+
+/// Where the bytes of a pipe are kept, and how many there may be.
+#[derive(Clone, Copy)]
+struct Kept {
+    in_memory: bool,
+    most: u64,
+    /// The same for messages.
+    most_text: &'static str,
+}
+
+impl Kept {
+    /// For the file of this flag.
+    fn of(flag: &str) -> Self {
+        match flag {
+            "--plan-file" => Self { in_memory: false, most: 1 << 30, most_text: "1 GiB" },
+            "--signing-key" | "--verify-key" | "--token-file" => {
+                Self { in_memory: true, most: 64 << 10, most_text: "64 KiB" }
+            }
+            _ => Self { in_memory: true, most: 16 << 20, most_text: "16 MiB" },
+        }
+    }
+
+    /// A new file without a name.
+    fn create(self) -> io::Result<File> {
+        if self.in_memory {
+            return Ok(memfd_create("plancha", MFdFlags::MFD_CLOEXEC)?.into());
+        }
+        tempfile::tempfile()
+    }
+}
 
 /// Reads those of the files that are pipes, and replaces their paths.
 pub(crate) async fn read(files: Vec<NamedFile<'_>>) -> Result<(), JobError> {
     for (flag, path) in files {
-        let copied = if is_pipe(path) { copy(path, SILENCE).await.map(Some) } else { Ok(None) };
+        let copied = if is_pipe(path) {
+            copy(path, Kept::of(flag), SILENCE).await.map(Some)
+        } else {
+            Ok(None)
+        };
         match copied {
             Ok(None) => {}
             Ok(Some(copy)) => *path = copy,
@@ -46,7 +81,7 @@ fn is_pipe(path: &Path) -> bool {
 }
 
 /// The path of a copy, which exists as long as this process.
-async fn copy(path: &Path, silence: Duration) -> io::Result<PathBuf> {
+async fn copy(path: &Path, kept: Kept, silence: Duration) -> io::Result<PathBuf> {
     let pipe = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let refused = |error: io::Error| match error.kind() {
         // Only what can be waited for is accepted. A device such as /dev/zero never ends.
@@ -54,11 +89,12 @@ async fn copy(path: &Path, silence: Duration) -> io::Result<PathBuf> {
         _ => error,
     };
     let mut pipe = Receiver::from_file_unchecked(pipe).map_err(refused)?;
-    let (mut copy, mut piece, mut left) = (tempfile::tempfile()?, vec![0; 64 << 10], MAX_LEN);
+    let (mut copy, mut left) = (kept.create()?, kept.most);
+    let mut piece = Zeroizing::new(vec![0; 64 << 10]);
     loop {
         let Ok(count) = tokio::time::timeout(silence, pipe.read(&mut piece)).await else {
             return Err(io::Error::other(format!(
-                "the pipe is open, but brought nothing for {} s",
+                "the pipe is open, but sent no bytes for {} s",
                 silence.as_secs()
             )));
         };
@@ -66,9 +102,8 @@ async fn copy(path: &Path, silence: Duration) -> io::Result<PathBuf> {
         if count == 0 {
             return Ok(format!("/proc/self/fd/{}", copy.into_raw_fd()).into());
         }
-        left = left
-            .checked_sub(count as u64)
-            .ok_or_else(|| io::Error::other("the pipe brings more than 1 GiB"))?;
+        let too_many = || io::Error::other(format!("the pipe sent more than {}", kept.most_text));
+        left = left.checked_sub(count as u64).ok_or_else(too_many)?;
         copy.write_all(&piece[..count])?;
     }
 }
@@ -97,8 +132,31 @@ mod tests {
     async fn pipe_that_stays_open_and_silent_is_given_up() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"a pl").unwrap();
-        let error = copy(&path_of(&reader), Duration::from_millis(50)).await.unwrap_err();
-        assert!(error.to_string().contains("brought nothing"), "{error}");
+        let error = copy(&path_of(&reader), Kept::of("--plan-file"), Duration::from_millis(50))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("sent no bytes"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn secrets_stay_in_memory_and_are_short() {
+        for flag in ["--signing-key", "--verify-key", "--token-file"] {
+            let read = async |len: usize| {
+                let (reader, mut writer) = io::pipe().unwrap();
+                let mut path = path_of(&reader);
+                let write = std::thread::spawn(move || writer.write_all(&vec![b'x'; len]));
+                let copied = read(vec![(flag, &mut path)]).await;
+                drop(reader);
+                let _written = write.join().unwrap();
+                copied.map(|()| path)
+            };
+            let path = read(64 << 10).await.unwrap();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 64 << 10);
+            let file = std::fs::read_link(&path).unwrap().display().to_string();
+            assert!(file.starts_with("/memfd:plancha"), "{file}");
+            let error = read((64 << 10) + 1).await.unwrap_err().to_string();
+            assert!(error.contains("the pipe sent more than 64 KiB"), "{error}");
+        }
     }
 
     #[tokio::test]
