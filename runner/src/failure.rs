@@ -267,6 +267,9 @@ fn snapshot_failure(cause: &SnapshotError, error: &RunError) -> Failure {
         SnapshotError::File(..) => (Kind::Unclassified, Some("check this file")),
         SnapshotError::Unsearchable(_) | SnapshotError::LeftOut(_) => (Kind::Unclassified, None),
         SnapshotError::Ignore { .. } => (Kind::Config, Some("correct this file")),
+        SnapshotError::TooDeep(_) | SnapshotError::TooLarge(_) => {
+            (Kind::Config, Some("exclude what the tool does not need in .terraformignore"))
+        }
         SnapshotError::DataDir => (Kind::Config, Some("unset TF_DATA_DIR")),
         SnapshotError::NotUtf8(_) => (Kind::Config, Some("rename the directory")),
     };

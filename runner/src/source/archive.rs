@@ -14,6 +14,7 @@ use std::{fmt, io};
 
 pub(crate) use stoppable::Stoppable;
 pub(crate) use unpack::{Limits, unpack};
+pub(super) use unpack::{MAX_DEPTH, MAX_PATHS};
 
 /// What an archive holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

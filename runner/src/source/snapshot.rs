@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
+use crate::source::archive::MAX_DEPTH;
+
 pub(crate) use pack::pack;
 pub(crate) use select::{Before, SourceFiles, before, select};
 
@@ -23,6 +25,10 @@ pub(crate) enum SnapshotError {
     Changed(PathBuf),
     #[error("{}", .0.display())]
     File(PathBuf, #[source] io::Error),
+    #[error("the path {} has more than {MAX_DEPTH} parts, and no apply could unpack it", .0.display())]
+    TooDeep(PathBuf),
+    #[error("it would have more than {0}, and no apply could unpack it")]
+    TooLarge(String),
     #[error("the archive cannot be written")]
     Archive(#[from] io::Error),
     #[error("{file}: {error}")]

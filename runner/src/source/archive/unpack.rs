@@ -45,9 +45,9 @@ const WINDOW: u32 = 23;
 /// The same for archives of other programs, 128 MiB: the most that `zstd` unpacks by default.
 const ANY_WINDOW: u32 = 27;
 /// The paths of all entries together have no more bytes: they are kept in memory.
-const MAX_PATHS: u64 = 256 << 20;
+pub(in crate::source) const MAX_PATHS: u64 = 256 << 20;
 /// A path has no more parts.
-const MAX_DEPTH: usize = 100;
+pub(in crate::source) const MAX_DEPTH: usize = 100;
 /// Entries begin at multiples of it.
 const BLOCK: u64 = 512;
 /// An archive ends with as many zero bytes.
@@ -104,7 +104,7 @@ impl<'a> Unpacking<'a> {
         let (mut first, tar) = start(tar?)?;
         let mut tar: Box<dyn Read + '_> = Box::new(tar);
         if self.limits.of_any_program && is_label(&first) {
-            // It has no content, and says nothing of the files.
+            // It has no content, and does not describe the files.
             tar.read_exact(&mut first)?;
             let rest = start(tar)?;
             (first, tar) = (rest.0, Box::new(rest.1));

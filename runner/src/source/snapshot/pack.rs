@@ -9,6 +9,7 @@ use fs_err as fs;
 use tar::{Builder, EntryType, Header};
 use zstd::stream::write::Encoder;
 
+use crate::source::archive::{Limits, MAX_DEPTH, MAX_PATHS};
 use crate::source::snapshot::SnapshotError;
 use crate::source::snapshot::select::Selected;
 
@@ -17,13 +18,23 @@ const LEVEL: i32 = 1;
 /// Files are read in pieces of at most this size.
 const PIECE: usize = 256 << 10;
 
-/// Writes the snapshot of `root` to `to`.
+/// Writes the snapshot of `root` to `to`. It stays within the limits of an apply that unpacks it.
 pub(crate) fn pack(root: &Path, selected: &Selected, to: impl Write) -> Result<(), SnapshotError> {
+    pack_within(Limits::default(), root, selected, to)
+}
+
+pub(super) fn pack_within(
+    limits: Limits,
+    root: &Path,
+    selected: &Selected,
+    to: impl Write,
+) -> Result<(), SnapshotError> {
     let mut encoder = Encoder::new(to, LEVEL)?;
     encoder.include_checksum(true)?;
     // It compresses on another thread than the one that reads. The bytes are the same.
     encoder.multithread(1)?;
-    let mut archive = Archive { root, tar: Builder::new(encoder) };
+    let size = Size { limits, entries: 0, paths: 0, bytes: 0 };
+    let mut archive = Archive { root, size, tar: Builder::new(encoder) };
     for directory in directories(selected) {
         archive.directory(directory)?;
     }
@@ -41,8 +52,40 @@ fn directories(selected: &Selected) -> BTreeSet<&Path> {
     parents.chain(empty).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
+/// What an unpacked archive would have by now.
+struct Size {
+    limits: Limits,
+    entries: u64,
+    paths: u64,
+    bytes: u64,
+}
+
+impl Size {
+    /// Counts an entry with so many bytes of content, and with the target of a link.
+    fn count(&mut self, path: &Path, target: &Path, bytes: u64) -> Result<(), SnapshotError> {
+        if path.components().count() > MAX_DEPTH {
+            return Err(SnapshotError::TooDeep(path.to_owned()));
+        }
+        let too_large = |limit: String| Err(SnapshotError::TooLarge(limit));
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return too_large(format!("{} entries", self.limits.entries));
+        }
+        self.paths += (path.as_os_str().len() + target.as_os_str().len()) as u64;
+        if self.paths > MAX_PATHS {
+            return too_large(format!("{MAX_PATHS} bytes of paths"));
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limits.bytes {
+            return too_large(format!("{} bytes", self.limits.bytes));
+        }
+        Ok(())
+    }
+}
+
 struct Archive<'a, W: Write> {
     root: &'a Path,
+    size: Size,
     tar: Builder<W>,
 }
 
@@ -56,6 +99,7 @@ impl<W: Write> Archive<'_, W> {
         let full = self.root.join(path);
         if self.metadata(path)?.is_symlink() {
             let target = fs::read_link(full).map_err(|error| self.failed(path, error))?;
+            self.size.count(path, &target, 0)?;
             let mut header = header(EntryType::Symlink, 0o777, 0);
             return Ok(self.tar.append_link(&mut header, path, target)?);
         }
@@ -83,6 +127,7 @@ impl<W: Write> Archive<'_, W> {
         path: &Path,
         content: impl io::Read,
     ) -> Result<(), SnapshotError> {
+        self.size.count(path, Path::new(""), size)?;
         Ok(self.tar.append_data(&mut header(kind, mode, size), path, content)?)
     }
 

@@ -42,6 +42,39 @@ fn an_unpacked_snapshot_has_the_same_files_links_and_modes() {
 }
 
 #[test]
+fn what_is_packed_can_be_unpacked_and_what_cannot_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, to) = (dir.path().join("root"), dir.path().join("to"));
+    let deep = root.join("d/".repeat(99));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("main.tf"), "12345").unwrap();
+    let archive = packed(&root);
+    unpack(&archive[..], &to, Limits::default()).unwrap();
+    fs::create_dir(deep.join("d")).unwrap();
+    let selected = select(&root, &SourceFiles::default()).unwrap();
+    pack(&root, &selected, std::io::sink()).unwrap();
+    fs::write(deep.join("d/more.tf"), "").unwrap();
+    let selected = select(&root, &SourceFiles::default()).unwrap();
+    let error = pack(&root, &selected, std::io::sink()).unwrap_err();
+    assert!(error.to_string().contains("more than 100 parts"), "{error}");
+
+    // 100 directories and a file.
+    fs::remove_file(deep.join("d/more.tf")).unwrap();
+    let archive = packed(&root);
+    let selected = select(&root, &SourceFiles::default()).unwrap();
+    for (entries, bytes, fits) in [(101, 5, true), (100, 5, false), (101, 4, false)] {
+        let limits = || Limits { entries, bytes, ..Limits::default() };
+        let to = dir.path().join("within");
+        let packed = pack::pack_within(limits(), &root, &selected, std::io::sink());
+        let unpacked = unpack(&archive[..], &to, limits());
+        assert_eq!((packed.is_ok(), unpacked.is_ok()), (fits, fits), "{entries} {bytes}");
+        if fits {
+            fs::remove_dir_all(&to).unwrap();
+        }
+    }
+}
+
+#[test]
 fn the_same_tree_gives_the_same_bytes_whenever_it_was_made() {
     let trees = [0, 1].map(|round| {
         let dir = tempfile::tempdir().unwrap();
