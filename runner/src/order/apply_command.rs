@@ -1,6 +1,7 @@
 //! The command that applies the plan of a job, to be shown to the user.
 
 use std::fmt;
+use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -32,9 +33,9 @@ impl ApplyCommand {
         words.push("apply".to_owned());
         match source {
             Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
-                words.push(dir.display().to_string());
+                words.push(argument(dir));
             }
-            Source::Archive(file) => words.push(file.display().to_string()),
+            Source::Archive(file) => words.push(argument(file)),
             // The URL without a password.
             Source::Git(git) => words.push(git.url().to_owned()),
             Source::Directory(_) | Source::Bundle(_) => {}
@@ -53,7 +54,7 @@ impl ApplyCommand {
             ("--token-file", args.datastore.token_file.as_ref().map(path)),
             ("--ca-file", args.tools.ca_file.as_ref().map(path)),
         ] {
-            words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+            words.extend(value.into_iter().flat_map(|value| option(flag, value)));
         }
         Self {
             workspace,
@@ -62,7 +63,7 @@ impl ApplyCommand {
         }
     }
 
-    /// The same command, which works in the source whatever the environment says (`PLANCHA_SNAPSHOT`).
+    /// The same command, which works in the source, also if `PLANCHA_SNAPSHOT` is set.
     pub(crate) fn without_snapshot(mut self) -> Self {
         self.words.push("--snapshot=never".to_owned());
         self
@@ -70,17 +71,29 @@ impl ApplyCommand {
 
     /// The line for this plan, `RUN/ATTEMPT`.
     pub(crate) fn line(&self, plan: &str) -> String {
-        // The name of a run may begin with a dash.
-        let joined = format!("--plan={plan}");
-        let plan = if plan.starts_with('-') { vec![joined.as_str()] } else { vec!["--plan", plan] };
-        let plan = plan.into_iter().filter(|_| !self.finds_plan);
-        let words = self.words.iter().map(String::as_str).chain(plan);
-        let command = words.map(quoted).collect::<Vec<_>>().join(" ");
+        let plan = option("--plan", plan.to_owned());
+        let plan = plan.iter().filter(|_| !self.finds_plan);
+        let words = self.words.iter().chain(plan);
+        let command = words.map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         match &self.workspace {
             Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
             None => command,
         }
     }
+}
+
+/// A flag and its value, in one word if the value would be taken for another flag.
+fn option(flag: &str, value: String) -> Vec<String> {
+    if value.starts_with('-') {
+        return vec![format!("{flag}={value}")];
+    }
+    vec![flag.to_owned(), value]
+}
+
+/// A path that no program takes for a flag.
+fn argument(path: &Path) -> String {
+    let path = path.display().to_string();
+    if path.starts_with('-') { format!("./{path}") } else { path }
 }
 
 /// A URL without what may be a credential.

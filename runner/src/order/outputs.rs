@@ -8,6 +8,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::basis::plan_file;
 use crate::cli::{Environment, RunArgs, SnapshotMode};
+use crate::order::datastore::FLAG;
 use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::regular;
@@ -124,26 +125,37 @@ fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
 
 /// A plan is bound in a datastore only.
 fn check_binding(args: &RunArgs, action: &Action) -> Result<(), JobError> {
+    const ALWAYS: &str = "--snapshot=always (PLANCHA_SNAPSHOT)";
+    const NEVER: &str = "--snapshot=never";
     let (is_plan, is_stored) =
         (matches!(action, Action::Plan { .. }), args.datastore.datastore.is_some());
     let is_unplanned = matches!(action, Action::Apply(Apply::Unplanned(_)));
     let always = args.binding.snapshot == SnapshotMode::Always;
     let reason = match () {
         () if is_plan && !is_stored && args.binding.signing_key.is_some() => {
-            "--signing-key signs a plan that is stored: name its datastore with --datastore"
+            format!(
+                "--signing-key (PLANCHA_SIGNING_KEY) signs a plan that is stored: name its datastore with {FLAG}, or \
+                 leave out the key"
+            )
         }
         () if always && is_unplanned => {
-            "--snapshot=always is for an apply of a stored plan: leave out --no-plan, or --snapshot"
+            format!(
+                "{ALWAYS} is for an apply of a stored plan: leave out --no-plan, or choose {NEVER}"
+            )
         }
         () if always && matches!(action, Action::Apply(Apply::File(_))) => {
-            "--snapshot=always is for an apply of a stored plan: leave out --plan-file, or --snapshot"
+            format!(
+                "{ALWAYS} is for an apply of a stored plan: leave out --plan-file, or choose {NEVER}"
+            )
         }
         () if always && !is_stored => {
-            "--snapshot=always needs a datastore, which stores the snapshot: name one with --datastore"
+            format!(
+                "{ALWAYS} needs a datastore, which stores the snapshot: name one with {FLAG}, or choose {NEVER}"
+            )
         }
         () => return Ok(()),
     };
-    Err(JobError::Usage(reason.to_owned()))
+    Err(JobError::Usage(reason))
 }
 
 /// Checks that a file with values can be read. The path is relative to the runner's working directory.

@@ -241,21 +241,34 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
     match fs::metadata(dir) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
-            let hint = "; a source is a directory, an archive or a git URL";
+            let hint = "; a source is a directory, an archive or a git URL".to_owned();
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            let hint = ": it is a file; remove the slash at its end";
+            let hint = inside_file(dir);
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let hint = ": it does not exist";
+            let hint = ": it does not exist".to_owned();
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
         Err(error) => return Err(error.into()),
     }
     let writable = access(dir, AccessFlags::W_OK).is_ok();
     Ok(if writable { Access::Writable } else { Access::ReadOnly })
+}
+
+/// Advice for a path that goes on behind a file.
+fn inside_file(path: &Path) -> String {
+    // Without a slash at its end.
+    let path = path.components().as_path();
+    match path.ancestors().skip(1).find(|parent| parent.is_file()) {
+        Some(parent) => format!(
+            ": {} is a file; name the archive as the source, and the directory in it with --path",
+            named(parent)
+        ),
+        None => ": it is a file; remove the slash at its end".to_owned(),
+    }
 }
 
 #[cfg(test)]

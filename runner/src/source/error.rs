@@ -12,7 +12,7 @@ use crate::source::archive::ArchiveError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckoutError {
     #[error("{} is not a directory{hint}", .path.display())]
-    NotADirectory { path: PathBuf, hint: &'static str },
+    NotADirectory { path: PathBuf, hint: String },
     #[error("the archive {}", named(.path))]
     Archive {
         path: PathBuf,

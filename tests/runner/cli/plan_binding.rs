@@ -5,6 +5,51 @@ use support::{Ended, Sandbox, TestDatastore};
 use crate::RUNNER;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn printed_command_accepts_names_that_begin_with_a_dash() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    sandbox.write("-dir/-sub/main.tf", "");
+    let plan = ["plan", "--source=-dir", "--path=-sub", "--name=-l", "--run=-p"];
+    let planned = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let (_, command) = planned.stderr.split_once("apply it with: runner ").unwrap();
+    let words = command.split_whitespace().collect::<Vec<_>>();
+    assert_eq!(words[..4], ["apply", "./-dir", "--path=-sub", "--name=-l"]);
+    let applied = sandbox.run_with(&datastore.url, &words);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[test]
+fn setting_of_a_variable_that_does_not_fit_is_named_with_the_variable() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let key = sandbox.path("key");
+    std::fs::write(&key, "s".repeat(32)).unwrap();
+    sandbox.write("the.plan", "x");
+    let datastore = "--datastore=http://127.0.0.1:9";
+    let always = ("PLANCHA_SNAPSHOT", "always");
+    let signed = ("PLANCHA_SIGNING_KEY", key.to_str().unwrap());
+    for (args, (variable, value), next) in [
+        (
+            &["apply", "--no-plan", datastore][..],
+            always,
+            "leave out --no-plan, or choose --snapshot=never",
+        ),
+        (
+            &["apply", "--plan-file", "the.plan"],
+            always,
+            "leave out --plan-file, or choose --snapshot=never",
+        ),
+        (&["plan"], always, "or choose --snapshot=never"),
+        (&["plan"], signed, "or leave out the key"),
+    ] {
+        let ended = Ended::from(sandbox.command(args).env(variable, value).output().unwrap());
+        assert_eq!(ended.code, 64, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("({variable})")), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(next), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn printed_command_of_a_plan_that_is_tied_to_its_directory_does_not_use_the_snapshot() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello();

@@ -44,6 +44,9 @@ fn label_of_a_volume_is_skipped_and_other_surprises_are_named() {
     let ended = plan("label.tar");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     refused(&plan("label.tar/"), 8, &["remove the slash at its end"]);
+    let inside = ": label.tar is a file; name the archive as the source, and the directory in it with --path";
+    refused(&plan("label.tar/live/vpc"), 8, &[inside]);
+    refused(&plan("label.tar/live/"), 8, &[inside]);
     let name = "a\u{1b}[31m\nb.tar";
     tar(&sandbox, name, &["."]);
     let ended = plan(name);
