@@ -21,7 +21,7 @@ pub(crate) struct Summary {
     /// Whether applying it would change anything: resources, outputs or the state.
     pub(crate) changes: bool,
     /// Whether the tool itself finds nothing to do: its own `-detailed-exitcode` is 0. A data source that is read at the
-    /// apply is something to do, unless the tool says that nothing is.
+    /// apply is something to do, unless the tool reports that nothing is.
     pub(crate) is_empty: bool,
 }
 

@@ -51,7 +51,7 @@ impl Run<'_> {
             SnapshotMode::Always => true,
             SnapshotMode::Never => false,
             // A pod's code is in a bundle that the datastore has already.
-            // Terragrunt's functions ask git, and a snapshot has no repository.
+            // Terragrunt's functions call git, and a snapshot has no repository.
             SnapshotMode::Auto => workspace.own.is_some() && !job.pod && job.terragrunt.is_none(),
         };
         if !is_wanted || job.datastore.is_none() {

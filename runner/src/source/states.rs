@@ -70,7 +70,7 @@ pub(crate) fn kept(dir: &Path) -> Vec<PathBuf> {
 pub(crate) fn is_whole(file: &Path) -> bool {
     let file = match regular::open(file) {
         Ok(file) => file,
-        // A state of another user: that it cannot be read says nothing about it.
+        // A state of another user: that it cannot be read does not show whether it is whole.
         Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
     };
     serde_json::from_reader::<_, IgnoredAny>(io::BufReader::new(file)).is_ok()

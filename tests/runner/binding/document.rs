@@ -275,8 +275,8 @@ async fn unreadable_binary_of_a_development_override_is_a_warning_of_a_plan_and_
     unreadable();
     let planned = run(&["plan", "--run", "p"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
-    let says = "an apply does not compare the provider registry.terraform.io/hashicorp/null: ";
-    assert!(planned.stderr.contains(says), "{}", planned.stderr);
+    let expected = "an apply does not compare the provider registry.terraform.io/hashicorp/null: ";
+    assert!(planned.stderr.contains(expected), "{}", planned.stderr);
     let applied = run(&["apply", "--plan", "p"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 
@@ -287,8 +287,8 @@ async fn unreadable_binary_of_a_development_override_is_a_warning_of_a_plan_and_
     unreadable();
     let refused = run(&["apply", "--plan", "q"]);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    let says = "the provider registry.terraform.io/hashicorp/null cannot be compared with that of the plan q/0: ";
-    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    let expected = "the provider registry.terraform.io/hashicorp/null cannot be compared with that of the plan q/0: ";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     assert!(refused.stderr.contains("override/terraform-provider-null"), "{}", refused.stderr);
 }
 

@@ -51,7 +51,7 @@ fn signal_ends_the_wait_for_an_open_pipe() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     for args in [["plan", "--layer", "/dev/stdin"], ["apply", "--plan-file", "/dev/stdin"]] {
         let mut command = sandbox.command(&args);
-        // The pipe stays open, and brings nothing.
+        // The pipe stays open, and sends no bytes.
         let mut runner = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
         let status = format!("/proc/{}/status", runner.id());
         eventually(&format!("{args:?} handles SIGTERM"), || {

@@ -26,7 +26,7 @@ enum Change {
     Flipped,
 }
 
-/// Unpacks entries of a kind, a name, the name of a target and content. `form` says how they are compressed, for which
+/// Unpacks entries of a kind, a name, the name of a target and content. `form` selects how they are compressed, for which
 /// limits, and how the archive is changed; `at` where. Nothing may be written outside of the new directory, and after an
 /// error nothing may be left. An archive without its end, and one that follows itself, are refused.
 #[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "fuzz targets call it, and tests"))]

@@ -101,12 +101,15 @@ fn local_path(url: &str) -> Option<PathBuf> {
 
 /// The text in one line.
 fn printable(text: &str) -> String {
-    let escaped = |c: char| {
-        let (plain, code) =
-            if c.is_control() { (None, Some(c.escape_default())) } else { (Some(c), None) };
-        plain.into_iter().chain(code.into_iter().flatten())
-    };
-    text.chars().flat_map(escaped).collect()
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            printable.extend(c.escape_default());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
 }
 
 #[cfg(test)]
