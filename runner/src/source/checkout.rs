@@ -150,6 +150,11 @@ pub(crate) async fn checkout(
     if context.submodules {
         missing_parts(source, &root, path, context).await?;
     }
+    if let Source::Git(_) = source
+        && !context.submodules
+    {
+        git::mark_complete(&root)?;
+    }
     let dir = inside(&root, path)?;
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
@@ -199,6 +204,9 @@ async fn missing_parts(
         Source::Git(git) => {
             let git = git.fetched(&root, context).await?;
             let unfetched = submodules::fetch(&git, &root).await?;
+            if unfetched.is_empty() {
+                git::mark_complete(&root)?;
+            }
             submodules::check(&dir, Some(&root), Origin::Git(git, unfetched)).await
         }
         Source::Archive(_) => submodules::check(&dir, Some(&root), Origin::Archive).await,

@@ -3,6 +3,7 @@
 mod checkout;
 mod command;
 mod files;
+mod incomplete;
 mod reason;
 mod source;
 mod work_tree;
@@ -10,6 +11,7 @@ mod work_tree;
 pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
 pub(crate) use crate::source::git::files::files;
+pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;

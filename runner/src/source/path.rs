@@ -35,6 +35,12 @@ pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
     Ok(resolved)
 }
 
+/// Whether the path names something below a directory, without `..`.
+pub(super) fn is_below(path: &Path) -> bool {
+    path.components().next().is_some()
+        && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
 /// The working directory: `path` below `root`, which must exist and not lead out of `root` by a link.
 pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
     let root = fs::canonicalize(root)?;

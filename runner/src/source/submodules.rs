@@ -6,14 +6,14 @@
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
 use crate::process::quoted;
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, Git, needs_whole_history};
-use crate::source::path;
+use crate::source::path::{self, is_below};
 use crate::source::references::{self, References};
 use crate::source::states;
 
@@ -353,11 +353,6 @@ async fn in_gitmodules(tree: &Path) -> Vec<PathBuf> {
         Some(PathBuf::from(OsStr::from_bytes(&entry[at + 1..])))
     });
     values.filter(|path| is_below(path)).collect()
-}
-
-fn is_below(path: &Path) -> bool {
-    path.components().next().is_some()
-        && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Those of the paths that are submodules in the index.

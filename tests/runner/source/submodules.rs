@@ -133,6 +133,122 @@ fn submodules_of_a_git_url_are_fetched_with_their_own() {
     assert!(ended.stdout.contains("+ x = \"moved\""), "{}", ended.stdout);
 }
 
+const NET: &str = "kept/modules/net";
+
+/// A git whose update of `modules/net` is killed before it records anything, where the file `killed` exists: it leaves
+/// files, and the lock of the index.
+fn git_that_is_killed(sandbox: &Sandbox) {
+    let real = support::on_path("git").unwrap().display().to_string();
+    let killed = sandbox.path("killed").display().to_string();
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in submodule*update*modules/net) ;; *) exec {real} \"$@\" ;; esac\n\
+         [ -e {killed} ] || exec {real} \"$@\"\n\
+         dir=.git/modules/modules/net\nmkdir saved && cp $dir/HEAD $dir/index saved 2>/dev/null\n\
+         {real} \"$@\" || exit\nrm $dir/index && echo ref: refs/heads/main > $dir/HEAD\n\
+         mv saved/* $dir 2>/dev/null\nrmdir saved && touch $dir/index.lock\nexit 1\n"
+    );
+    sandbox.script("git", &script);
+}
+
+/// Also in the first run, and beside a state, where git would leave changed and missing files as they are.
+#[test]
+fn files_of_an_interrupted_checkout_are_removed_from_a_submodule() {
+    let repositories = Repositories::new();
+    let (sandbox, net) = (&repositories.sandbox, repositories.sandbox.path("repositories/net"));
+    let url = repositories.url();
+    let plan = ["plan", &url, "--path", "live", "--work-dir", "kept"];
+    git_that_is_killed(sandbox);
+    let good = "output \"x\" {\n  value = 1\n}\n";
+    for state in [None, None, Some("kept/modules/net/terraform.tfstate")] {
+        if let Some(state) = state {
+            sandbox.write(state, "of the apply");
+        }
+        std::fs::create_dir_all(net.join("deep")).unwrap();
+        for file in ["more.tf", "deep/main.tf"] {
+            std::fs::write(net.join(file), "output \"more\" {\n  value = 1\n}\n").unwrap();
+        }
+        repositories.net("output \"x\" {\n  value = 2\n}\n", None);
+        std::fs::write(sandbox.path("killed"), "").unwrap();
+        assert_ne!(repositories.run(&plan).code, 0);
+        assert!(sandbox.work().join(NET).join("more.tf").exists());
+        std::fs::remove_file(sandbox.path("killed")).unwrap();
+        std::fs::remove_file(net.join("more.tf")).unwrap();
+        std::fs::remove_dir_all(net.join("deep")).unwrap();
+        repositories.net(good, None);
+
+        let ended = repositories.run(&plan);
+
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stderr.contains("an interrupted checkout"), "{}", ended.stderr);
+        for file in ["more.tf", "deep"] {
+            assert!(!sandbox.work().join(NET).join(file).exists(), "{file}");
+        }
+        assert_eq!(sandbox.read(&format!("{NET}/main.tf")), good);
+        assert_eq!(
+            sandbox.read(&format!("{NET}/.gitmodules")),
+            std::fs::read_to_string(net.join(".gitmodules")).unwrap()
+        );
+        let ended = repositories.run(&plan);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(!ended.stderr.contains("an interrupted checkout"), "{}", ended.stderr);
+        if let Some(state) = state {
+            assert_eq!(sandbox.read(state), "of the apply");
+        }
+    }
+}
+
+/// A clone that was killed has a repository without a commit, and locks.
+#[test]
+fn interrupted_clone_of_a_submodule_is_repeated() {
+    let repositories = Repositories::new();
+    let url = repositories.url();
+    let plan = ["plan", &url, "--path", "live", "--work-dir", "kept"];
+    assert_eq!(repositories.run(&plan).code, 0);
+    let sandbox = &repositories.sandbox;
+    let git = sandbox.work().join("kept/.git");
+    let commit = repositories.git(&repositories.infra, &["rev-parse", "HEAD"]);
+    std::os::unix::fs::symlink(commit, git.join("plancha-incomplete")).unwrap();
+    for file in ["shallow.lock", "modules/modules/net/shallow.lock", "modules/data/index.lock"] {
+        std::fs::write(git.join(file), "").unwrap();
+    }
+    std::fs::remove_dir_all(git.join("modules/modules/net/refs")).unwrap();
+    for file in [".git", "main.tf", ".gitmodules"] {
+        std::fs::remove_file(sandbox.work().join(NET).join(file)).unwrap();
+    }
+    std::fs::remove_dir_all(sandbox.work().join(NET).join("inner")).unwrap();
+
+    let ended = repositories.run(&plan);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("+ x = \"from inner\""), "{}", ended.stdout);
+}
+
+/// Git leaves the files of a submodule that a commit does not have, also where the commit has a directory in its place.
+#[test]
+fn files_of_a_removed_submodule_are_removed() {
+    let repositories = Repositories::new();
+    let (url, infra) = (repositories.url(), &repositories.infra);
+    let plan = ["plan", &url, "--path", "live", "--work-dir", "kept"];
+    assert_eq!(repositories.run(&plan).code, 0);
+    for path in ["modules/net", "data", "unneeded"] {
+        repositories.git(infra, &["submodule", "--quiet", "deinit", "--force", path]);
+        repositories.git(infra, &["rm", "--quiet", path]);
+    }
+    let module = infra.join("modules/net");
+    std::fs::create_dir_all(&module).unwrap();
+    std::fs::write(module.join("outputs.tf"), "output \"x\" {\n  value = 1\n}\n").unwrap();
+    repositories.commit(infra);
+
+    let ended = repositories.run(&plan);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let kept = repositories.sandbox.work().join("kept");
+    let left = std::fs::read_dir(kept.join("modules/net")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(left, ["outputs.tf"]);
+    assert!(!kept.join("data").exists() && !kept.join("unneeded").exists());
+}
+
 /// What git itself does not allow is not fetched, and what is then missing is not planned.
 #[test]
 fn required_submodule_that_git_may_not_fetch_is_refused() {

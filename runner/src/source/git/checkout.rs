@@ -2,34 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err as fs;
-use fs_err::os::unix::fs::symlink;
 use secrecy::ExposeSecret as _;
 
 use crate::process::{self, Log, Output};
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::copy;
 use crate::source::error::CheckoutError;
-use crate::source::git::command::{program, question};
+use crate::source::git::command::program;
+use crate::source::git::incomplete::{self, Tree, mark_complete, remove_locks};
 use crate::source::git::reason::{failure, no_such_revision};
 use crate::source::git::source::GitSource;
 use crate::source::regular::unless_missing;
 use crate::source::states;
 use crate::source::work_dir::MARK;
 
-/// Names the commit while its checkout is not complete. Git records only complete checkouts: it would keep what an
-/// interrupted one has written, as files that are not its own. A link needs no space on a full disk.
-const INCOMPLETE: &str = ".git/plancha-incomplete";
-
 /// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl GitSource {
-    /// Fetches the revision into `dir`, which may hold an earlier checkout, and returns its commit.
+    /// Fetches the revision into `dir`, which may hold an earlier checkout, and returns its commit. The checkout is complete
+    /// when its submodules are: see [`mark_complete`].
     pub(in crate::source) async fn fetch(
         &self,
         dir: &Path,
@@ -146,22 +141,13 @@ pub(in crate::source) async fn unbundle<'a>(
     let (revision, commit) = found?;
     let is_branch = tip.is_ok() && !branch.starts_with(['-', '@']);
     git.check_out(&commit, is_branch.then_some(branch)).await?;
+    mark_complete(dir)?;
     Ok(revision)
 }
 
-/// Removes the locks in a git directory, and in those of its submodules, which are inside it. No reference ends with
-/// `.lock`.
-fn remove_locks(git_dir: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(git_dir)? {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-        if kind.is_dir() {
-            remove_locks(&path)?;
-        } else if path.extension().is_some_and(|extension| extension == "lock") {
-            tracing::warn!("removing the lock {} of a git that was killed", path.display());
-            fs::remove_file(path)?;
-        }
-    }
-    Ok(())
+async fn find_states(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let dir = dir.to_owned();
+    tokio::task::spawn_blocking(move || states::find(&dir)).await.map_err(std::io::Error::other)?
 }
 
 /// The program, for one checkout.
@@ -183,42 +169,34 @@ impl Git<'_> {
         let info = self.dir.join(".git/info");
         fs::create_dir_all(&info)?;
         fs::write(info.join("exclude"), format!("/{MARK}\n"))?;
-        self.remove_incomplete().await
+        for submodule in incomplete::remove_incomplete(self.dir).await? {
+            self.restore(&submodule).await?;
+        }
+        Ok(mark_complete(self.dir)?)
     }
 
     /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
     /// as they are, also where the commit has others.
     async fn check_out(&self, commit: &str, branch: Option<&str>) -> Result<(), CheckoutError> {
-        let dir = self.dir.to_owned();
-        let states = tokio::task::spawn_blocking(move || states::find(&dir));
-        let states = states.await.map_err(std::io::Error::other)??;
+        let states = find_states(self.dir).await?;
+        incomplete::remove_dropped_submodules(self.dir, commit).await?;
+        if !states.is_empty() {
+            return self.check_out_around(&states, commit, branch).await;
+        }
+        incomplete::mark_incomplete(self.dir, commit)?;
+        let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
+        self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+    }
+
+    /// Writes the files of a submodule again, where it has states: git would leave those that are changed or missing.
+    async fn restore(&self, submodule: &Tree) -> Result<(), CheckoutError> {
+        let states = find_states(&submodule.dir).await?;
         if states.is_empty() {
-            self.mark_incomplete(commit)?;
-            let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
-            self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await?;
-        } else {
-            self.check_out_around(&states, commit, branch).await?;
+            return Ok(());
         }
-        Ok(fs::remove_file(self.dir.join(INCOMPLETE))?)
-    }
-
-    fn mark_incomplete(&self, commit: &str) -> std::io::Result<()> {
-        symlink(commit, self.dir.join(INCOMPLETE))
-    }
-
-    /// Removes the files of a commit whose checkout was interrupted, but for states. The checkout that follows writes
-    /// those again that its commit has too.
-    async fn remove_incomplete(&self) -> Result<(), CheckoutError> {
-        let mark = self.dir.join(INCOMPLETE);
-        let Some(commit) = unless_missing(fs::read_link(&mark))? else { return Ok(()) };
-        let commit = commit.to_string_lossy();
-        tracing::warn!("removing what an interrupted checkout of {commit} has left");
-        for file in self.files(&commit).await? {
-            if !states::is_state(&file) && !copy::is_behind_link(self.dir, &file) {
-                copy::remove(&self.dir.join(file))?;
-            }
-        }
-        Ok(fs::remove_file(mark)?)
+        let contents = submodule.contents().await;
+        let files = contents.map_err(|reason| CheckoutError::Git { reason })?.files;
+        self.write_all_but(&states, &files, &submodule.dir, "HEAD").await
     }
 
     /// Checks out everything but these files.
@@ -228,7 +206,7 @@ impl Git<'_> {
         commit: &str,
         branch: Option<&str>,
     ) -> Result<(), CheckoutError> {
-        let files = self.files(commit).await?;
+        let files = incomplete::contents_of(self.dir, commit).await?.files;
         for state in states {
             let mut above = state.ancestors().skip(1);
             if let Some(file) = above.find_map(|above| files.get(above)) {
@@ -236,23 +214,12 @@ impl Git<'_> {
                 return Err(CheckoutError::StateInTheWay { state, file });
             }
         }
-        let kept = states.iter().filter(|state| files.contains(*state));
-        for state in kept.clone() {
+        for state in states.iter().filter(|state| files.contains(*state)) {
             let state = self.dir.join(state);
             tracing::warn!("keeping {}: the commit has a copy, too", state.display());
         }
-        self.mark_incomplete(commit)?;
-        if files.len() > kept.count() {
-            let but = states.iter().map(|state| {
-                let mut pathspec = OsString::from(":(exclude,literal)");
-                pathspec.push(state);
-                pathspec
-            });
-            let but = but.collect::<Vec<_>>();
-            let all = ["checkout", "--quiet", "--force", "--no-overlay", commit, "--", "."];
-            let args = all.iter().map(OsStr::new).chain(but.iter().map(OsString::as_os_str));
-            self.run_in(self.dir, &args.collect::<Vec<_>>()).await?;
-        }
+        incomplete::mark_incomplete(self.dir, commit)?;
+        self.write_all_but(states, &files, self.dir, commit).await?;
         let Some(branch) = branch else {
             return self.run(&["update-ref", "--no-deref", "HEAD", commit]).await;
         };
@@ -261,16 +228,26 @@ impl Git<'_> {
         self.run(&["symbolic-ref", "HEAD", &branch]).await
     }
 
-    /// The files and links of a commit, without submodules.
-    async fn files(&self, commit: &str) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-        let listed = question(self.dir, &["ls-tree", "-r", "-z", "--full-tree", commit]).await;
-        let listed = listed.map_err(|reason| CheckoutError::Git { reason })?;
-        let files = listed.split(|byte| *byte == 0).filter_map(|entry| {
-            let at = entry.iter().position(|byte| *byte == b'\t')?;
-            let is_submodule = entry.starts_with(b"160000 ");
-            (!is_submodule).then(|| PathBuf::from(OsStr::from_bytes(&entry[at + 1..])))
+    /// Writes the files of a commit into a work tree, but for states. `files` are those that the commit has.
+    async fn write_all_but(
+        &self,
+        states: &[PathBuf],
+        files: &BTreeSet<PathBuf>,
+        dir: &Path,
+        commit: &str,
+    ) -> Result<(), CheckoutError> {
+        if files.len() == states.iter().filter(|state| files.contains(*state)).count() {
+            return Ok(());
+        }
+        let but = states.iter().map(|state| {
+            let mut pathspec = OsString::from(":(exclude,literal)");
+            pathspec.push(state);
+            pathspec
         });
-        Ok(files.collect())
+        let but = but.collect::<Vec<_>>();
+        let all = ["checkout", "--quiet", "--force", "--no-overlay", commit, "--", "."];
+        let args = all.iter().map(OsStr::new).chain(but.iter().map(OsString::as_os_str));
+        self.run_in(dir, &args.collect::<Vec<_>>()).await
     }
 
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
