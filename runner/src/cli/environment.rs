@@ -45,6 +45,9 @@ pub struct Environment {
     pub checkpoint_disable: bool,
     /// Variables for terragrunt that make it print its warnings, by which mock outputs are found.
     pub terragrunt_log: Vec<(String, OsString)>,
+    /// Where terragrunt puts what it downloads and works in, if not beside the configuration (`TG_DOWNLOAD_DIR`,
+    /// `TERRAGRUNT_DOWNLOAD`).
+    pub terragrunt_downloads: Vec<PathBuf>,
     /// Where GitHub's pages of jobs take summaries from (`GITHUB_STEP_SUMMARY`).
     pub github_step_summary: Option<PathBuf>,
     /// How output is shown on a terminal.
@@ -68,6 +71,7 @@ impl Environment {
             top: None,
             tenv_root: tenv.root.clone().or_else(|| Some(home.as_ref()?.join(".tenv"))),
             variables: variables.collect(),
+            ..SearchContext::default()
         };
         Self {
             search_context,
@@ -87,6 +91,10 @@ impl Environment {
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
             terragrunt_log: terragrunt_log(),
+            terragrunt_downloads: ["TG_DOWNLOAD_DIR", "TERRAGRUNT_DOWNLOAD"]
+                .into_iter()
+                .filter_map(path)
+                .collect(),
             github_step_summary: path("GITHUB_STEP_SUMMARY"),
             terminal: Terminal::read(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),

@@ -1,8 +1,9 @@
 //! What a search for a version reads besides the directory, and what it finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where else a version may be requested, besides the directory itself.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,19 @@ pub struct SearchContext {
     pub tenv_root: Option<PathBuf>,
     /// tenv's variables, those of [`variable_names`](crate::version::variable_names).
     pub variables: BTreeMap<&'static str, String>,
+    /// The warnings that were logged: several searches read the same files.
+    pub(crate) warned: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl SearchContext {
+    /// Logs a warning, once.
+    pub(super) fn warn(&self, warning: String) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warned.contains(&warning) {
+            tracing::warn!("{warning}");
+            warned.insert(warning);
+        }
+    }
 }
 
 /// Something that the search found, and where.

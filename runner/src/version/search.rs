@@ -170,7 +170,7 @@ impl<'a> Search<'a> {
     }
 
     fn read(&mut self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
-        let bytes = syntax::read(path, limit)?;
+        let bytes = syntax::read(path, limit, self.context)?;
         if bytes.is_some() && !self.files_read.iter().any(|read| read == path) {
             self.files_read.push(path.to_owned());
         }

@@ -11,6 +11,7 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Attribute, Block, Body};
 use hcl_edit::template::Element;
 
+use crate::version::context::SearchContext;
 use crate::version::error::VersionError;
 
 /// Larger than any configuration file in use.
@@ -121,7 +122,11 @@ fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Literal {
 /// The whole file; `None` if it does not exist.
 ///
 /// A file that cannot be read is ignored with a warning: in a parent directory it may belong to another user.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionError> {
+pub(super) fn read(
+    path: &Path,
+    limit: u64,
+    context: &SearchContext,
+) -> Result<Option<Vec<u8>>, VersionError> {
     let read = || {
         if fs::metadata(path)?.is_file() {
             return read_at_most(path, limit);
@@ -135,7 +140,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, VersionEr
             Ok(None)
         }
         Err(error) => {
-            tracing::warn!("ignoring a version file: {error}");
+            context.warn(format!("ignoring a version file: {error}"));
             Ok(None)
         }
     }

@@ -442,3 +442,19 @@ fn mirror_urls_must_be_http_and_passwords_are_not_shown() {
         "{ended:?}"
     );
 }
+
+/// The search reads a file for each tool.
+#[test]
+fn version_file_that_cannot_be_read_is_warned_of_once() {
+    let case = Case::new();
+    for name in [".tool-versions", "root.hcl"] {
+        let pipe = case.sandbox.work().join(name);
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    let ended = case.run(&["resolve"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for name in [".tool-versions", "root.hcl"] {
+        let warning = format!("{name} is not a regular file");
+        assert_eq!(ended.stderr.matches(&warning).count(), 1, "{name}: {}", ended.stderr);
+    }
+}
