@@ -182,7 +182,8 @@ impl Run<'_> {
         self.check_pushed(prepared, &name).await?;
         let record = self.push_record(name.clone(), &prepared.workspace);
         self.scratch.record_apply(&unsent::layer_id(&self.job.run), &record)?;
-        let earlier_states = errored_states(&prepared.workspace);
+        let downloads = &self.environment.terragrunt_downloads;
+        let earlier_states = errored_states(&prepared.workspace, downloads);
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         Box::pin(self.keep_errored_states(result, &prepared.workspace, name, &earlier_states))

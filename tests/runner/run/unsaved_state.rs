@@ -56,6 +56,28 @@ fn kept(ended: &Ended, file: &Path) {
     }
 }
 
+/// Terragrunt can work in a directory that is neither the run's nor below the module.
+#[test]
+fn state_in_another_download_directory_is_found() {
+    for (variable, absolute) in [("TG_DOWNLOAD_DIR", true), ("TERRAGRUNT_DOWNLOAD", false)] {
+        let end = "mkdir -p \"$DOWNLOADS/a/b\"; mv errored.tfstate \"$DOWNLOADS/a/b\"; exit 1";
+        let (sandbox, url) = refusing(".", end);
+        let downloads = sandbox.path("downloads");
+        let value = if absolute { downloads.clone() } else { "../../../downloads".into() };
+        let run = |source: &str, more: &[&str]| {
+            let mut command = sandbox.command(&apply(source, more));
+            command.env(variable, &value).env("DOWNLOADS", &downloads);
+            Ended::from(command.output().unwrap())
+        };
+        let ended = run(&url, &["--work-dir", "../kept"]);
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        let text = ["the backend did not accept the state", "state push"];
+        assert!(text.iter().all(|text| ended.stderr.contains(text)), "{}", ended.stderr);
+        let file = std::fs::canonicalize(downloads.join("a/b/errored.tfstate")).unwrap();
+        assert_eq!(kept_link(&unsent(&sandbox)), file);
+    }
+}
+
 #[test]
 fn state_refused_by_the_backend_is_kept() {
     for dir in [".", ".terragrunt-cache/a/b"] {

@@ -20,14 +20,26 @@ use crate::source::states::{self, ERRORED, PushRecord};
 /// Files, each with its modification time.
 pub(super) type Files = BTreeSet<(PathBuf, Option<SystemTime>)>;
 
-/// All `errored.tfstate` files in a workspace. Some may come from the repository or an earlier apply.
-pub(super) fn errored_states(workspace: &Workspace) -> Files {
-    let files = match &workspace.own {
+/// All `errored.tfstate` files in a workspace, and in terragrunt's download directories elsewhere. Some may come from the
+/// repository or an earlier apply.
+pub(super) fn errored_states(workspace: &Workspace, downloads: &[PathBuf]) -> Files {
+    let mut files = match &workspace.own {
         Some(root) => states::errored(root),
         None => states::errored_in_place(&workspace.dir),
     };
+    for dir in downloads {
+        // In its absolute form, to recognise what was found already.
+        let found = fs::canonicalize(workspace.dir.join(dir)).map(|dir| states::errored(&dir));
+        let is_new = |file: &PathBuf| !files.iter().any(|known| is_same(known, file));
+        let found = found.unwrap_or_default().into_iter().filter(is_new).collect::<Vec<_>>();
+        files.extend(found);
+    }
     let time = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
     files.into_iter().map(|file| (file.clone(), time(&file))).collect()
+}
+
+fn is_same(file: &Path, canonical: &Path) -> bool {
+    fs::canonicalize(file).is_ok_and(|file| file == canonical)
 }
 
 impl Run<'_> {
@@ -40,7 +52,7 @@ impl Run<'_> {
         program: String,
         before: &Files,
     ) -> Result<(), RunError> {
-        let now = errored_states(workspace);
+        let now = errored_states(workspace, &self.environment.terragrunt_downloads);
         let found = now.difference(before);
         let found = found.map(|(file, _)| file.clone()).collect::<Vec<_>>();
         if found.is_empty() {
