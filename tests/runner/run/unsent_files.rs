@@ -367,11 +367,13 @@ async fn kept_record_that_cannot_be_read_refuses_the_applies_it_may_be_of() {
     let dir = unsent(&sandbox).join("default/x/a/0");
     let record = std::fs::read_to_string(dir.join("applied.json")).unwrap();
     let later = record.replace("\"version\": 1", "\"version\": 9");
+    let changed = record.replace("\"attempt\": 0", "\"attempt\": 7");
     let planned = ["apply", "--name", "x", "--plan", "p", "--run", "b"];
     let keyed = ["apply", "--no-plan", "--name", "x", "--run", "k", "--order-key", "k"];
     for (text, code, expected) in [
         (&record[..20], 9, "EOF while parsing"),
         ("[]", 9, "invalid"),
+        (&changed, 9, "its digest is not the one in SHA256SUMS"),
         (&later, 8, "it has version 9, which this runner does not know"),
     ] {
         std::fs::write(dir.join("applied.json"), text).unwrap();

@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datastore_api::{Attempt, Name, RunKey};
+use datastore_api::{Attempt, Name, RunKey, Sha256};
 use fs_err as fs;
 
 use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::APPLIED;
 use crate::run::push::MissingState;
 use crate::run::unsent::copies::read_copy;
-use crate::run::unsent::directory::{self, FAILED, datastore_of};
+use crate::run::unsent::directory::{self, FAILED, SUMS, datastore_of};
 use crate::source::regular;
 use crate::source::scratch::{Scratch, reason};
 use crate::source::states::{self, KeptState};
@@ -87,7 +87,9 @@ fn read(dir: PathBuf) -> Option<Result<KeptRecord, UnreadableRecord>> {
                 let reason = format!("it has version {version}, which this runner does not know");
                 Err((Unreadable::Later, reason))
             }
-            None => AppliedRecord::parse(&json).map_err(|reason| (Unreadable::Damaged, reason)),
+            None => AppliedRecord::parse(&json)
+                .and_then(|record| verify(&dir, &json).map(|()| record))
+                .map_err(|reason| (Unreadable::Damaged, reason)),
         },
     };
     let datastore = datastore_of(&dir);
@@ -98,6 +100,17 @@ fn read(dir: PathBuf) -> Option<Result<KeptRecord, UnreadableRecord>> {
             Err(UnreadableRecord { file, reason, cause, run, datastore })
         }
     })
+}
+
+/// Compares a record with its recorded digest. A directory of an older version may have none.
+fn verify(dir: &Path, json: &[u8]) -> Result<(), String> {
+    let sums = directory::sums(dir).map_err(|error| format!("{SUMS}: {}", reason(&error)))?;
+    match sums.map(|sums| sums.get(APPLIED).copied()) {
+        None => Ok(()),
+        Some(Some(recorded)) if recorded == Sha256::of(json) => Ok(()),
+        Some(Some(_)) => Err(format!("its digest is not the one in {SUMS}")),
+        Some(None) => Err(format!("{SUMS} has no digest of it")),
+    }
 }
 
 /// The kept states of this layer: copies, and files in work directories that links of earlier versions lead to.
