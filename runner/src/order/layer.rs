@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(repository.spec.url(), Some("https://git.example.com/platform/infra.git"));
         assert_eq!(run.spec.layer.revision, "0123456789abcdef0123456789abcdef01234567");
         assert_eq!((&*run.spec.artifact.run, &*run.spec.artifact.attempt), ("vpc-plan-x4k2q", "0"));
-        let attempt = run.attempt(Some("vpc-apply-2-jw5gh"));
+        let attempt = run.attempt(Some("vpc-apply-2-jw5gh")).unwrap();
         assert_eq!(attempt, OrderedAttempt::Recorded(Attempt(1)));
     }
 

@@ -179,21 +179,21 @@ impl ClusterError {
 }
 
 impl Run {
-    /// The number that the controller has recorded for this pod, else the lowest number that is free.
-    pub(super) fn attempt(&self, pod: Option<&str>) -> OrderedAttempt {
+    /// The number that the controller has recorded for this pod, else the lowest number that is free, if there is one.
+    pub(super) fn attempt(&self, pod: Option<&str>) -> Option<OrderedAttempt> {
         let RunStatus { retries, runner_pod, attempts } = &self.status;
         let retries = Attempt(*retries);
-        let Some(pod) = pod else { return OrderedAttempt::Recorded(retries) };
+        let Some(pod) = pod else { return Some(OrderedAttempt::Recorded(retries)) };
         if let Some(own) = attempts.iter().rev().find(|attempt| attempt.pod_name == pod) {
-            return OrderedAttempt::Recorded(Attempt(own.number));
+            return Some(OrderedAttempt::Recorded(Attempt(own.number)));
         }
         let others = attempts.iter().map(|attempt| Attempt(attempt.number)).max();
         if runner_pod == pod || runner_pod.is_empty() && others.is_none() {
-            return OrderedAttempt::Recorded(retries);
+            return Some(OrderedAttempt::Recorded(retries));
         }
         // A pod is created before it is recorded, so these numbers belong to earlier pods.
         let Attempt(highest) = others.unwrap_or(retries).max(retries);
-        OrderedAttempt::AtLeast(Attempt(highest.saturating_add(1)))
+        Some(OrderedAttempt::AtLeast(Attempt(highest.checked_add(1)?)))
     }
 }
 
@@ -234,7 +234,10 @@ impl Cluster {
         let started = Instant::now();
         let mut is_quiet = true;
         loop {
-            let attempt = found.attempt(pod);
+            let attempt = found.attempt(pod).ok_or_else(|| ClusterError::Malformed {
+                what: format!("TerraformRun {namespace}/{run}"),
+                reason: format!("status: no number of an attempt is free after {}", u32::MAX),
+            })?;
             let is_late = started.elapsed() >= RECORD_TIMEOUT;
             if matches!(attempt, OrderedAttempt::Recorded(_)) || is_late {
                 return Ok(Order { layer, run: found, attempt });
@@ -373,7 +376,7 @@ mod tests {
 
     fn attempt(status: &str, pod: Option<&str>) -> OrderedAttempt {
         let run: Run = parse(&format!(r#"{{"spec": {{}}, "status": {status}}}"#)).unwrap();
-        run.attempt(pod)
+        run.attempt(pod).unwrap()
     }
 
     #[test]
@@ -397,6 +400,15 @@ mod tests {
         assert_eq!(attempt(r#"{"retries": 2, "runnerPod": "old"}"#, Some("new")), at_least(3));
         let status = r#"{"retries": 0, "attempts": [{"podName": "old", "number": 4}]}"#;
         assert_eq!(attempt(status, Some("new")), at_least(5));
+    }
+
+    #[test]
+    fn no_number_follows_the_last_one() {
+        let run =
+            |status| parse::<Run>(&format!(r#"{{"spec": {{}}, "status": {status}}}"#)).unwrap();
+        let status = r#"{"attempts": [{"podName": "old", "number": 4294967295}]}"#;
+        assert!(run(status).attempt(Some("new")).is_none());
+        assert!(run(status).attempt(Some("old")).is_some());
     }
 
     #[test]
