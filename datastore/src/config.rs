@@ -15,6 +15,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -148,9 +149,16 @@ impl Command {
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
         let file = |path: &Path| std::fs::read_to_string(path);
         Self::read(&args, Sources { env: &env, file: &file }).map_err(|error| {
-            // Without stdout and stderr, only the exit code is left to report the error.
-            let _printed = error.print();
-            ExitCode::from(exit_code(&error, is_burrito(&args)))
+            match error.print() {
+                // A reader that has closed the pipe did not want more.
+                Err(cause) if !error.use_stderr() && cause.kind() != io::ErrorKind::BrokenPipe => {
+                    // Without stderr, only the exit code is left to report the error.
+                    let _printed =
+                        writeln!(io::stderr(), "error: cannot write to standard output: {cause}");
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::from(exit_code(&error, is_burrito(&args))),
+            }
         })
     }
 

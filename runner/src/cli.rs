@@ -87,9 +87,9 @@ impl Cli {
             *word = "version".into();
         }
         let refused = |error: clap::Error| {
-            // An error of a closed stream is ignored.
-            drop(error.print());
+            let printed = error.print();
             match error.kind() {
+                ErrorKind::DisplayHelp if hints::is_lost(&printed) => ExitCode::FAILURE,
                 ErrorKind::DisplayHelp => ExitCode::SUCCESS,
                 ErrorKind::InvalidSubcommand
                 | ErrorKind::MissingSubcommand

@@ -1,6 +1,7 @@
-//! Hints for options of terraform that are not options of the runner.
+//! Hints for options of terraform that are not options of the runner, and for help that cannot be printed.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -136,5 +137,21 @@ fn in_full(ours: &clap::Arg, value: Option<&str>) -> String {
         Some(value) if ours.is_require_equals_set() => format!("--{name}='{value}'"),
         Some(value) => format!("--{name} '{value}'"),
         None => format!("--{name}"),
+    }
+}
+
+/// Whether text for stdout was not written, which is reported. A reader that has closed the pipe did not want more.
+pub(super) fn is_lost(printed: &io::Result<()>) -> bool {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Without stderr, only the exit code is left.
+            drop(writeln!(
+                io::stderr(),
+                "error: stdout cannot be written: {error}\n  next: check where stdout goes: free some space there, or \
+                 write to another file"
+            ));
+            true
+        }
+        _ => false,
     }
 }

@@ -413,3 +413,14 @@ fn acknowledged_uploads_survive_sigkill() {
         assert!(record.contains(&Sha256::of(&body).to_string()), "{record}");
     }
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for words in [&["--help"][..], &["serve", "--help"], &["--version"], &["version"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = program(words).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{words:?}: {stderr}");
+        assert!(stderr.contains("No space left on device"), "{words:?}: {stderr}");
+    }
+}

@@ -121,6 +121,19 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    let case = Case::new();
+    for words in [&["--help"][..], &["plan", "--help"], &["help"], &["--version"]] {
+        let mut command = case.command(words);
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ended = Ended::from(command.stdout(full).output().unwrap());
+        assert_eq!(ended.code, 1, "{words:?}: {ended:?}");
+        let reported = "stdout cannot be written: No space left on device";
+        assert!(ended.stderr.contains(reported) && ended.stderr.contains("next: "), "{ended:?}");
+    }
+}
+
+#[test]
 #[ignore = "needs script(1) of util-linux"]
 fn download_progress_is_shown_only_on_a_terminal() {
     let case = Case::new();
