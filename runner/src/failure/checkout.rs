@@ -1,7 +1,7 @@
 //! Errors of the checkout.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use reqwest::StatusCode;
 
@@ -11,6 +11,7 @@ use crate::process::quoted;
 use crate::source::archive::{ArchiveError, Refusal};
 use crate::source::error::CheckoutError;
 use crate::source::git::CHANGED_KEY;
+use crate::source::regular;
 use crate::source::work_dir::MARK;
 
 const NO_ROOM: &str =
@@ -50,6 +51,13 @@ impl From<&CheckoutError> for Failure {
                 "name another --work-dir; if it is the same code under a new address or path, empty the file {}",
                 dir.join(MARK).display()
             )),
+            CheckoutError::Busy(_) => {
+                failure.with_hint("wait until that run has ended, or name another --work-dir")
+            }
+            CheckoutError::NoSuchPath { .. } | CheckoutError::Outside { .. } => failure.with_hint(
+                "name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source \
+                 itself",
+            ),
             CheckoutError::StateInTheWay { .. } => failure.with_hint(
                 "move the state to a backend or another directory, or name another --work-dir",
             ),
@@ -137,7 +145,7 @@ fn of_git(error: &CheckoutError) -> Option<String> {
             let head = if revision == "HEAD" { "the bundle has no HEAD: " } else { "" };
             format!(
                 "{head}name a branch, a tag or a commit with --revision; `git bundle list-heads {}` lists them",
-                quoted(url)
+                quoted(&regular::in_command(Path::new(url)))
             )
         }
         CheckoutError::NoSuchRevision { revision, .. } if revision == "HEAD" => {

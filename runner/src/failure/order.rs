@@ -10,7 +10,8 @@ impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
         let (kind, next) = match error {
             JobError::Usage(_) => (Kind::Usage, None),
-            JobError::Config(_) | JobError::Result(_) | JobError::Key(_) => (Kind::Config, None),
+            JobError::Config(_) | JobError::Result(_) => (Kind::Config, None),
+            JobError::Key(cause) => (Kind::Config, Some(cause.next())),
             JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
             JobError::Cluster(cause) => match cause.fault() {
                 ClusterFault::Unauthenticated => (
@@ -42,7 +43,12 @@ impl From<&JobError> for Failure {
                          KUBECONFIG; elsewhere use `runner plan` or `runner apply`",
                     ),
                 ),
-                ClusterFault::Configuration => (Kind::Config, None),
+                ClusterFault::Configuration => (
+                    Kind::Config,
+                    Some(
+                        "check the cluster's address and certificates, and what its API server refuses",
+                    ),
+                ),
                 ClusterFault::Transient => (
                     Kind::Network,
                     Some("check that the API server can be reached from here, then run again"),
@@ -90,8 +96,9 @@ fn of_manifest(error: &LayerError) -> Option<&'static str> {
         }
         LayerError::NoLocks { .. } => "move the manifest to a file system that supports locks",
         LayerError::Locked { .. } => "wait until that process has ended, then run again",
-        LayerError::Ambiguous { .. } | LayerError::Cluster(_) | LayerError::Edit { .. } => {
-            return None;
+        LayerError::Edit { .. } => {
+            "correct the manifest at that place, or write the annotations by hand"
         }
+        LayerError::Ambiguous { .. } | LayerError::Cluster(_) => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! The command that applies the plan of a job, to be shown to the user.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -9,6 +9,7 @@ use url::Url;
 use crate::cli::RunArgs;
 use crate::process::{quoted, url_secrets};
 use crate::source::checkout::Source;
+use crate::source::regular;
 
 /// The command that applies a plan.
 #[derive(Clone, Debug)]
@@ -36,12 +37,12 @@ impl ApplyCommand {
                 words.push(argument(dir));
             }
             Source::Archive(file) => words.push(argument(file)),
-            // The URL without a password.
-            Source::Git(git) => words.push(git.url().to_owned()),
+            // The URL without a password, or the file of a bundle.
+            Source::Git(git) => words.push(regular::in_command(Path::new(git.url()))),
             Source::Directory(_) | Source::Bundle(_) => {}
         }
         let text = |value: &dyn fmt::Display| value.to_string();
-        let path = |path: &std::path::PathBuf| path.display().to_string();
+        let path = |path: &PathBuf| regular::in_command(path);
         for (flag, value) in [
             ("--path", args.path.as_ref().map(path)),
             ("--work-dir", args.work_dir.as_ref().map(path)),
@@ -92,7 +93,7 @@ fn option(flag: &str, value: String) -> Vec<String> {
 
 /// A path that no program takes for a flag.
 fn argument(path: &Path) -> String {
-    let path = path.display().to_string();
+    let path = regular::in_command(path);
     if path.starts_with('-') { format!("./{path}") } else { path }
 }
 
@@ -105,6 +106,16 @@ fn without_secrets(url: &SecretString) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another process cannot open what this one has open.
+    #[test]
+    fn pipe_is_a_file_to_be_named() {
+        for (path, shown) in
+            [("/proc/self/fd/7", "FILE"), ("/dev/stdin", "FILE"), ("a/b.tar", "a/b.tar")]
+        {
+            assert_eq!(regular::in_command(Path::new(path)), shown);
+        }
+    }
 
     #[test]
     fn only_without_an_annotation_the_plan_is_named() {

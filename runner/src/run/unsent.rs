@@ -39,7 +39,7 @@ use crate::run::artifacts::APPLIED;
 use crate::run::unsent::copies::{copy_state, write_record};
 use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
-use crate::source::regular::unless_missing;
+use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::{Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
@@ -384,7 +384,7 @@ fn no_home() -> io::Error {
 /// A path that a shell finds from any directory.
 fn absolute(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    quoted(&path.to_string_lossy())
+    quoted(&regular::in_command(&path))
 }
 
 #[cfg(test)]

@@ -53,6 +53,11 @@ pub(crate) fn is_open(path: &Path) -> bool {
     ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|open| path.starts_with(open))
 }
 
+/// A file in a command that is shown. One that this process has open has another path for other processes.
+pub(crate) fn in_command(path: &Path) -> String {
+    if is_open(path) { "FILE".to_owned() } else { path.display().to_string() }
+}
+
 /// Checks a file that the user names. A link is followed, and a pipe that is open already, as a shell's `<(command)`
 /// is, can be read. To open another pipe could block forever, and a device may never end.
 pub(crate) fn check_named(path: &Path) -> io::Result<()> {

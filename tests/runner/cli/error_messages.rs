@@ -131,6 +131,7 @@ fn missing_things_exit_8() {
 
     $ runner plan --path missing
     ERROR the source has no directory `missing`
+      next: name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source itself
 
     $ runner plan --tool-version ~> 99.0
     ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access

@@ -34,6 +34,10 @@ const MAX_FILE: u64 = 64 << 10;
 /// The public key in its DER form (RFC 8410), before its 32 bytes.
 const SPKI: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
+const SIGNING: &str = "--signing-key";
+/// Why a key with a passphrase cannot be used.
+const ENCRYPTED: &str = "the private key is encrypted, and an unattended run has no passphrase";
+
 const ED25519_NAME: &str = "ed25519";
 const HMAC_NAME: &str = "hmac-sha256";
 
@@ -44,6 +48,7 @@ pub(crate) struct KeyError {
     flag: &'static str,
     path: PathBuf,
     reason: String,
+    next: &'static str,
 }
 
 /// A signature in `binding.json`.
@@ -70,10 +75,13 @@ pub(crate) enum VerifyKey {
 impl SigningKey {
     /// Reads `--signing-key`.
     pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
-        let failed = |reason: String| KeyError::new("--signing-key", path, reason);
+        let failed = |reason: String| KeyError::new(SIGNING, path, reason);
         let content = read(path).map_err(failed)?;
         if !is_pem(&content) {
             return secret(&content).map(Self::Hmac).map_err(failed);
+        }
+        if is_encrypted(&content) {
+            return Err(failed(ENCRYPTED.to_owned()));
         }
         let der = PrivatePkcs8KeyDer::from_pem_slice(&content).map_err(|_| {
             failed("it has no private key: expected a PEM file with `PRIVATE KEY`, as `openssl genpkey -algorithm ed25519` writes it".to_owned())
@@ -140,7 +148,26 @@ impl VerifyKey {
 
 impl KeyError {
     fn new(flag: &'static str, path: &Path, reason: String) -> Self {
-        Self { flag, path: path.to_owned(), reason }
+        let next = match flag {
+            _ if reason == ENCRYPTED => {
+                "write the key without its passphrase into a file that only the user of the run can read: \
+                 `openssl pkey -in KEY -out NEW`; or name the file of a shared secret"
+            }
+            SIGNING => {
+                "name a key that `openssl genpkey -algorithm ed25519 -out KEY` makes, or the file of a shared secret \
+                 (`openssl rand -hex 32`)"
+            }
+            _ => {
+                "name the public key of --signing-key (`openssl pkey -in KEY -pubout`), or the file of the same shared \
+                 secret"
+            }
+        };
+        Self { flag, path: path.to_owned(), reason, next }
+    }
+
+    /// What to do about it.
+    pub(crate) fn next(&self) -> &'static str {
+        self.next
     }
 }
 
@@ -156,6 +183,12 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 
 fn is_pem(content: &[u8]) -> bool {
     memchr::memmem::find(content, b"-----BEGIN ").is_some()
+}
+
+/// Whether a PEM file has a private key with a passphrase, in the newer or the older form.
+fn is_encrypted(content: &[u8]) -> bool {
+    let forms: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
+    forms.iter().any(|form| memchr::memmem::find(content, form).is_some())
 }
 
 /// A shared secret; a line break at the end is not part of it.
@@ -307,6 +340,11 @@ mod tests {
                 "at least 32 printable",
             ),
             (PUBLIC, "it has no private key"),
+            ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGjMF8=\n", "the private key is encrypted"),
+            (
+                "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: x\n",
+                "the private key is encrypted",
+            ),
         ] {
             let error = signing(content).unwrap_err();
             assert!(error.contains(reason), "{error}");
@@ -317,5 +355,8 @@ mod tests {
         }
         let error = SigningKey::read(Path::new("/nonexistent")).unwrap_err().to_string();
         assert!(error.starts_with("--signing-key /nonexistent: "), "{error}");
+        let encrypted = file("-----BEGIN ENCRYPTED PRIVATE KEY-----\n");
+        let error = SigningKey::read(encrypted.path()).unwrap_err();
+        assert!(error.next().contains("`openssl pkey -in KEY -out NEW`"), "{}", error.next());
     }
 }
