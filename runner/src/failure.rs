@@ -188,6 +188,7 @@ impl From<&RunError> for Failure {
             },
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
+            RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
             RunError::Unreadable(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
@@ -243,6 +244,9 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
     }
 }
 
+/// What to do about a directory of unsent files that cannot be listed.
+const UNREADABLE_DIRECTORY: &str =
+    "nothing was applied; make that directory readable for the user of the run, and run again";
 /// What to do about the tool of a killed run.
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";

@@ -92,7 +92,7 @@ impl Run<'_> {
             binding.check_tools(&choice.name(), &installed, terragrunt.as_ref())?;
         }
         let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
-        self.warn_of_earlier_applies();
+        self.warn_of_other_code();
         self.check_unpushed(&workspace, &program).await?;
         self.report.tool = Some(tool_report(&installed));
         self.report.terragrunt = terragrunt.as_ref().map(tool_report);

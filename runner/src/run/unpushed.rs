@@ -38,6 +38,7 @@ impl Run<'_> {
         workspace: &Workspace,
         program: &str,
     ) -> Result<(), RunError> {
+        self.check_readable()?;
         let Some(found) = self.find_unpushed(workspace, program).await else {
             return self.check_missing();
         };
@@ -65,6 +66,7 @@ impl Run<'_> {
         prepared: &Prepared,
         program: &str,
     ) -> Result<(), RunError> {
+        self.check_readable()?;
         let Some(found) = self.find_unpushed(&prepared.workspace, program).await else {
             return self.check_missing();
         };
@@ -200,24 +202,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Warns of what earlier applies may have left, and what refuses nothing.
-    pub(super) fn warn_of_earlier_applies(&self) {
-        self.warn_of_unreadable();
-        self.warn_of_other_code();
-    }
-
-    /// Warns if states and records of earlier runs cannot be found. The disk of a pod has none.
-    fn warn_of_unreadable(&self) {
+    /// Refuses an apply if states of earlier runs cannot be found. A plan warns. The disk of a pod has none.
+    fn check_readable(&self) -> Result<(), RunError> {
         let state_home = self.environment.state_home.as_deref().filter(|_| !self.job.pod);
-        if let Some(error) = unsent::unreadable(state_home, &self.job.run) {
-            tracing::warn!(
-                "cannot find out whether an earlier apply of this layer has left a state or a record: {error}"
-            );
+        let Some(cause) = unsent::unreadable(state_home, &self.job.run) else { return Ok(()) };
+        let error = RunError::UnreadableDirectory(cause);
+        if matches!(self.job.action, Action::Apply(_)) {
+            return Err(error);
         }
+        tracing::warn!("{}", chain(&error));
+        Ok(())
     }
 
     /// Warns of such states of layers that have the same name, but other code. They refuse nothing.
-    fn warn_of_other_code(&self) {
+    pub(super) fn warn_of_other_code(&self) {
         let (state_home, run) = (self.environment.state_home.as_deref(), &self.job.run);
         let layer = format!("{}/{}", run.namespace, run.layer);
         let is_other = |source: &Option<String>| !self.may_be_ours(source.as_deref());

@@ -131,12 +131,21 @@ fn without_a_home_the_unsaved_state_stays_in_the_scratch_directory() {
 }
 
 #[test]
-fn directory_of_kept_states_that_cannot_be_read_is_a_warning() {
+fn directory_of_kept_states_that_cannot_be_read_refuses_an_apply() {
     let (sandbox, url) = refusing(".", "exit 1");
     assert_eq!(sandbox.run(&apply(&url, &[])).code, 1);
+    // Of the attempt, the run, and the layer. To root, only a link to itself cannot be read.
+    for dir in unsent(&sandbox).ancestors().take(3) {
+        std::fs::remove_dir_all(dir).unwrap();
+        std::os::unix::fs::symlink(dir, dir).unwrap();
+        let refused = sandbox.run(&apply(&url, &[]));
+        assert_eq!(refused.code, 8, "{}", refused.stderr);
+        assert!(refused.stderr.contains(&*dir.to_string_lossy()), "{}", refused.stderr);
+        std::fs::remove_file(dir).unwrap();
+        std::fs::create_dir(dir).unwrap();
+    }
     let layer = unsent(&sandbox).ancestors().nth(2).unwrap().to_owned();
-    std::fs::remove_dir_all(&layer).unwrap();
-    // To root, only a link to itself cannot be read.
+    std::fs::remove_dir(&layer).unwrap();
     std::os::unix::fs::symlink(&layer, &layer).unwrap();
     let ended = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "x"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);

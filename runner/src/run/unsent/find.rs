@@ -171,10 +171,10 @@ pub(super) fn leads_to(name: &Path) -> LeadsTo {
     if let Some(Ok(_)) = first { LeadsTo::Removed } else { LeadsTo::OutOfReach(file) }
 }
 
-/// Why the directories of the layer cannot be listed, if they exist. What earlier runs have left there is not found then.
+/// Why a directory of the layer, of its runs or of their attempts cannot be listed, if it exists. What earlier runs have left there is not found then.
 pub(crate) fn unreadable(state_home: Option<&Path>, run: &RunKey) -> Option<io::Error> {
     let layer = of_layer(state_home?, run);
-    let dirs = [vec![layer.clone()], below(&layer)].concat();
+    let dirs = [vec![layer.clone()], below(&layer), attempts(state_home, run)].concat();
     let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     let mut errors = dirs.iter().filter_map(|dir| fs::read_dir(dir).err());
     errors.find(|error| !missing.contains(&error.kind()))

@@ -69,3 +69,43 @@ fn push_of_a_state_of_a_killed_run_names_its_workspace() {
     let said = refused.unwrap().stderr;
     assert!(said.contains("`TF_WORKSPACE=prod terraform state push "), "{said}");
 }
+
+/// The code may be on a disk that is not mounted, and a later run fills its directory.
+#[test]
+fn code_of_a_killed_apply_that_is_out_of_reach_refuses_the_next_apply() {
+    let (sandbox, url) = refusing(".", "kill -9 $PPID; exit 1");
+    let in_kept = ["--work-dir", "kept"];
+    assert_eq!(sandbox.run(&apply(&url, &in_kept)).code, -1);
+    let [kept, moved] = ["kept", "moved"].map(|name| sandbox.work().join(name));
+    let scratch = sandbox.path("tmp/plancha-000000");
+    let age = || {
+        let old = std::time::SystemTime::now() - std::time::Duration::from_hours(2);
+        std::fs::File::open(&scratch).unwrap().set_modified(old).unwrap();
+    };
+    // The tool may hold the lock of its output a moment longer.
+    let applies = || sandbox.run(&apply(&url, &[])).code;
+    eventually("the tool has ended", || applies() == 8);
+    let home = sandbox.path("home/.local/state/plancha/unsent/default/x");
+    std::fs::remove_dir_all(&home).unwrap();
+    std::fs::rename(&kept, &moved).unwrap();
+    age();
+    let other = sandbox.run(&["plan", &url, "--path", "live/vpc", "--name", "y"]);
+    let says = format!("may have left a state in {}", kept.join("live/vpc").display());
+    assert!(other.stderr.contains(&says), "{}", other.stderr);
+    assert!(scratch.exists(), "{}", other.stderr);
+    let plan = ["plan", &url, "--path", "live/vpc", "--name", "x", "--work-dir", "kept"];
+    assert_eq!(sandbox.run(&plan).code, 0);
+    assert!(kept.join("live/vpc/main.tf").exists());
+    age();
+    let refused = sandbox.run(&apply(&url, &[]));
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    for says in [&says, &format!("remove {}", scratch.display())] {
+        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+    }
+    // The directory is back.
+    std::fs::remove_dir_all(&kept).unwrap();
+    std::fs::rename(&moved, &kept).unwrap();
+    let refused = sandbox.run(&apply(&url, &[]));
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    assert!(refused.stderr.contains("terraform state push "), "{}", refused.stderr);
+}
