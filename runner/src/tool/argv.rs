@@ -94,6 +94,16 @@ impl Tool<'_> {
         let mut program = self.program("state", false, &[]);
         // `-no-color` is none of its flags.
         program.args = vec!["state".into(), "pull".into()];
+        if let Some(terragrunt) = self.terragrunt {
+            // Variables, because the flags of a command with two words have other places.
+            let [tool, quiet] = if is_prefixed(&terragrunt.version) {
+                ["TERRAGRUNT_TFPATH", "TERRAGRUNT_NON_INTERACTIVE"]
+            } else {
+                ["TG_TF_PATH", "TG_NON_INTERACTIVE"]
+            };
+            program.env.push((tool.to_owned(), self.installed.path.clone().into()));
+            program.env.push((quiet.to_owned(), "true".into()));
+        }
         program
     }
 
@@ -238,6 +248,26 @@ mod tests {
         /bin/terraform apply -no-color -input=false -auto-approve /p
         /bin/terraform apply -no-color -input=false -auto-approve
         ");
+    }
+
+    /// It would use another tool on PATH.
+    #[test]
+    fn terragrunt_pulls_a_state_with_the_resolved_tool() {
+        let terraform = installed(ToolName::Terraform, "1.9.8");
+        for (version, name) in [("0.72.9", "TERRAGRUNT_TFPATH"), ("0.73.0", "TG_TF_PATH")] {
+            let terragrunt = installed(ToolName::Terragrunt, version);
+            let tool = Tool {
+                installed: &terraform,
+                terragrunt: Some(&terragrunt),
+                dir: Path::new("/w"),
+                color: false,
+                env: &[],
+                readonly_lock_file: false,
+            };
+            let program = tool.state_pull();
+            assert_eq!(program.args, ["state", "pull"]);
+            assert!(program.env.contains(&(name.to_owned(), "/bin/terraform".into())), "{version}");
+        }
     }
 
     /// RN03: the flags change with 0.73.0, and its release candidates are below it.
