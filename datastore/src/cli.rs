@@ -4,3 +4,4 @@ pub(crate) mod args;
 pub mod commands;
 pub mod error;
 pub mod gc;
+pub mod health;

@@ -7,6 +7,7 @@
 
 mod burrito;
 mod callers;
+mod entry_point;
 mod keys;
 mod settings;
 mod sources;
@@ -44,6 +45,8 @@ pub enum Command {
     Serve(Serve),
     /// `check`: print the settings, and probe the storage.
     Check(Serve),
+    /// `health`: ask the datastore that listens on these addresses whether it is ready.
+    Health(Vec<SocketAddr>),
     /// A command on the objects of a storage.
     Storage(StorageConfig, StorageCommand),
     /// `token`: create a token, and add its rule to this file.
@@ -145,10 +148,10 @@ impl Command {
     /// Parses arguments and environment. Prints help, version and errors itself, and then returns the exit code: 64
     /// for wrong usage; as `burrito`, 2 for an unknown command and otherwise 1.
     pub fn parse() -> Result<Self, ExitCode> {
-        let args = env::args_os().collect::<Vec<_>>();
+        let (args, as_burrito) = entry_point::read(env::args_os().collect());
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
         let file = |path: &Path| std::fs::read_to_string(path);
-        Self::read(&args, Sources { env: &env, file: &file }).map_err(|error| {
+        Self::read(&args, as_burrito, Sources { env: &env, file: &file }).map_err(|error| {
             match error.print() {
                 // A reader that has closed the pipe did not want more.
                 Err(cause) if !error.use_stderr() && cause.kind() != io::ErrorKind::BrokenPipe => {
@@ -157,13 +160,12 @@ impl Command {
                         writeln!(io::stderr(), "error: cannot write to standard output: {cause}");
                     ExitCode::FAILURE
                 }
-                _ => ExitCode::from(exit_code(&error, is_burrito(&args))),
+                _ => ExitCode::from(exit_code(&error, as_burrito)),
             }
         })
     }
 
-    fn read(args: &[OsString], sources: Sources) -> Result<Self, clap::Error> {
-        let as_burrito = is_burrito(args);
+    fn read(args: &[OsString], as_burrito: bool, sources: Sources) -> Result<Self, clap::Error> {
         let subcommand = Subcommand::parse(args, as_burrito)?;
         Self::of(subcommand, sources, as_burrito)
             .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
@@ -177,6 +179,10 @@ impl Command {
             }
             Subcommand::Check(flags) => {
                 return Serve::read(*flags, sources, as_burrito).map(Self::Check);
+            }
+            Subcommand::Health(flags) => {
+                let mut settings = Settings::new(sources)?;
+                return Ok(Self::Health(listen(&mut settings, flags.listen, true)?));
             }
             Subcommand::Token(flags) => {
                 return Ok(Self::Token(callers::new_token(&flags)?, flags.rules));
@@ -237,10 +243,6 @@ fn rules(gc: &Gc) -> Result<Rules, String> {
     Ok(rules)
 }
 
-fn is_burrito(args: &[OsString]) -> bool {
-    args.first().and_then(|program| Path::new(program).file_name()).is_some_and(|n| n == "burrito")
-}
-
 fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
     let unknown_command =
         [ErrorKind::InvalidSubcommand, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
@@ -252,21 +254,30 @@ fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
     }
 }
 
+fn listen(
+    settings: &mut Settings,
+    flag: Option<String>,
+    as_burrito: bool,
+) -> Result<Vec<SocketAddr>, String> {
+    let listen = settings.take(flag, "--listen", &LISTEN, || {
+        // Other pods reach Burrito's, and callers are authenticated there.
+        if as_burrito {
+            let any = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+            Listen(any.map(|ip| SocketAddr::new(ip, PORT)).to_vec())
+        } else {
+            Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))])
+        }
+    })?;
+    Ok(listen.0)
+}
+
 impl Serve {
     fn read(flags: ServeFlags, sources: Sources, as_burrito: bool) -> Result<Self, String> {
         let mut settings = Settings::new(sources)?;
         let at_rest = settings.at_rest(flags.at_rest)?;
-        let listen = settings.take(flags.listen, "--listen", &LISTEN, || {
-            // Other pods reach Burrito's, and callers are authenticated there.
-            if as_burrito {
-                let any = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
-                Listen(any.map(|ip| SocketAddr::new(ip, PORT)).to_vec())
-            } else {
-                Listen(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))])
-            }
-        })?;
+        let listen = listen(&mut settings, flags.listen, as_burrito)?;
         let storage = settings.storage(flags.storage)?;
-        let auth = settings.auth(flags.auth, as_burrito, &listen.0)?;
+        let auth = settings.auth(flags.auth, as_burrito, &listen)?;
         let tls = settings.tls(flags.tls_cert, flags.tls_key)?;
         let sizes = settings.sizes(&flags.max_size, storage.max_object())?;
         let memory = settings.take(flags.max_memory, "--max-memory", &[], || MAX_MEMORY)?;
@@ -280,7 +291,7 @@ impl Serve {
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
         let config = Config { storage, at_rest, auth, tls, drain, limits };
         let Settings { all: settings, warnings, .. } = settings;
-        Ok(Self { listen: listen.0, log_format, config, settings, warnings })
+        Ok(Self { listen, log_format, config, settings, warnings })
     }
 }
 

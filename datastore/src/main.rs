@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use datastore::cli::commands::{check, report, run, token};
+use datastore::cli::health::health;
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
 use datastore::{StartError, raise_open_files, report_panics};
@@ -45,6 +46,7 @@ async fn run_command(command: Command) -> ExitCode {
             Err(error) => ExitCode::from(error.exit_code()),
         },
         Command::Check(settings) => report(check(&settings, &mut stdout()).await),
+        Command::Health(addresses) => report(health(&addresses).await),
         Command::Storage(config, command) => report(run(&config, command, &mut stdout()).await),
         Command::Token(new, rules) => report(token(&new, rules.as_deref(), &mut stdout())),
         Command::Version(text) => report(writeln!(stdout(), "{text}").map_err(Into::into)),

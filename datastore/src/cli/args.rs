@@ -41,6 +41,9 @@ pub(crate) enum Subcommand {
     /// Validate the configuration and probe the storage
     #[command(after_help = CHECK)]
     Check(Box<ServeFlags>),
+    /// Ask the datastore in this container or on this machine whether it is ready
+    #[command(after_help = HEALTH)]
+    Health(HealthFlags),
     /// List stored objects, in the order of their keys
     #[command(after_help = LS)]
     Ls(Ls),
@@ -113,6 +116,16 @@ configuration cannot be used
   10  the storage does not work
   64  wrong usage, or an invalid setting";
 
+const HEALTH: &str = "\
+Sends `GET /readyz` to the address that `datastore serve` listens on, by HTTP and then by HTTPS, without a proxy. The \
+address comes from the same variables and files. The certificate is not verified: the datastore asks itself, and sends \
+nothing secret.
+
+Exit codes:
+  0   it is ready
+  1   it is not ready, or does not answer
+  64  wrong usage, or an invalid setting";
+
 const LS: &str = "\
 Examples:
   datastore ls
@@ -183,6 +196,15 @@ pub(crate) struct StorageFlags {
     /// [env: PLANCHA_STORAGE] [default: plancha/datastore in your data directory]
     #[arg(long, value_name = "URL")]
     pub(crate) storage: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::doc_markdown, reason = "clap prints these texts")]
+pub(crate) struct HealthFlags {
+    /// The address that `datastore serve` listens on
+    /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: :8080]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -68,6 +68,9 @@ pub enum CommandError {
     /// The token, or its rule, could not be created.
     #[error("no token was created: {0}")]
     Token(String),
+    /// The datastore did not answer that it is ready.
+    #[error("the datastore is not ready: {0}\nhint: its log says why")]
+    NotReady(String),
     /// Standard output could not be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -91,7 +94,7 @@ impl CommandError {
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) | Self::Unknown(..) => 10,
             Self::Undeleted(_) | Self::Unread(_) => 10,
-            Self::Output(_) | Self::Token(_) => 1,
+            Self::Output(_) | Self::Token(_) | Self::NotReady(_) => 1,
         }
     }
 

@@ -18,10 +18,11 @@ fn read_with(args: &str, env: Texts, files: Texts) -> Result<Serve, (u8, String)
         let found = files.iter().find(|(name, _)| Path::new(name) == path);
         found.map(|(_, text)| (*text).to_owned()).ok_or(std::io::ErrorKind::NotFound.into())
     };
-    match Command::read(&args, Sources { env: &env, file: &file }) {
+    let (args, as_burrito) = entry_point::read(args);
+    match Command::read(&args, as_burrito, Sources { env: &env, file: &file }) {
         Ok(Command::Serve(serve)) => Ok(serve),
         Ok(other) => panic!("{other:?}"),
-        Err(error) => Err((exit_code(&error, is_burrito(&args)), error.to_string())),
+        Err(error) => Err((exit_code(&error, as_burrito), error.to_string())),
     }
 }
 
@@ -392,6 +393,27 @@ fn wrong_usage_exits_64_and_as_burrito_2_for_an_unknown_command_or_1() {
     assert_eq!(code("burrito datastore"), 2);
     assert_eq!(code("burrito datastore serve --nope"), 1);
     assert_eq!(code("burrito --help"), 0);
+}
+
+#[test]
+fn health_asks_the_address_that_serve_listens_on() {
+    let asked = |args: &str, env: Texts| {
+        let args = args.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        let env = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let file = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        match Command::read(&args, false, Sources { env: &env, file: &file }) {
+            Ok(Command::Health(addresses)) => addresses.iter().map(ToString::to_string).collect(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let none: Vec<String> = asked("datastore health", &[HOME]);
+    assert_eq!(none, texts(&["[::]:8080", "0.0.0.0:8080"]));
+    let named = asked("datastore health", &[HOME, ("PLANCHA_LISTEN", "127.0.0.1:9000")]);
+    assert_eq!(named, texts(&["127.0.0.1:9000"]));
+    let burrito = asked("datastore health", &[HOME, ("BURRITO_DATASTORE_ADDR", ":9001")]);
+    assert_eq!(burrito, texts(&["[::]:9001", "0.0.0.0:9001"]));
+    assert_eq!(asked("datastore health --listen 127.0.0.1:9", &[HOME]), texts(&["127.0.0.1:9"]));
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
 
 use crate::http::{CLIENT, send};
-use crate::program::process::Running;
+use crate::program::process::{Running, program};
+use crate::transport::tls::issue;
 
 pub(crate) async fn outside(datastore: &TestDatastore, path: &str) -> crate::http::Answer {
     send(CLIENT.get(datastore.url.join(path).unwrap())).await
@@ -87,4 +89,42 @@ fn the_program_answers_healthz_while_it_first_tries_a_silent_storage() {
     let (status, text) = datastore.get("/readyz");
     let text = String::from_utf8(text).unwrap();
     assert!(status == 503 && text.contains("it is still being tried"), "{status} {text}");
+}
+
+/// `datastore health`: exit code and standard error.
+fn ask(variables: &[(&str, &str)], flags: &[&str]) -> (i32, String) {
+    let mut command = program(&[&["health"], flags].concat());
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn the_command_health_succeeds_only_while_the_datastore_is_ready() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let datastore = Running::start(directory.path(), &["--drain-delay", "1h"]);
+    let address = datastore.address.clone();
+    let port = address.rsplit_once(':').unwrap().1;
+    assert_eq!(ask(&[], &["--listen", &address]), (0, String::new()));
+    // Every address: it asks on loopback, without the proxy that the variables name.
+    let (any, proxy) = (format!(":{port}"), "http://127.0.0.1:9");
+    assert_eq!(ask(&[("PLANCHA_LISTEN", &any), ("http_proxy", proxy)], &[]), (0, String::new()));
+    datastore.signal(Signal::SIGTERM);
+    let (code, message) = ask(&[], &["--listen", &address]);
+    let message = message.replace(&address, "ADDRESS");
+    assert!(code == 1 && message.contains("not ready: ADDRESS: 503"), "{code}: {message}");
+    drop(datastore);
+    let (code, message) = ask(&[], &["--listen", &address]);
+    assert!(code == 1 && message.contains("refused"), "{code}: {message}");
+    let (code, message) = ask(&[], &["--listen", "127.0.0.1:0"]);
+    assert!(code == 1 && message.contains("name the real one"), "{code}: {message}");
+}
+
+#[test]
+fn the_command_health_asks_a_datastore_with_tls() {
+    let directory = tempfile::TempDir::new().unwrap();
+    issue().write(directory.path());
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (cert, key) = (file("tls.crt"), file("tls.key"));
+    let datastore = Running::over("memory://", &[], &["--tls-cert", &cert, "--tls-key", &key]);
+    assert_eq!(ask(&[], &["--listen", &datastore.address]), (0, String::new()));
 }
