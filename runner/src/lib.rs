@@ -15,7 +15,7 @@ mod source;
 mod tool;
 pub mod version;
 
-pub use process::guard;
+pub use process::{guard, init};
 
 /// The functions that fuzz targets call.
 #[cfg(fuzzing)]

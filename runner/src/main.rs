@@ -3,11 +3,14 @@
 use std::process::ExitCode;
 
 use runner::cli::{Cli, Environment};
-use runner::guard;
+use runner::{guard, init};
 
 fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == guard::NAME) {
         return guard::main();
+    }
+    if let Some(code) = init::run() {
+        return code;
     }
     let cli = match Cli::from_arguments(std::env::args_os()) {
         Ok(cli) => cli,

@@ -9,6 +9,7 @@
 
 mod capture;
 pub mod guard;
+pub mod init;
 mod log;
 mod pager;
 mod shell;

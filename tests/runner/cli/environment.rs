@@ -59,3 +59,29 @@ fn under_the_name_burrito_version_and_exit_codes_are_burritos() {
         assert!(ended.stderr.contains("/dev/stdin: it is a device"), "{name}: {}", ended.stderr);
     }
 }
+
+/// The words after the name of an image; its entry point is `runner`. Each row of the table in `docs/images.md`.
+#[test]
+fn the_first_words_of_a_containers_command_decide_whether_it_is_burritos() {
+    let sandbox = Sandbox::new(RUNNER);
+    let run = |words: &[&str]| Ended::from(sandbox.command(words).output().unwrap());
+    for (words, code, text) in [
+        (["burrito", "runner", "start"].as_slice(), 1, "BURRITO_RUNNER_LAYER_NAME is not set"),
+        (&["runner", "start"], 1, "BURRITO_RUNNER_LAYER_NAME is not set"),
+        (&["start"], 8, "BURRITO_RUNNER_LAYER_NAME is not set"),
+        (&["burrito", "runner", "foo"], 2, "unrecognized subcommand"),
+        (&["runner", "start", "--foo"], 1, "unexpected argument"),
+        (&["runner", "foo"], 64, "unrecognized subcommand"),
+        (&["foo"], 64, "unrecognized subcommand"),
+        (&["runner"], 64, "Usage: runner"),
+        (&["--help"], 0, ""),
+        (&["runner", "--help"], 0, ""),
+    ] {
+        let ended = run(words);
+        assert_eq!(ended.code, code, "{words:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{words:?}: {}", ended.stderr);
+    }
+    let burritos = |words: &[&str]| run(words).stdout.contains(" (");
+    assert!(burritos(&["burrito", "version"]));
+    assert!(!burritos(&["version"]) && !burritos(&["runner", "version"]));
+}
