@@ -270,7 +270,15 @@ fn snapshot_failure(cause: &SnapshotError, error: &RunError) -> Failure {
         }
         SnapshotError::File(..) => (Kind::Unclassified, Some("check this file")),
         SnapshotError::Unsearchable(_) | SnapshotError::LeftOut(_) => (Kind::Unclassified, None),
-        SnapshotError::Ignore { .. } => (Kind::Config, Some("correct this file")),
+        SnapshotError::Ignore { .. } => {
+            (Kind::Config, Some("make it a readable file with one pattern on each line"))
+        }
+        SnapshotError::NoConfiguration(_) => (
+            Kind::Config,
+            Some(
+                "remove the patterns of these files from .terraformignore and .gitignore, use a source that contains them",
+            ),
+        ),
         SnapshotError::TooDeep(_) | SnapshotError::TooLarge(_) => {
             (Kind::Config, Some("exclude what the tool does not need in .terraformignore"))
         }

@@ -74,6 +74,9 @@ impl From<&StoredPlanError> for Failure {
                      --snapshot=never",
                 )
             }
+            StoredPlanError::NoConfiguration(_) => Self::new(Kind::Integrity, error).with_hint(
+                "nothing was applied; plan again, or apply on the source itself with --snapshot=never",
+            ),
             StoredPlanError::Snapshot { cause, .. } => of_snapshot(cause, error),
             StoredPlanError::DigestMismatch { .. } => Self::new(Kind::Integrity, error)
                 .with_hint("nothing was applied; plan again, and find out who wrote the other one"),

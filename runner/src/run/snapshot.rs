@@ -21,6 +21,7 @@ use crate::run::stored_plan::{Choice, StoredPlanError};
 use crate::source::archive::{self, Stoppable};
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git;
+use crate::source::modules::has_configuration;
 use crate::source::snapshot::{self, Before, SnapshotError, SourceFiles, before, select};
 
 /// What a snapshot is made of, as known before init.
@@ -114,7 +115,8 @@ impl Run<'_> {
         let mode = self.job.snapshot;
         tokio::task::spawn_blocking(move || {
             let SnapshotSource { root, path, files } = source;
-            let selected = select(&root, &files)?;
+            let mut selected = select(&root, &files)?;
+            snapshot::check(&root, &path, &mut selected)?;
             if !selected.left_out.is_empty() {
                 let left_out = SnapshotError::LeftOut(selected.left_out.clone());
                 // Without them an apply could do something else than the plan.
@@ -213,7 +215,11 @@ impl Run<'_> {
         }
         unpacked.map_err(|cause| StoredPlanError::Snapshot { plan, cause })?;
         fs::remove_file(file)?;
-        Ok(Workspace::unpacked(to, &snapshot.path, binding.revision.clone())?)
+        let workspace = Workspace::unpacked(to, &snapshot.path, binding.revision.clone())?;
+        if !has_configuration(&workspace.dir) {
+            return Err(StoredPlanError::NoConfiguration(choice.name()).into());
+        }
+        Ok(workspace)
     }
 
     /// A plan without a snapshot, unless one is required.

@@ -44,6 +44,8 @@ pub(crate) enum StoredPlanError {
     Binding(#[from] BindingError),
     #[error("the plan {0} has no snapshot, and --snapshot=always requires one")]
     NoSnapshot(String),
+    #[error("the snapshot of the plan {0} has no configuration of the tool")]
+    NoConfiguration(String),
     #[error("the snapshot of the plan {0} has been deleted")]
     SnapshotDeleted(String),
     #[error("the snapshot of the plan {plan} cannot be unpacked")]

@@ -33,6 +33,10 @@ pub(super) struct References {
     /// Files that the tool would read but that are git LFS pointers, with the place of the reference; empty if the tool
     /// reads the file by itself.
     pub(super) pointers: BTreeMap<PathBuf, String>,
+    /// The configuration files of all modules.
+    pub(super) code: BTreeSet<PathBuf>,
+    /// Other files of the source that the tool reads: values of variables, and files that expressions name literally.
+    pub(super) files: BTreeSet<PathBuf>,
 }
 
 /// Reads the root module in `root`, and every module that it calls by a path.
@@ -64,6 +68,8 @@ impl References {
             if !is_read {
                 continue;
             }
+            let read = if is_configuration(&name) { &mut self.code } else { &mut self.files };
+            read.insert(file.clone());
             if is_pointer(&file) {
                 self.pointers.insert(file, String::new());
                 continue;
@@ -110,16 +116,21 @@ impl References {
         if !is_directory && is_pointer(&path) {
             self.pointers.insert(path.clone(), place.to_owned());
         }
+        // Files of the machine or of its user are not of the source.
+        let is_of_source = call.path.base != Base::Relative || !named.starts_with(['/', '~']);
+        if !is_directory && is_of_source && path.is_file() {
+            self.files.insert(path.clone());
+        }
         if let Some(pattern) = call.pattern.as_deref().and_then(glob) {
             let mut budget = MAX_FILES;
-            self.pointers_in(&path, &path, &pattern, place, &mut budget)?;
+            self.files_in(&path, &path, &pattern, place, &mut budget)?;
         }
         self.paths.entry(path).or_insert_with(|| place.to_owned());
         Ok(())
     }
 
-    /// Finds the pointers among the files of a `fileset`.
-    fn pointers_in(
+    /// Finds the files of a `fileset`, and the pointers among them.
+    fn files_in(
         &mut self,
         top: &Path,
         dir: &Path,
@@ -137,10 +148,13 @@ impl References {
             let below = path.strip_prefix(top).unwrap_or(&path);
             if kind.is_dir() {
                 if path.file_name().is_none_or(|name| name != ".git" && name != ".terraform") {
-                    self.pointers_in(top, &path, pattern, place, budget)?;
+                    self.files_in(top, &path, pattern, place, budget)?;
                 }
-            } else if pattern.is_match(&below.to_string_lossy()) && is_pointer(&path) {
-                self.pointers.insert(path, place.to_owned());
+            } else if pattern.is_match(&below.to_string_lossy()) {
+                if is_pointer(&path) {
+                    self.pointers.insert(path.clone(), place.to_owned());
+                }
+                self.files.insert(path);
             }
         }
         Ok(())
@@ -186,7 +200,7 @@ fn beginning(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Without `.` and `..`, and without following links, as git names files.
-fn normal(path: &Path) -> PathBuf {
+pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

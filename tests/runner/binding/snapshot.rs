@@ -183,6 +183,84 @@ async fn a_repository_that_tracks_what_no_snapshot_has_gets_none() {
     assert!(!stored(&datastore, "p").names(0).await.contains(&"workspace.tar.zst".to_owned()));
 }
 
+/// An apply in a tree without its configuration would do something else than its plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshot_that_would_lack_configuration_or_files_that_it_reads_is_not_stored() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    for (file, text) in [
+        ("live/vpc/main.tf", "locals {\n  x = file(\"${path.module}/x.md\")\n}\n"),
+        ("live/vpc/x.md", ""),
+        ("live/vpc/README.txt", ""),
+    ] {
+        sandbox.write(file, text);
+    }
+    for (ignored, named, code) in
+        [("*.tf", "live/vpc/main.tf", 8), ("*.md", "live/vpc/x.md", 0), ("*.txt", "", 0)]
+    {
+        sandbox.write(".terraformignore", &format!("{ignored}\n"));
+        let tar = std::fs::File::create(sandbox.work().join("a.tar")).unwrap();
+        let mut tar = tar::Builder::new(tar);
+        for name in ["live", ".terraformignore"] {
+            let path = sandbox.work().join(name);
+            let appended = if path.is_dir() {
+                tar.append_dir_all(name, path)
+            } else {
+                tar.append_path_with_name(path, name)
+            };
+            appended.unwrap();
+        }
+        tar.into_inner().unwrap();
+        let plan = |run_name: &str, when: &str| {
+            let args = ["plan", "a.tar", "--run", run_name, "--snapshot", when];
+            run(&sandbox, &datastore, &[&args, &MODULE[..]].concat())
+        };
+        let is_complete = named.is_empty();
+        let name = |when: &str| format!("{when}-{}", &ignored[2..]);
+
+        let planned = plan(&name("auto"), "auto");
+        assert_eq!(planned.code, 0, "{ignored}: {}", planned.stderr);
+        assert_eq!(planned.stderr.contains("the plan has no snapshot"), !is_complete, "{ignored}");
+        assert!(planned.stderr.contains(named), "{ignored}: {}", planned.stderr);
+        let stored_names = stored(&datastore, &name("auto")).names(0).await;
+        assert_eq!(stored_names.contains(&"workspace.tar.zst".to_owned()), is_complete);
+
+        let planned = plan(&name("always"), "always");
+        assert_eq!(planned.code, code, "{ignored}: {}", planned.stderr);
+        assert!(planned.stderr.contains(named), "{ignored}: {}", planned.stderr);
+        assert!(code == 0 || planned.stderr.contains("remove the patterns"), "{}", planned.stderr);
+    }
+}
+
+/// Earlier runners stored such snapshots.
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_snapshot_without_configuration_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    let url = repository(&sandbox, "1");
+    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    std::fs::remove_file(sandbox.path("calls")).unwrap();
+    let p = stored(&datastore, "p");
+    let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).unwrap());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "live/vpc/x.txt", std::io::empty()).unwrap();
+    let snapshot = tar.into_inner().unwrap().finish().unwrap();
+    let mut binding = json(&p.artifact("binding.json", 0).await);
+    let sha256 = datastore_api::Sha256::of(&snapshot).to_string();
+    binding["binding"]["workspace"]["sha256"] = sha256.into();
+    p.put_artifact("workspace.tar.zst", 0, snapshot).await;
+    p.put_artifact("binding.json", 0, binding.to_string().into_bytes()).await;
+
+    let refused = run(&sandbox, &datastore, &["apply", "--name", "vpc", "--plan", "p"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("has no configuration"), "{}", refused.stderr);
+    assert!(!sandbox.path("calls").exists());
+}
+
 /// A source without a repository is compared by its contents.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_source_is_never_replaced_by_the_snapshot_of_another_one() {

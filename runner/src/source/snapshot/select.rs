@@ -2,20 +2,22 @@
 //!
 //! The code: what git tracks, and other files that no ignore file excludes. What init and plan generated, ignored or not.
 //! The lock file, and the modules that init fetched. Never: git's own files, providers, states, credentials; and files
-//! that usually hold secrets only where git tracks them.
+//! that usually hold secrets only where git tracks them. The case of their names makes no difference, and a directory
+//! counts like a file of its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::source::archive::link::is_inside;
 use crate::source::regular::{self, unless_missing};
-use crate::source::snapshot::SnapshotError;
+use crate::source::snapshot::{SnapshotError, reason};
+use crate::tool::file_names;
 
 /// What is known of the code before init runs. All paths are relative to the root of the snapshot.
 #[derive(Debug, Default)]
@@ -67,7 +69,7 @@ pub(crate) struct Selected {
     /// Empty directories.
     pub(crate) directories: BTreeSet<PathBuf>,
     /// What the tool may read, but no snapshot has: files that git ignores or that may hold a secret, links that lead out of
-    /// the root, and special files.
+    /// the root, and special files. [`crate::source::snapshot::check`] adds what else the configuration names.
     pub(crate) left_out: BTreeSet<PathBuf>,
 }
 
@@ -169,13 +171,14 @@ impl SourceFiles {
 fn read_ignore_file(root: &Path) -> Result<Gitignore, SnapshotError> {
     let path = root.join(IGNORE_FILE);
     let mut builder = GitignoreBuilder::new("");
-    let failed = |error: &dyn std::error::Error| SnapshotError::Ignore {
-        file: IGNORE_FILE.to_owned(),
-        error: error.to_string(),
-    };
+    let failed = |error: &ignore::Error| SnapshotError::Ignore { error: error.to_string() };
     // A link is followed, but only to a regular file: to read a pipe or a device could never end.
+    if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+        return Err(SnapshotError::Ignore { error: "it is not a regular file".to_owned() });
+    }
     let text = fs::canonicalize(&path).and_then(|path| regular::read_text(&path));
-    let text = unless_missing(text).map_err(|error| SnapshotError::File(path.clone(), error))?;
+    let text = unless_missing(text);
+    let text = text.map_err(|error| SnapshotError::Ignore { error: reason(&error) })?;
     let text = text.unwrap_or_default();
     for line in text.trim_start_matches('\u{feff}').lines() {
         builder.add_line(None, line).map_err(|error| failed(&error))?;
@@ -214,35 +217,40 @@ fn is_private(path: &Path) -> bool {
     })
 }
 
+/// The names in a path, in lower case: `.ENV` is a secret like `.env`.
+fn lower_names(path: &Path) -> impl Iterator<Item = Vec<u8>> {
+    path.components().map(|part| part.as_os_str().as_bytes().to_ascii_lowercase())
+}
+
 /// Whether a file holds a state or a credential. That git tracks it makes no difference.
 fn is_credential(path: &Path) -> bool {
-    let has_state_name = |part: Component<'_>| {
-        part.as_os_str().as_bytes().windows(8).any(|part| part == b".tfstate")
-    };
-    let name = path.file_name().unwrap_or_default();
-    name == ".git-credentials" || name == ".netrc" || path.components().any(has_state_name)
+    lower_names(path).any(|name| {
+        matches!(&*name, b".git-credentials" | b".netrc")
+            || memchr::memmem::find(&name, b".tfstate").is_some()
+    })
 }
 
 /// Whether a file is a state, a backup or a lock of one, or belongs to the states of other workspaces: nothing that a
 /// configuration reads.
 fn is_state(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_bytes();
     let endings: [&[u8]; 3] = [b".tfstate", b".tfstate.backup", b".tfstate.lock.info"];
-    endings.iter().any(|ending| name.ends_with(ending))
-        || path.components().any(|part| part.as_os_str() == "terraform.tfstate.d")
+    lower_names(path).any(|name| {
+        name == b"terraform.tfstate.d" || endings.iter().any(|ending| name.ends_with(ending))
+    })
 }
 
 /// Whether a file usually holds a secret.
 fn is_secret(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let is_kube_config = name == b"kubeconfig"
-        || name.starts_with(b"kubeconfig.")
-        || name.ends_with(b".kubeconfig")
-        || path.ends_with(".kube/config");
-    name.starts_with(b".env")
-        || name.ends_with(b".pem")
-        || name.ends_with(b".key")
-        || is_kube_config
+    // `kubeconfig.tf` makes one.
+    let is_code = path.file_name().is_some_and(|name| file_names::is_code(name.as_bytes()));
+    lower_names(path).any(|name| {
+        let is_kube_config =
+            name == b".kube" || !is_code && memchr::memmem::find(&name, b"kubeconfig").is_some();
+        name.starts_with(b".env")
+            || name.ends_with(b".pem")
+            || name.ends_with(b".key")
+            || is_kube_config
+    })
 }
 
 #[cfg(test)]
@@ -298,9 +306,10 @@ mod tests {
             of_runner: vec!["result.json".into()],
             ..SourceFiles::default()
         };
-        let files = [&existing[..], &["generated.zip", "result.json"]].concat();
+        let files = [&existing[..], &["generated.md", "generated.zip", "result.json"]].concat();
         let (dir, source) = directory(&files, &existing, source);
-        let before = [".terraformignore", "a.md", "generated.zip", "main.tf", "new.tf"];
+        let before =
+            [".terraformignore", "a.md", "generated.md", "generated.zip", "main.tf", "new.tf"];
         assert_eq!(selected(&dir, &source), before);
         fs::write(dir.path().join("old.zip"), "made again").unwrap();
         assert_eq!(selected(&dir, &source), [&before[..], &["old.zip"]].concat());
@@ -340,28 +349,77 @@ mod tests {
 
     #[test]
     fn states_and_credentials_are_never_selected_and_other_secrets_only_if_tracked() {
+        // In upper case, and a directory of the name, is the same.
         let secrets = [
             ".env",
             ".env.prod",
+            ".envrc",
+            ".ENV/x",
             "tls/ca.pem",
+            "tls/CA.PEM",
+            "tls/x.pem/x",
             "tls/ca.key",
+            "tls/Server.Key/x",
             "kubeconfig",
+            "KUBECONFIG.yaml",
+            "kubeconfigs/prod.yaml",
+            "prod-kubeconfig",
             "a.kubeconfig",
             ".kube/config",
+            ".kube/config-prod",
         ];
         let never = [
+            ".git/config",
+            "sub/.git",
+            ".terraform/providers/x",
+            ".terraform/terraform.tfstate",
             ".git-credentials",
-            ".netrc",
+            ".Git-Credentials",
+            "other/.netrc",
+            ".NETRC",
+            "sub/.netrc/x",
             "terraform.tfstate",
+            "terraform.tfstate.backup",
+            "terraform.tfstate.1700000000.backup",
+            "TERRAFORM.TFSTATE",
             "terraform.tfstate.d/dev/x",
+            "old.tfstate/x",
             "errored.tfstate",
+            ".terraform/modules/m/.netrc",
+            ".terraform/modules/m/x.tfstate",
         ];
-        let files = [&secrets[..], &never[..]].concat();
         let source = |tracked| SourceFiles { tracked, ..SourceFiles::default() };
-        assert_eq!(selected_of(&files, source(Some(paths(&files)))).len(), secrets.len());
-        for tracked in [Some(paths(&[])), None] {
-            assert_eq!(selected_of(&files, source(tracked)), [] as [&str; 0]);
+        for file in never {
+            for tracked in [Some(paths(&[file])), Some(paths(&[])), None] {
+                assert_eq!(selected_of(&[file], source(tracked)), [] as [&str; 0], "{file}");
+            }
         }
+        for file in secrets {
+            assert_eq!(selected_of(&[file], source(Some(paths(&[file])))), [file]);
+            for tracked in [Some(paths(&[])), None] {
+                assert_eq!(selected_of(&[file], source(tracked)), [] as [&str; 0], "{file}");
+            }
+        }
+        let code = ["env.tf", "kubeconfig.tf", "monkey.tf", "pem.tf"];
+        assert_eq!(selected_of(&code, source(None)), code);
+    }
+
+    /// A link has the name of its target at most: its content is never packed.
+    #[test]
+    fn links_to_secrets_are_packed_as_links_and_links_with_their_names_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(".env"), "secret").unwrap();
+        fs::write(dir.path().join("main.tf"), "").unwrap();
+        for (link, target) in [("to-env", ".env"), ("ca.pem", "main.tf"), (".netrc", "main.tf")] {
+            std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
+        }
+        let found = select(dir.path(), &SourceFiles::default()).unwrap();
+        assert_eq!(found.files, paths(&["main.tf", "to-env"]));
+        assert_eq!(found.left_out, paths(&[".env", ".netrc", "ca.pem"]));
+        let mut packed = Vec::new();
+        super::super::pack(dir.path(), &found, &mut packed).unwrap();
+        let packed = zstd::decode_all(&packed[..]).unwrap();
+        assert!(!packed.windows(6).any(|bytes| bytes == b"secret"));
     }
 
     #[test]
@@ -379,8 +437,14 @@ mod tests {
         };
         assert!(!result(&targets[0]).unwrap());
         assert!(result(&targets[2]).unwrap());
-        result(&targets[1]).unwrap_err();
-        result(Path::new("/dev/zero")).unwrap_err();
+        for target in [&targets[1], Path::new("/dev/zero"), other.path()] {
+            let error = result(target).unwrap_err();
+            let expected = ".terraformignore cannot be read: it is not a regular file";
+            assert_eq!(datastore_api::chain(&error), expected);
+        }
+        fs::write(&targets[0], "[z-a]\n").unwrap();
+        let error = datastore_api::chain(&result(&targets[0]).unwrap_err());
+        assert!(error.matches(IGNORE_FILE).count() == 1 && error.contains("[z-a]"), "{error}");
     }
 
     #[test]
