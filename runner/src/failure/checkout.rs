@@ -111,6 +111,9 @@ fn of_archive(error: &ArchiveError) -> String {
         ArchiveError::Refused { reason: Refusal::Sparse, .. } => {
             "make the archive again without sparse files: GNU tar without --sparse, bsdtar with --no-read-sparse"
         }
+        ArchiveError::Refused { reason: Refusal::TooLong(_), .. } => {
+            "make the archive again with a shorter name: a name may have 255 bytes, and a path 4095 with the directory of the run"
+        }
         ArchiveError::Refused { reason: Refusal::Other(_), .. } => {
             "make the archive again without this entry"
         }

@@ -45,7 +45,7 @@ pub(crate) enum ArchiveError {
     Window,
     #[error("a header in it is not valid, or too long")]
     BadHeader,
-    #[error("its entry `{}` is refused: {reason}", .name.escape_debug())]
+    #[error("its entry {} is refused: {reason}", shortened(.name))]
     Refused { name: String, reason: Refusal },
     #[error("it is larger than {0}")]
     TooLarge(String),
@@ -65,7 +65,21 @@ pub(crate) enum Refusal {
     #[error("it is a sparse file")]
     Sparse,
     #[error("{0}")]
+    TooLong(&'static str),
+    #[error("{0}")]
     Other(&'static str),
+}
+
+/// A name in messages. Of a long one, its beginning and its end.
+fn shortened(name: &str) -> String {
+    const ENDS: [usize; 2] = [120, 40];
+    let count = name.chars().count();
+    if count <= ENDS.iter().sum() {
+        return format!("`{}`", name.escape_debug());
+    }
+    let first = name.chars().take(ENDS[0]).collect::<String>();
+    let last = name.chars().skip(count - ENDS[1]).collect::<String>();
+    format!("`{}...{}` ({} bytes)", first.escape_debug(), last.escape_debug(), name.len())
 }
 
 impl From<&'static str> for Refusal {

@@ -228,6 +228,8 @@ fn file_that_is_no_whole_archive_is_refused() {
     tar(&sandbox, "infra.tgz", &["-z", "live"]);
     let whole = std::fs::read(sandbox.work().join("infra.tgz")).unwrap();
     std::fs::write(sandbox.work().join("half.tgz"), &whole[..whole.len() / 2]).unwrap();
+    let rename = format!("--transform=s,vpc,{},", "x".repeat(300));
+    tar(&sandbox, "name.tar", &[&rename, "live"]);
     tar(&sandbox, "twice.tar", &["live/vpc/main.tf", "--hard-dereference", "./live/vpc/main.tf"]);
     sandbox.write("empty.tar", "");
     sandbox.write("main.tf", "output \"x\" {}\n");
@@ -237,6 +239,7 @@ fn file_that_is_no_whole_archive_is_refused() {
         ("main.tf", "the archive main.tf: it is not a tar archive"),
         ("infra.zip", "the archive infra.zip: it is a zip archive"),
         ("half.tgz", "the archive half.tgz: it is not complete"),
+        ("name.tar", "xxx/` (306 bytes) is refused: a part of its path has more than 255 bytes"),
         ("twice.tar", "its entry `live/vpc/main.tf` is refused: its path occurs twice"),
     ] {
         refused(&sandbox.run(&["plan", file]), 8, &[text, "next: "]);

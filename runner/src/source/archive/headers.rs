@@ -8,10 +8,15 @@ use std::path::PathBuf;
 
 use tar::Entry;
 
-use crate::source::archive::ArchiveError;
+use crate::source::archive::{ArchiveError, Refusal};
 
 /// A path, or the target of a link, is at most this long.
 pub(super) const MAX_PATH: usize = 4096;
+/// A part of a path is at most this long.
+pub(super) const MAX_PART: usize = 255;
+/// Why a longer path, or target of a link, is refused.
+pub(super) const TOO_LONG: Refusal =
+    Refusal::TooLong("its path, or the target of its link, is too long");
 /// The largest `pax` header: programs write extended attributes into it.
 const MAX_PAX: usize = 1 << 20;
 
@@ -54,7 +59,13 @@ impl Extended {
 
 /// A name of the next entry, as GNU tar writes it.
 pub(super) fn long_name(entry: &mut Entry<'_, impl Read>) -> Result<PathBuf, ArchiveError> {
-    let name = content(entry, MAX_PATH + 1)?;
+    let size = entry.size();
+    let mut name = Vec::new();
+    entry.take(MAX_PATH as u64 + 1).read_to_end(&mut name)?;
+    if name.len() > MAX_PATH && size > name.len() as u64 {
+        let name = format!("{}...", String::from_utf8_lossy(&name));
+        return Err(ArchiveError::Refused { name, reason: TOO_LONG });
+    }
     // It ends with a NUL byte.
     Ok(path_of(name.strip_suffix(b"\0").unwrap_or(&name)))
 }

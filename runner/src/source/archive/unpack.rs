@@ -14,7 +14,7 @@ use fs_err as fs;
 use tar::{Archive, Entry, EntryType};
 
 use crate::source::archive::compression::{self, is_label, is_tar, start};
-use crate::source::archive::headers::{self, Extended, MAX_PATH, path_of};
+use crate::source::archive::headers::{self, Extended, MAX_PART, MAX_PATH, TOO_LONG, path_of};
 use crate::source::archive::link::is_inside;
 use crate::source::archive::{ArchiveError, Packed, Refusal};
 
@@ -165,14 +165,12 @@ impl<'a> Unpacking<'a> {
                 return Err(refused(link, "a parent is not a directory"));
             }
             self.place(link)?;
-            let link = self.to.join(link);
-            symlink(target, &link).map_err(|error| ArchiveError::File(link, error))?;
+            symlink(target, self.to.join(link)).map_err(|error| self.failed(link, error))?;
         }
         // Children first: a directory may become read-only.
         for (directory, mode) in self.directories.iter().rev() {
-            let path = self.to.join(directory);
-            fs::set_permissions(&path, PermissionsExt::from_mode(*mode | 0o700))
-                .map_err(|error| ArchiveError::File(path, error))?;
+            fs::set_permissions(self.to.join(directory), PermissionsExt::from_mode(*mode | 0o700))
+                .map_err(|error| self.failed(directory, error))?;
         }
         Ok(self.packed)
     }
@@ -267,11 +265,10 @@ impl<'a> Unpacking<'a> {
         if self.packed.bytes > self.limits.bytes {
             return Err(ArchiveError::TooLarge(format!("{} bytes", self.limits.bytes)));
         }
-        let full = self.to.join(&path);
-        let failed = |error| ArchiveError::File(full.clone(), error);
+        let failed = |error| self.failed(&path, error);
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(mode | 0o600);
-        let mut file = options.open(&full).map_err(failed)?;
+        let mut file = options.open(self.to.join(&path)).map_err(failed)?;
         let (mut piece, mut left) = (vec![0; PIECE], size);
         while left > 0 {
             let read = content.read(&mut piece)?;
@@ -322,7 +319,19 @@ impl<'a> Unpacking<'a> {
     }
 
     fn make(&self, directory: &Path) -> Result<(), ArchiveError> {
-        make_directory(&self.to.join(directory))
+        let made = make_directory(&self.to.join(directory));
+        made.map_err(|error| match error {
+            ArchiveError::File(_, error) => self.failed(directory, error),
+            error => error,
+        })
+    }
+
+    /// An entry that cannot be written. Names that the file system does not accept are the archive's fault.
+    fn failed(&self, path: &Path, error: io::Error) -> ArchiveError {
+        match error.kind() {
+            io::ErrorKind::InvalidFilename => refused(path, TOO_LONG),
+            _ => ArchiveError::File(self.to.join(path), error),
+        }
     }
 }
 
@@ -351,28 +360,31 @@ fn make_directory(path: &Path) -> Result<(), ArchiveError> {
 }
 
 /// A path below the root, or why it is refused.
-fn checked(path: &Path) -> Result<PathBuf, &'static str> {
+fn checked(path: &Path) -> Result<PathBuf, Refusal> {
     if path.as_os_str().len() > MAX_PATH {
-        return Err("its path is too long");
+        return Err(TOO_LONG);
     }
     if path.as_os_str().as_bytes().contains(&0) {
-        return Err("its path has a NUL byte");
+        return Err("its path has a NUL byte".into());
     }
     let mut checked = PathBuf::new();
     for part in path.components() {
         match part {
+            Component::Normal(name) if name.len() > MAX_PART => {
+                return Err(Refusal::TooLong("a part of its path has more than 255 bytes"));
+            }
             Component::Normal(name) if name != ".git" => checked.push(name),
-            Component::Normal(_) => return Err("it belongs to git"),
+            Component::Normal(_) => return Err("it belongs to git".into()),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err("its path leads out of the archive");
+                return Err("its path leads out of the archive".into());
             }
         }
     }
     match checked.components().count() {
-        0 => Err("it has no path"),
+        0 => Err("it has no path".into()),
         1..=MAX_DEPTH => Ok(checked),
-        _ => Err("its path has more than 100 parts"),
+        _ => Err("its path has more than 100 parts".into()),
     }
 }
 

@@ -27,7 +27,7 @@ fn pax(records: &[(&str, &str)]) -> Vec<u8> {
     for (key, value) in records {
         let rest = format!(" {key}={value}\n");
         let is_own = |length: &usize| *length == length.to_string().len() + rest.len();
-        content += &(1..10_000).find(is_own).unwrap().to_string();
+        content += &(1..100_000).find(is_own).unwrap().to_string();
         content += &rest;
     }
     content.into_bytes()
@@ -132,6 +132,39 @@ fn a_pax_header_that_misleads_is_refused() {
         let found = unpacked(&tar, any()).unwrap_err().to_string();
         assert!(found.contains(reason), "{reason}: {found}");
     }
+}
+
+#[test]
+fn names_that_no_file_system_takes_are_refused_with_a_part_of_them() {
+    let (part, path) = ("x".repeat(256), "x/".repeat(90) + &"y/".repeat(3000));
+    let huge = "z".repeat(20 << 10);
+    let long = |name: &str| (EntryType::GNULongName, format!("{name}\0").into_bytes());
+    let named = |name: &str| (PAX, pax(&[("path", name)]));
+    let linked = |target: &str| (PAX, pax(&[("linkpath", target)]));
+    for (what, (header, content), kind) in [
+        ("file", named(&part), FILE),
+        ("file below", named(&format!("a/{part}/b")), FILE),
+        ("directory", named(&part), DIRECTORY),
+        ("link", named(&part), LINK),
+        ("GNU", long(&part), FILE),
+        ("path", named(&path), FILE),
+        ("GNU path", long(&path), FILE),
+        ("huge", named(&huge), FILE),
+        ("huge GNU", long(&huge), FILE),
+        ("target", linked(&format!("a{}", "/b".repeat(2100))), LINK),
+        ("huge target", linked(&huge), LINK),
+    ] {
+        let tar = tar_of(&[(header, "h", "", &content), (kind, "x", "t", b"")]);
+        let error = unpacked(&tar, any()).unwrap_err();
+        let text = error.to_string();
+        let is_too_long =
+            matches!(error, ArchiveError::Refused { reason: Refusal::TooLong(_), .. });
+        assert!(is_too_long && text.len() < 300, "{what}: {text}");
+    }
+    let longest = "x".repeat(255);
+    let (header, content) = named(&longest);
+    let tree = unpacked(&tar_of(&[(header, "h", "", &content), (FILE, "x", "", b"")]), any());
+    assert_eq!(paths(&tree.unwrap()), [longest]);
 }
 
 #[test]
