@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::process::url_secrets::escapes::{Decoded, MAX_ESCAPE};
 
-/// Names in lower case, with `_` instead of `-`.
+/// Names in lower case, with `_` between words.
 const NAMES: [&str; 16] = [
     "apikey",
     "api_key",
@@ -36,8 +36,8 @@ const NAMES: [&str; 16] = [
     "token",
 ];
 
-/// Ends of names.
-const ENDS: [&str; 4] = ["_password", "_secret", "_signature", "_token"];
+/// Ends of names, also in camel case: `deploy_token`, `privateToken`, `x-api-key`.
+const ENDS: [&str; 6] = ["api_key", "apikey", "password", "secret", "signature", "token"];
 
 /// Signatures of a URL as a whole, beside which its other parameters change from URL to URL.
 const SIGNATURES: [&str; 6] = [
@@ -66,8 +66,12 @@ const LOOK_BEHIND: usize = MAX_QUOTES + MAX_ESCAPE;
 
 /// Whether the value of a parameter is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    NAMES.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end))
+    let name = name.to_ascii_lowercase().replace(['-', '.', '+', ':', '$'], "_");
+    // Lists and fields: `token[]`, `token[0]`, `auth[token]`.
+    name.split(['[', ']', '(', ')']).any(|part| {
+        let part = part.trim_matches('_');
+        NAMES.contains(&part) || ENDS.iter().any(|end| part.ends_with(end))
+    })
 }
 
 /// The name of the first parameter of a URL whose value is a secret.
@@ -430,7 +434,7 @@ fn starts_with_ipv6(word: &[u8]) -> bool {
 }
 
 fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.%".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"-_.%[]()+:$!*,~@".contains(&byte)
 }
 
 #[cfg(test)]
@@ -632,6 +636,22 @@ mod tests {
         for text in [
             "https://h/x?deploy_token=hunter2",
             "https://h/x?private-token=hunter2",
+            "https://h/x?privateToken=hunter2&clientSecret=hunter2",
+            "https://h/x?a=1&x-api-key=hunter2",
+            // As frameworks and Go's url.Values write lists, fields and spaces.
+            "https://h/x?token[]=hunter2&token[]=hunter2",
+            "https://h/x?token[0]=hunter2&a[b][token]=hunter2",
+            "https://h/x?token%5B%5D=hunter2&auth%5btoken%5d=hunter2",
+            "https://h/x?a=b%26token%5B%5D%3Dhunter2",
+            "https://h/x?a=b%26token%255B%255D%3Dhunter2",
+            "https://h/x?oauth.token=hunter2&my+token=hunter2&my%20token=hunter2",
+            "https://h/x?$token=hunter2;list(token)=hunter2",
+            r"https://h/x?a=1\x26token\x3dhunter2",
+            r"https://h/x\x3ftoken\x5b\x5d\x3Dhunter2",
+            r"https:\x2f\x2fme:hunter2\x40h/x",
+            r"https://h/x?a=1\u{26}token\U0000003dhunter2",
+            r"https://h/x?token\u005b\u005d\u003dhunter2",
+            "https://h/x?token&#91;&#93;&#61;hunter2",
             "https://h/x?a=1&X%2DAmz%2DSignature=hunter2",
             "https://h/x?a=1&X-Amz-Security-Token=hunter2",
             "https://h/x#access_token=hunter2",
@@ -697,6 +717,8 @@ mod tests {
             assert!(!written(&url, 5).contains("hunter2"), "{url}");
         }
         assert!(SIGNATURES.iter().all(|name| is_secret(name)));
-        assert!(!is_secret("state") && !is_secret(""));
+        for name in ["state", "", "[]", "ref", "key", "tokens", "X-Amz-Date", "a[b]"] {
+            assert!(!is_secret(name), "{name}");
+        }
     }
 }

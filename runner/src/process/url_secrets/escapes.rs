@@ -123,15 +123,25 @@ fn percent(text: &[u8]) -> Option<Escaped> {
     None
 }
 
-/// `\/` or `\u002f`, with a backslash for each document that contains the other.
+/// `\/`, `\x2f`, `\u002f`, `\u{2f}` or `\U0000002f`, with a backslash for each document that contains the other.
 fn backslash(text: &[u8]) -> Option<Escaped> {
     let count = text.iter().take(MAX_DEPTH + 1).take_while(|byte| **byte == b'\\').count();
     let (byte, len) = match text.get(count)? {
         _ if count > MAX_DEPTH => return None,
         b'/' => (b'/', count + 1),
-        b'u' => {
-            let code = number(text.get(count + 1..count + 5)?, 16)?;
-            (decodable(code)?, count + 5)
+        b'u' if text.get(count + 1) == Some(&b'{') => {
+            let rest = &text[count + 2..];
+            let digits = rest.iter().take(8).position(|byte| *byte == b'}')?;
+            (decodable(number(&rest[..digits], 16)?)?, count + 2 + digits + 1)
+        }
+        escape @ (b'x' | b'u' | b'U') => {
+            let digits = match escape {
+                b'x' => 2,
+                b'u' => 4,
+                _ => 8,
+            };
+            let end = count + 1 + digits;
+            (decodable(number(text.get(count + 1..end)?, 16)?)?, end)
         }
         _ => return None,
     };
@@ -186,6 +196,10 @@ mod tests {
             (r"\\\/", "/", 0),
             (r"\u002f", "/", 0),
             (r"\\\\u0026", "&", 0),
+            (r"\x3d", "=", 0),
+            (r"\\x3D", "=", 0),
+            (r"\u{3d}", "=", 0),
+            (r"\U0000003d", "=", 0),
             ("&amp;", "&", 0),
             ("&amp;amp;", "&", 0),
             ("&#38;", "&", 0),
@@ -218,6 +232,14 @@ mod tests {
             r"\u00",
             r"\u0022",
             r"\u002",
+            r"\x",
+            r"\x2",
+            r"\x+f",
+            r"\x22",
+            r"\u{}",
+            r"\u{2f",
+            r"\u{000000000000000002f}",
+            r"\U0000002",
             "&",
             "&am",
             "&lt;",
