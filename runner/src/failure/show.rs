@@ -18,6 +18,9 @@ impl From<&ShowError> for Failure {
             }
             ShowError::NothingStored { .. } => Self::new(Kind::Config, error)
                 .with_hint("wait until it has ended, or name another attempt"),
+            ShowError::Unsent { command, .. } => {
+                Self::new(Kind::Config, error).with_hint(&format!("send them with `{command}`"))
+            }
             ShowError::NoLog { .. } => Self::new(Kind::Config, error).with_hint(
                 "a run stores its log at its end; `runner show` has what is known of this attempt",
             ),

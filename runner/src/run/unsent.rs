@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use adopt::{adopt_abandoned, adopt_left};
 pub(crate) use copies::remove_copy;
 pub(crate) use find::{
-    KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states, unreadable,
+    KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states,
+    unreadable, waiting,
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
@@ -346,16 +347,21 @@ impl Unsent {
 
     /// The command that sends the files, quoted for a shell.
     fn command(&self, client: &Client, burrito: bool) -> String {
-        let settings = client.settings();
-        let mut options = Vec::new();
-        if let Token::File(file) = &settings.token {
-            options.extend(["--token-file".to_owned(), absolute(file)]);
-        }
-        if let Some(file) = settings.ca_files.first() {
-            options.extend(["--ca-file".to_owned(), absolute(file)]);
-        }
-        upload_command(burrito, settings.url.as_str(), &options, &self.dir)
+        command_to(client, burrito, &self.dir)
     }
+}
+
+/// The command that sends the files of a directory to this datastore, quoted for a shell.
+pub(crate) fn command_to(client: &Client, burrito: bool, dir: &Path) -> String {
+    let settings = client.settings();
+    let mut options = Vec::new();
+    if let Token::File(file) = &settings.token {
+        options.extend(["--token-file".to_owned(), absolute(file)]);
+    }
+    if let Some(file) = settings.ca_files.first() {
+        options.extend(["--ca-file".to_owned(), absolute(file)]);
+    }
+    upload_command(burrito, settings.url.as_str(), &options, dir)
 }
 
 /// The command that sends the files of a directory to a datastore.

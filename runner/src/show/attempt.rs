@@ -35,7 +35,7 @@ struct AttemptJson<'a> {
 /// Shows an attempt.
 pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(), ShowError> {
     let target = target::find(&args.target, &args.common, environment).await?;
-    let Target { client, run, files, attempts } = &target;
+    let Target { client, run, files, attempts, .. } = &target;
     let known = read(client, run, files).await?;
     let applied = find_applied(client, run, &known).await?;
     let no_pager = args.common.no_pager;

@@ -1,6 +1,7 @@
 //! Why a run cannot be shown.
 
 use std::io;
+use std::path::PathBuf;
 
 use datastore_api::{Attempt, ClientError, Name, RunKey};
 
@@ -21,6 +22,14 @@ pub(crate) enum ShowError {
         "attempt {attempt} of run {run} has stored nothing: its runner works now or was killed"
     )]
     NothingStored { run: Name, attempt: Attempt },
+    #[error("attempt {attempt} of run {run} has stored nothing: its files wait in {}", .dir.display())]
+    Unsent {
+        run: Name,
+        attempt: Attempt,
+        dir: PathBuf,
+        /// What sends them.
+        command: String,
+    },
     #[error("attempt {attempt} of run {run} has no log; it has {}", .files.join(", "))]
     NoLog { run: Name, attempt: Attempt, files: Vec<String> },
     #[error("the datastore")]

@@ -82,7 +82,7 @@ pub(super) fn header(
     colours: Colours,
     now: Timestamp,
 ) -> String {
-    let Target { run, files, attempts, .. } = target;
+    let Target { run, files, attempts, unsent, .. } = target;
     let action = known.record().and_then(|record| record.action.as_deref());
     let action = action.map(|action| format!(" ({})", one_line(action))).unwrap_or_default();
     let title = format!("run {}/{}{action}", one_line(run.run.as_ref()), files.attempt);
@@ -110,6 +110,9 @@ pub(super) fn header(
         lines.add("Attempts:", format!("{all} (this is {})", files.attempt));
     }
     let files = files.artifacts.iter().map(|file| format!("{} ({})", file.name, size(file.size)));
+    let unsent =
+        unsent.as_ref().map(|command| format!("files wait here; send them with `{command}`"));
+    lines.add("Unsent:", unsent.unwrap_or_default());
     lines.add("Files:", files.collect::<Vec<_>>().join(", "));
     lines.text
 }
@@ -145,8 +148,7 @@ fn describe(record: &Record, applied: &Applied, lines: &mut Lines, now: Timestam
     lines.add("Revision:", record.revision.as_deref().unwrap_or_default());
     if let Some(place) = &record.place {
         lines.add("Repository:", place.repository.as_deref().unwrap_or_default());
-        let path = place.path.as_deref().map(|path| if path.is_empty() { "." } else { path });
-        lines.add("Path:", path.unwrap_or_default());
+        lines.add("Path:", place.shown_path().unwrap_or_default());
         lines.add("Workspace:", place.workspace.as_deref().unwrap_or_default());
     }
     lines.add("Directory:", record.directory.as_deref().unwrap_or_default());

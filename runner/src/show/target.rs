@@ -1,10 +1,13 @@
 //! The run and the attempt that a command shows.
 
+use std::path::PathBuf;
+
 use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, Client, Name, RunKey};
 
 use crate::cli::{Environment, RunName, RunTarget, ShowCommon};
 use crate::order::lookup::{find_datastore, find_layer};
+use crate::run::unsent::{command_to, waiting};
 use crate::show::error::ShowError;
 use crate::show::record::latest;
 use crate::show::terminal::text::one_line;
@@ -21,6 +24,8 @@ pub(super) struct Target {
     pub(super) files: AttemptFiles,
     /// The numbers of all attempts, oldest first.
     pub(super) attempts: Vec<Attempt>,
+    /// The command that sends files of the attempt that wait on this machine.
+    pub(super) unsent: Option<String>,
 }
 
 /// Finds the run that was named, or the layer's newest.
@@ -44,7 +49,11 @@ pub(super) async fn find(
         None => newest(&client, &namespace, &layer).await?,
     };
     let numbers = attempts.iter().map(|files| files.attempt).collect::<Vec<_>>();
+    let mut unsent = waiting(environment.state_home.as_deref(), &run, &client.settings().url);
     let Some(latest) = latest(&attempts) else {
+        if let Some((attempt, dir)) = unsent.pop() {
+            return Err(not_sent(&client, &run, attempt, dir));
+        }
         let others = names(&client, &run.namespace, &run.layer).await?;
         return Err(ShowError::NoRun { run, others });
     };
@@ -57,10 +66,20 @@ pub(super) async fn find(
         None => latest,
     };
     let files = files.clone();
+    let unsent = unsent.into_iter().find(|(attempt, _)| *attempt == files.attempt);
     if files.artifacts.is_empty() {
+        if let Some((attempt, dir)) = unsent {
+            return Err(not_sent(&client, &run, attempt, dir));
+        }
         return Err(ShowError::NothingStored { run: run.run, attempt: files.attempt });
     }
-    Ok(Target { client, run, files, attempts: numbers })
+    let unsent = unsent.map(|(_, dir)| command_to(&client, false, &dir));
+    Ok(Target { client, run, files, attempts: numbers, unsent })
+}
+
+fn not_sent(client: &Client, run: &RunKey, attempt: Attempt, dir: PathBuf) -> ShowError {
+    let command = command_to(client, false, &dir);
+    ShowError::Unsent { run: run.run.clone(), attempt, dir, command }
 }
 
 /// The newest run that has files, else the newest that has only claimed attempts. The datastore lists a run before its

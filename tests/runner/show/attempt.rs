@@ -256,6 +256,44 @@ async fn error_names_the_runs_and_attempts_that_exist() {
     assert!(stderr.contains("attempt 0 of run c has stored nothing"), "{stderr}");
 }
 
+/// Its runner neither works nor was killed: the files are on this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_files_are_unsent_is_shown_with_the_command_that_sends_them() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let lost = |part| vec![Fault { method: "PUT", part, status: 403, times: usize::MAX }];
+    let faulty = FaultyDatastore::before(&datastore.url, lost("")).await;
+    let apply = |layer: &str, run: &str| {
+        let args = ["apply", "--no-plan", "--name", layer, "--run", run];
+        let applied = sandbox.run_with(&faulty.url, &args);
+        assert_eq!(applied.code, 10, "{}", applied.stderr);
+    };
+    apply("x", "a");
+    faulty.set_faults(lost("/api/logs"));
+    apply("y", "b");
+    faulty.set_faults(Vec::new());
+    let unsent = sandbox.path("home/.local/state/plancha/unsent/default");
+
+    for command in ["show", "logs"] {
+        let shown = sandbox.run_with(&faulty.url, &[command, "a", "--name", "x"]);
+        assert_eq!(shown.code, 8, "{}", shown.stderr);
+        let dir = unsent.join("x/a/0").display().to_string();
+        let waits = format!("attempt 0 of run a has stored nothing: its files wait in {dir}");
+        let next = format!("next: send them with `runner upload --datastore {} {dir}`", faulty.url);
+        for text in [waits, next] {
+            assert!(shown.stderr.contains(&text), "{text}: {}", shown.stderr);
+        }
+    }
+    let shown = sandbox.run_with(&faulty.url, &["show", "b", "--name", "y"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let dir = unsent.join("y/b/0").display().to_string();
+    let waits = fact(&shown.stdout, "Unsent:");
+    assert!(waits.ends_with(&format!(" {dir}`")), "{waits}");
+    // Another datastore does not lack them.
+    let shown = sandbox.run_with(&datastore.url, &["show", "a", "--name", "x"]);
+    assert!(!shown.stderr.contains("wait in"), "{}", shown.stderr);
+}
+
 #[test]
 fn datastore_is_required_and_must_answer() {
     let sandbox = Sandbox::new(RUNNER).hello();

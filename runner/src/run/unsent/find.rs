@@ -10,7 +10,7 @@ use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::APPLIED;
 use crate::run::push::MissingState;
 use crate::run::unsent::copies::read_copy;
-use crate::run::unsent::directory::{self, FAILED, SUMS, datastore_of};
+use crate::run::unsent::directory::{self, FAILED, Locking, SUMS, datastore_of};
 use crate::source::regular;
 use crate::source::scratch::{Scratch, reason};
 use crate::source::states::{self, KeptState};
@@ -184,6 +184,28 @@ pub(crate) fn unreadable(state_home: Option<&Path>, run: &RunKey) -> Option<io::
 pub(super) fn attempts(state_home: Option<&Path>, run: &RunKey) -> Vec<PathBuf> {
     let runs = state_home.into_iter().flat_map(|home| below(&of_layer(home, run)));
     runs.flat_map(|run| below(&run)).collect()
+}
+
+/// The attempts of a run whose files wait in the state home for `runner upload` to this datastore. An attempt whose runner
+/// works now is left out.
+pub(crate) fn waiting(
+    state_home: Option<&Path>,
+    run: &RunKey,
+    datastore: &url::Url,
+) -> Vec<(Attempt, PathBuf)> {
+    let ours = directory::recorded_url(datastore);
+    let is_waiting = |dir: &Path| {
+        [APPLIED, FAILED].iter().any(|name| dir.join(name).exists())
+            && datastore_of(dir).is_none_or(|theirs| theirs == ours)
+            && matches!(directory::lock(dir), Ok(Locking::Locked(_)))
+    };
+    let found = attempts(state_home, run).into_iter().filter_map(|dir| {
+        let (of, attempt) = named_attempt(&dir)?;
+        (of.run == run.run && is_waiting(&dir)).then_some((attempt, dir))
+    });
+    let mut found = found.collect::<Vec<_>>();
+    found.sort();
+    found
 }
 
 /// The first directory of an attempt below one of the directories of all attempts.
