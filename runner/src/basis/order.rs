@@ -55,6 +55,13 @@ impl OrderRecord {
         configuration_sha256: Option<Sha256>,
         inputs: ToolInputs<'_>,
     ) -> Self {
+        if let Some(file) = inputs.read_once() {
+            tracing::warn!(
+                "--var-file {} is a pipe, which only the tool can read: its values are not recorded, so a repeated order is \
+                 not compared with the variables and arguments of this one; name a file to have them compared",
+                file.display()
+            );
+        }
         Self { revision, configuration_sha256, inputs: Inputs::new(inputs) }
     }
 
@@ -95,6 +102,12 @@ impl Inputs {
 }
 
 impl ToolInputs<'_> {
+    /// The first file with variables that is no plain file.
+    fn read_once(&self) -> Option<&Path> {
+        let is_plain = |file: &Path| fs::metadata(file).is_ok_and(|file| file.is_file());
+        self.options.var_files.iter().map(AsRef::as_ref).find(|file| !is_plain(file))
+    }
+
     fn digest(self, salt: &[u8]) -> Option<Sha256> {
         let Self { options: PlanOptions { var_files, vars, targets, replaces, args }, variables } =
             self;

@@ -313,3 +313,24 @@ fn stale_plan_and_directory_without_code_have_a_hint() {
     let text = "empty has no configuration: name the module's directory";
     assert!(ended.stderr.contains(text), "{}", ended.stderr);
 }
+
+/// The shell's `<(command)` can be read once, and the tool needs its values.
+#[tokio::test(flavor = "multi_thread")]
+async fn file_of_variables_that_is_a_pipe_is_read_by_the_tool_alone_and_said_to_be_unrecorded() {
+    let datastore = TestDatastore::memory().await;
+    let script =
+        "for arg in \"$@\"; do case $arg in -var-file=*) cat ${arg#-var-file=};; esac; done";
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(script);
+    for (run, file, is_pipe) in [("a", "<(echo from-a-pipe)", true), ("b", "x.tfvars", false)] {
+        sandbox.write("x.tfvars", "from-a-file");
+        let command = format!("{RUNNER} apply --no-plan --name x --run {run} --var-file {file}");
+        let mut shell = sandbox.program(std::path::Path::new("/bin/bash"), &["-c", &command]);
+        let shell = shell.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        let applied = Ended::from(shell.output().unwrap());
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        let value = if is_pipe { "from-a-pipe" } else { "from-a-file" };
+        assert_eq!(applied.stdout.matches(value).count(), 1, "{}", applied.stdout);
+        let warns = applied.stderr.contains("is a pipe, which only the tool can read");
+        assert_eq!(warns, is_pipe, "{}", applied.stderr);
+    }
+}
