@@ -21,6 +21,9 @@ pub(crate) struct PlanPlace {
     pub(crate) repository: Option<String>,
     /// The module's directory relative to the top of the work tree; empty for the top itself.
     pub(crate) path: Option<String>,
+    /// The module's path inside of the directory that was given as the source, outside of git.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path_in_source: Option<String>,
     /// The workspace, `default` included.
     pub(crate) workspace: Option<String>,
 }
@@ -33,23 +36,40 @@ impl PlanPlace {
             _ => true,
         };
         agree(&self.repository, &other.repository)
-            && agree(&self.path, &other.path)
+            && self.paths_agree(other)
             && agree(&self.workspace, &other.workspace)
+    }
+
+    fn paths_agree(&self, other: &Self) -> bool {
+        let in_source = (&self.path_in_source, &other.path_in_source);
+        match (&self.path, &other.path, in_source) {
+            (Some(a), Some(b), _)
+            | (None, _, (Some(a), Some(b)))
+            | (_, None, (Some(a), Some(b))) => a == b,
+            // The directory may be any part of the repository or archive.
+            (Some(whole), None, (_, Some(part))) | (None, Some(whole), (Some(part), _)) => {
+                let (whole, part) = (Path::new(whole), Path::new(part));
+                whole.ends_with(part) || part.ends_with(whole)
+            }
+            _ => true,
+        }
+    }
+
+    /// The path, inside of a repository or of the given source.
+    pub(crate) fn shown_path(&self) -> Option<&str> {
+        let path = self.path.as_deref().or(self.path_in_source.as_deref());
+        path.map(|path| if path.is_empty() { "." } else { path })
     }
 }
 
 impl fmt::Display for PlanPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = match self.path.as_deref() {
-            Some("") => Some("."),
-            path => path,
-        };
         let unknown = "unknown";
         write!(
             f,
             "repository {}, path {}, workspace {}",
             self.repository.as_deref().unwrap_or(unknown),
-            path.unwrap_or(unknown),
+            self.shown_path().unwrap_or(unknown),
             self.workspace.as_deref().unwrap_or(unknown)
         )
     }
@@ -293,6 +313,7 @@ mod tests {
                 repository: known(repository),
                 path: known(path),
                 workspace: known(workspace),
+                ..PlanPlace::default()
             }
         };
         let here = place("h/a/b", "live/vpc", "default");
@@ -308,6 +329,26 @@ mod tests {
             assert_eq!(here.agrees_with(&other), agrees, "{other}");
             assert_eq!(other.agrees_with(&here), agrees, "{other}");
         }
+        let in_source = |path: &str| PlanPlace {
+            path_in_source: Some(path.to_owned()),
+            ..place("?", "?", "default")
+        };
+        for (a, b, agrees) in [
+            (in_source("live/vpc"), in_source("live/vpc"), true),
+            (in_source("live/vpc"), in_source("live/db"), false),
+            (in_source("live/vpc"), in_source(""), false),
+            (in_source("live/vpc"), place("?", "?", "default"), true),
+            // A copy of a part of the repository.
+            (in_source("live/vpc"), here.clone(), true),
+            (in_source("vpc"), here.clone(), true),
+            (in_source("copy/live/vpc"), here.clone(), true),
+            (in_source(""), here.clone(), true),
+            (in_source("live/db"), here.clone(), false),
+            (in_source("c"), here.clone(), false),
+        ] {
+            assert_eq!((a.agrees_with(&b), b.agrees_with(&a)), (agrees, agrees), "{a}, {b}");
+        }
+        assert_eq!(in_source("a").to_string(), "repository unknown, path a, workspace default");
         assert_eq!(
             place("?", "", "default").to_string(),
             "repository unknown, path ., workspace default"

@@ -40,7 +40,8 @@ pub(super) async fn identify(
             };
             let tree = if dir.is_dir() { work_tree(&dir).await } else { None };
             let Some(WorkTree { top, origin }) = tree else {
-                let place = PlanPlace { workspace, ..PlanPlace::default() };
+                let path_in_source = Some(text(path));
+                let place = PlanPlace { path_in_source, workspace, ..PlanPlace::default() };
                 let source_id = Some(SourceId::of_path(source));
                 return Identity { place, source_id, repository: name(&dir), path: String::new() };
             };
@@ -49,7 +50,12 @@ pub(super) async fn identify(
             let last = repository.as_deref().map_or_else(|| name(&top), last_segment);
             let source_id =
                 Some(id_of_directory(source, &top, repository.as_deref(), origin.as_deref()));
-            let place = PlanPlace { repository, path: Some(path.clone()), workspace };
+            let place = PlanPlace {
+                repository,
+                path: Some(path.clone()),
+                workspace,
+                ..PlanPlace::default()
+            };
             Identity { place, source_id, repository: last, path }
         }
         Source::Git(git) => {
@@ -58,6 +64,7 @@ pub(super) async fn identify(
                 repository: place::repository(git.url()),
                 path: Some(text(path)),
                 workspace: Some(workspace(environment, dir.as_deref())),
+                ..PlanPlace::default()
             };
             let source_id = Some(id_of_git(git, place.repository.as_deref()));
             Identity { place, source_id, repository: git.name().to_owned(), path: text(path) }
@@ -70,20 +77,14 @@ pub(super) async fn identify(
                 .iter()
                 .fold(&*name, |name, ending| name.strip_suffix(ending).unwrap_or(name));
             let dir = work_dir.map(|dir| dir.join(path));
-            let place = PlanPlace {
-                repository: None,
-                path: Some(text(path)),
-                workspace: Some(workspace(environment, dir.as_deref())),
-            };
+            let workspace = Some(workspace(environment, dir.as_deref()));
+            let place = PlanPlace { path: Some(text(path)), workspace, ..PlanPlace::default() };
             let source_id = Some(SourceId::of_path(&file));
             Identity { place, source_id, repository: stem.to_owned(), path: text(path) }
         }
         Source::Bundle(bundle) => {
-            let place = PlanPlace {
-                repository: None,
-                path: Some(text(path)),
-                workspace: Some(workspace(environment, None)),
-            };
+            let workspace = Some(workspace(environment, None));
+            let place = PlanPlace { path: Some(text(path)), workspace, ..PlanPlace::default() };
             let repository = bundle.name.to_string();
             Identity { place, source_id: None, repository, path: text(path) }
         }

@@ -100,6 +100,7 @@ impl Job {
                 repository,
                 path: Some(path.to_string_lossy().into_owned()),
                 workspace: Some(workspace(environment, None)),
+                ..PlanPlace::default()
             },
             named: Named::default(),
             apply_command: None,

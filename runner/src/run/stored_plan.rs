@@ -145,10 +145,9 @@ pub(crate) async fn choose(
     Ok(Some(Choice { stored, basis, binding }))
 }
 
-/// The place that the plan must be of. Where the apply works in the plan's snapshot, the path of a directory outside of git
-/// is unknown: then a path that the job names must be that of the plan.
+/// The place that the plan must be of. Where the apply works in the plan's snapshot, a directory outside of git says nothing
+/// about its path: only a path that the job names must be that of the plan.
 fn place<'a>(job: &'a Job, from: &Apply) -> Cow<'a, PlanPlace> {
-    let is_unknown = job.place.path.is_none() && !job.path.as_os_str().is_empty();
     let works_in_snapshot = match (&job.source, job.snapshot) {
         (_, SnapshotMode::Always) => true,
         (Source::Directory(dir), SnapshotMode::Auto) => {
@@ -156,11 +155,12 @@ fn place<'a>(job: &'a Job, from: &Apply) -> Cow<'a, PlanPlace> {
         }
         _ => false,
     };
-    if !is_unknown || !works_in_snapshot || matches!(from, Apply::File(_)) {
+    if job.place.path.is_some() || !works_in_snapshot || matches!(from, Apply::File(_)) {
         return Cow::Borrowed(&job.place);
     }
-    let path = Some(job.path.to_string_lossy().into_owned());
-    Cow::Owned(PlanPlace { path, ..job.place.clone() })
+    let path = Some(&job.path).filter(|path| !path.as_os_str().is_empty());
+    let path = path.map(|path| path.to_string_lossy().into_owned());
+    Cow::Owned(PlanPlace { path: path.clone(), path_in_source: path, ..job.place.clone() })
 }
 
 /// The binding of a plan, verified. From then on it is the plan's record: `run.json` may be replaced.

@@ -120,6 +120,55 @@ async fn a_plan_is_applied_by_another_user_with_an_empty_cache_and_requests_noth
     eventually("the request is counted", || proxy.connections() > 0);
 }
 
+/// Outside of git nothing else shows which of two modules with the same code the plan is of.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_path_in_a_directory_outside_of_git_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    for file in ["main.tf", "live/a/main.tf", "live/b/main.tf"] {
+        sandbox.write(file, "# the same\n");
+    }
+    let run =
+        |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "fam"]].concat());
+    let planned = run(&["plan", ".", "--path", "live/a", "--run", "p", "--snapshot=always"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let file = ["--plan-file", "p.tfplan", "--name", "fam"];
+    let planned = sandbox.run(&[&["plan", ".", "--path", "live/a"][..], &file].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let elsewhere = |refused: &Ended, code: i32, ours: &str| {
+        assert_eq!(refused.code, code, "{ours}: {}", refused.stderr);
+        for text in ["path live/a", &format!("path {ours}")] {
+            assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
+        }
+    };
+
+    for (path, shown) in [(&["--path", "live/b"][..], "live/b"), (&[], ".")] {
+        for when in ["auto", "never"] {
+            let args = [&["apply", ".", "--plan", "p", "--snapshot", when][..], path].concat();
+            elsewhere(&run(&args), 9, shown);
+        }
+        elsewhere(&run(&[&["apply", "."][..], path].concat()), 8, shown);
+        elsewhere(&sandbox.run(&[&["apply", "."][..], path, &file].concat()), 9, shown);
+    }
+    let empty = sandbox.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let in_empty = |args: &[&str]| {
+        let common = ["apply", "--name", "fam", "--datastore", datastore.url.as_str()];
+        let mut command = sandbox.command(&[&common[..], args].concat());
+        Ended::from(command.current_dir(&empty).output().unwrap())
+    };
+    elsewhere(&in_empty(&["--plan", "p", "--path", "live/b"]), 9, "live/b");
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+
+    for applied in [
+        in_empty(&[]),
+        run(&["apply", ".", "--path", "live/a"]),
+        sandbox.run(&[&["apply", ".", "--path", "live/a"][..], &file].concat()),
+    ] {
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+    }
+}
+
 /// In an empty directory there is no code with which the snapshot could be compared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {
