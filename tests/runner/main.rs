@@ -38,6 +38,7 @@ mod binding {
     mod document;
     pub(crate) mod elsewhere;
     pub(crate) mod snapshot;
+    mod snapshot_files;
 }
 
 /// Signals, kills and a datastore that does not respond.

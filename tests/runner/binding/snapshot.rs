@@ -1,4 +1,4 @@
-//! A plan's snapshot: which files it has, and that an apply works in it.
+//! A plan's snapshot: when it is made, and that an apply works in it.
 
 use std::collections::BTreeSet;
 
@@ -31,16 +31,16 @@ pub(crate) fn repository(sandbox: &Sandbox, expression: &str) -> String {
 
 pub(crate) const MODULE: [&str; 4] = ["--path", "live/vpc", "--name", "vpc"];
 
-fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
+pub(crate) fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
     sandbox.run_with(&datastore.url, args)
 }
 
-fn stored(datastore: &TestDatastore, run: &str) -> StoredRun {
+pub(crate) fn stored(datastore: &TestDatastore, run: &str) -> StoredRun {
     StoredRun::new(datastore, "default", "vpc", run)
 }
 
 /// The names of the files in a snapshot.
-async fn names(datastore: &TestDatastore, run: &str) -> BTreeSet<String> {
+pub(crate) async fn names(datastore: &TestDatastore, run: &str) -> BTreeSet<String> {
     let archive = stored(datastore, run).artifact("workspace.tar.zst", 0).await;
     let mut archive = tar::Archive::new(zstd::Decoder::new(&archive[..]).unwrap());
     let entries = archive.entries().unwrap().map(|entry| entry.unwrap());
@@ -107,129 +107,55 @@ async fn never_works_on_the_source_and_always_needs_a_snapshot() {
     assert!(failed.stderr.contains("is not a git repository"), "{}", failed.stderr);
 }
 
-/// What the tool makes at plan: a generated file that git ignores, providers, modules and a state.
-const MAKES: &str = r"
-if [ $STEP = plan ]; then
-  mkdir -p .terraform/providers/x .terraform/modules/y
-  echo made > lambda.zip
-  echo p > .terraform/providers/x/terraform-provider-x
-  echo m > .terraform/modules/y/main.tf
-  echo '{}' > .terraform/terraform.tfstate
-  echo l > .terraform.lock.hcl
-fi
-";
-
+/// The table of docs/runner.md. A source without a repository is used itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_a_directory_has_code_and_generated_files_but_no_secrets() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).fake_terraform(MAKES);
-    for (file, text) in [
-        (".gitignore", "*.zip\n*.tfvars\n.terraform/\n.terraform.lock.hcl\n"),
-        (".terraformignore", "docs/\n"),
-        ("vpc/main.tf", ""),
-        ("vpc/tls/ca.pem", "tracked"),
-        ("docs/tracked.md", "x"),
-    ] {
-        sandbox.write(file, text);
-    }
-    let work = sandbox.work();
-    git(&work, &["init", "--quiet"]);
-    git(&work, &["add", "."]);
-    git(&work, &["commit", "--quiet", "-m", "x"]);
-    for file in ["vpc/new.tf", "vpc/secret.tfvars", "vpc/.env", "vpc/tls/own.key", "docs/new.md"] {
-        sandbox.write(file, "x");
-    }
-    sandbox.write("vpc/old.zip", "from an earlier run");
-    sandbox.write("vpc/terraform.tfstate", "{}");
-    let args = ["plan", "vpc", "--name", "vpc", "--run", "p", "--result", "vpc/result.json"];
-
-    let planned = run(&sandbox, &datastore, &[&args[..], &["--snapshot", "always"]].concat());
-
-    assert_eq!(planned.code, 0, "{}", planned.stderr);
-    let expected = [
-        ".gitignore",
-        ".terraformignore",
-        "docs/tracked.md",
-        "vpc/.terraform.lock.hcl",
-        "vpc/.terraform/modules/y/main.tf",
-        "vpc/lambda.zip",
-        "vpc/main.tf",
-        "vpc/new.tf",
-        "vpc/tls/ca.pem",
-    ];
-    assert_eq!(names(&datastore, "p").await, expected.map(str::to_owned).into());
-    assert!(planned.stderr.contains("the snapshot is not complete"), "{}", planned.stderr);
-
-    let without = run(&sandbox, &datastore, &["plan", "vpc", "--name", "vpc", "--run", "q"]);
-    assert_eq!(without.code, 0, "{}", without.stderr);
-    assert!(!stored(&datastore, "q").names(0).await.contains(&"workspace.tar.zst".to_owned()));
-}
-
-/// Files of these names are never packed, so an apply would work without them.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repository_that_tracks_what_no_snapshot_has_gets_none() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
-    let url = repository(&sandbox, "1");
-    let dir = sandbox.path("repository");
-    std::fs::write(dir.join("live/vpc/s3.tfstate.tf"), "").unwrap();
-    git(&dir, &["add", "."]);
-    git(&dir, &["commit", "--quiet", "-m", "y"]);
-
-    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
-
-    assert_eq!(planned.code, 0, "{}", planned.stderr);
-    assert!(planned.stderr.contains("live/vpc/s3.tfstate.tf"), "{}", planned.stderr);
-    assert!(!stored(&datastore, "p").names(0).await.contains(&"workspace.tar.zst".to_owned()));
-}
-
-/// An apply in a tree without its configuration would do something else than its plan.
-#[tokio::test(flavor = "multi_thread")]
-async fn snapshot_that_would_lack_configuration_or_files_that_it_reads_is_not_stored() {
+async fn with_auto_each_source_has_a_snapshot_and_uses_it_as_documented() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
-    for (file, text) in [
-        ("live/vpc/main.tf", "locals {\n  x = file(\"${path.module}/x.md\")\n}\n"),
-        ("live/vpc/x.md", ""),
-        ("live/vpc/README.txt", ""),
+    let url = repository(&sandbox, "1");
+    let dir = sandbox.path("repository");
+    let file = |name: &str| sandbox.work().join(name).display().to_string();
+    git(&dir, &["bundle", "create", "--quiet", &file("a.bundle"), "--all"]);
+    git(&dir, &["archive", "-o", &file("a.tar"), "HEAD"]);
+    std::fs::create_dir_all(sandbox.path("home")).unwrap();
+    let config = format!("[url \"{url}\"]\n  insteadOf = https://git.example.com/team/infra.git\n");
+    std::fs::write(sandbox.path("home/.gitconfig"), config).unwrap();
+    let writable = dir.display().to_string();
+    let empty = sandbox.path("empty");
+    std::fs::create_dir_all(&empty).unwrap();
+    for (name, source, is_stored, is_used) in [
+        ("https", "https://git.example.com/team/infra.git", true, true),
+        ("file", &*url, true, false),
+        ("bundle", "a.bundle", true, false),
+        ("archive", "a.tar", true, false),
+        ("directory", &*writable, false, false),
     ] {
-        sandbox.write(file, text);
-    }
-    for (ignored, named, code) in
-        [("*.tf", "live/vpc/main.tf", 8), ("*.md", "live/vpc/x.md", 0), ("*.txt", "", 0)]
-    {
-        sandbox.write(".terraformignore", &format!("{ignored}\n"));
-        let tar = std::fs::File::create(sandbox.work().join("a.tar")).unwrap();
-        let mut tar = tar::Builder::new(tar);
-        for name in ["live", ".terraformignore"] {
-            let path = sandbox.work().join(name);
-            let appended = if path.is_dir() {
-                tar.append_dir_all(name, path)
-            } else {
-                tar.append_path_with_name(path, name)
-            };
-            appended.unwrap();
+        let place = ["--path", "live/vpc", "--name", name];
+        for plan in ["p", "q"] {
+            let args = [&["plan", source, "--run", plan], &place[..]].concat();
+            let planned = sandbox.run_with(&datastore.url, &args);
+            assert_eq!(planned.code, 0, "{name}: {}", planned.stderr);
+            let names = StoredRun::new(&datastore, "default", name, plan).names(0).await;
+            assert_eq!(names.contains(&"workspace.tar.zst".to_owned()), is_stored, "{name}");
         }
-        tar.into_inner().unwrap();
-        let plan = |run_name: &str, when: &str| {
-            let args = ["plan", "a.tar", "--run", run_name, "--snapshot", when];
-            run(&sandbox, &datastore, &[&args, &MODULE[..]].concat())
-        };
-        let is_complete = named.is_empty();
-        let name = |when: &str| format!("{when}-{}", &ignored[2..]);
+        let in_snapshot = |ended: &Ended| ended.stderr.contains("working in the snapshot");
 
-        let planned = plan(&name("auto"), "auto");
-        assert_eq!(planned.code, 0, "{ignored}: {}", planned.stderr);
-        assert_eq!(planned.stderr.contains("the plan has no snapshot"), !is_complete, "{ignored}");
-        assert!(planned.stderr.contains(named), "{ignored}: {}", planned.stderr);
-        let stored_names = stored(&datastore, &name("auto")).names(0).await;
-        assert_eq!(stored_names.contains(&"workspace.tar.zst".to_owned()), is_complete);
+        let args = [&["apply", source, "--plan", "p"], &place[..]].concat();
+        let applied = sandbox.run_with(&datastore.url, &args);
+        assert_eq!((applied.code, in_snapshot(&applied)), (0, is_used), "{name}: {applied:?}");
 
-        let planned = plan(&name("always"), "always");
-        assert_eq!(planned.code, code, "{ignored}: {}", planned.stderr);
-        assert!(planned.stderr.contains(named), "{ignored}: {}", planned.stderr);
-        assert!(code == 0 || planned.stderr.contains("remove the patterns"), "{}", planned.stderr);
+        let args = ["apply", "--name", name, "--datastore", datastore.url.as_str()];
+        let applied = sandbox.command(&args).current_dir(&empty).output().unwrap();
+        let applied = Ended::from(applied);
+        assert_eq!(in_snapshot(&applied), is_stored, "{name}: {applied:?}");
+        assert_eq!(applied.code == 0, is_stored, "{name}: {applied:?}");
     }
+    let args = ["--path", "live/vpc", "--name", "r", "--run", "p"];
+    let args = [&args[..], &["--datastore", datastore.url.as_str()]].concat();
+    let planned = plan_read_only(&sandbox, &dir, &args);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let names = StoredRun::new(&datastore, "default", "r", "p").names(0).await;
+    assert!(names.contains(&"workspace.tar.zst".to_owned()), "{names:?}");
 }
 
 /// Earlier runners stored such snapshots.
@@ -544,32 +470,4 @@ async fn a_datastore_that_takes_no_snapshot_is_a_warning() {
             assert!(binding["binding"]["workspace"].is_null(), "{binding}");
         }
     }
-}
-
-/// A read-only source is copied; its copy has no `.git`, but the source has. Without files that git ignores an apply could do
-/// something else than its plan.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_work_tree_with_ignored_files_has_no_snapshot_unless_one_is_required() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
-    repository(&sandbox, "1");
-    let dir = sandbox.path("repository");
-    std::fs::write(dir.join(".gitignore"), "*.tfvars\n").unwrap();
-    std::fs::write(dir.join("live/vpc/secret.tfvars"), "x").unwrap();
-    let plan = |run: &str, when: &str| {
-        let args = ["--path", "live/vpc", "--name", "vpc", "--run", run, "--snapshot", when];
-        let datastore = ["--datastore", datastore.url.as_str()];
-        let planned = plan_read_only(&sandbox, &dir, &[&args[..], &datastore].concat());
-        assert_eq!(planned.code, 0, "{}", planned.stderr);
-        planned.stderr
-    };
-
-    let warning = plan("q", "auto");
-    assert!(warning.contains("the plan has no snapshot"), "{warning}");
-    assert!(warning.contains("live/vpc/secret.tfvars"), "{warning}");
-    let warning = plan("p", "always");
-    assert!(warning.contains("the snapshot is not complete"), "{warning}");
-    let names = names(&datastore, "p").await;
-    assert!(names.contains("live/vpc/main.tf") && names.contains("modules/m/main.tf"), "{names:?}");
-    assert!(!names.contains("live/vpc/secret.tfvars"), "{names:?}");
 }
