@@ -27,7 +27,7 @@ pub(crate) fn check(
     let read = read.map_err(|error| SnapshotError::File(module, error))?;
     let lacking = |files: BTreeSet<PathBuf>| {
         let lacking = files.into_iter().filter(|file| !is_packed(root, file, selected));
-        lacking.map(|file| below(root, &file).map(Path::to_owned).unwrap_or(file)).collect()
+        lacking.map(|file| below(root, &file).unwrap_or(&file).to_owned()).collect()
     };
     let code: BTreeSet<_> = lacking(read.code);
     if !code.is_empty() {
