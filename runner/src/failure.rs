@@ -372,14 +372,15 @@ mod tests {
     #[test]
     fn missing_snapshot_is_made_by_another_run_only_where_that_can_help() {
         let io = || io::Error::other("x");
-        let (file, error) = (".terraformignore".to_owned(), "x".to_owned());
+        let error = "x".to_owned();
         for (cause, exit, next) in [
             (SnapshotError::Changed("f".into()), 1, "run again, or "),
             (SnapshotError::Git("x".to_owned()), 1, "run again, or "),
             (SnapshotError::Archive(io()), 1, "run again, or "),
             (SnapshotError::File("f".into(), io()), 1, "check this file, or "),
             (SnapshotError::Unsearchable("x".to_owned()), 1, "plan without"),
-            (SnapshotError::Ignore { file, error }, 8, "correct this file, or "),
+            (SnapshotError::Ignore { error }, 8, "make it a readable file with "),
+            (SnapshotError::NoConfiguration(["f".into()].into()), 8, "remove the patterns "),
             (SnapshotError::DataDir, 8, "unset TF_DATA_DIR, or "),
             (SnapshotError::NotUtf8("d".into()), 8, "rename "),
         ] {
