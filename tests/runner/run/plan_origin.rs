@@ -386,7 +386,7 @@ async fn without_a_git_remote_the_directory_names_the_layer() {
     let report = run_json(&datastore, "plain", "p").await;
     assert_eq!(
         report["place"],
-        serde_json::json!({"repository": null, "path": null, "workspace": "default"})
+        serde_json::json!({"repository": null, "path": null, "path_in_source": "", "workspace": "default"})
     );
     modules(&sandbox, "/srv/git/infra.git", &["vpc"]);
     assert_eq!(run_in(&sandbox, "vpc", &datastore, &[], &["plan", "--run", "p"]).code, 0);
