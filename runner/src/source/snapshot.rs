@@ -53,7 +53,7 @@ pub(crate) enum SnapshotError {
 /// The system's reason, without the path that its error repeats.
 fn reason(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|cause| cause.source());
-    cause.map_or_else(|| error.to_string(), |cause| cause.to_string())
+    cause.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// The first files, and the number of the others.
