@@ -74,7 +74,7 @@ pub(crate) struct Abandoned {
 /// What an ended run has left, or may have left.
 #[derive(Debug)]
 pub(crate) enum Left {
-    State(KeptState),
+    State(Box<KeptState>),
     OutOfReach(MissingCode),
 }
 
@@ -334,7 +334,8 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir));
-    let states = states.chain(KeptState::of_kept_code(dir)).map(Left::State);
+    let states = states.chain(KeptState::of_kept_code(dir));
+    let states = states.map(|state| Left::State(Box::new(state)));
     let left = states.chain(missing.map(Left::OutOfReach)).collect::<Vec<_>>();
     if left.is_empty() {
         match &lock {
