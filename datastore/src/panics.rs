@@ -1,5 +1,6 @@
 //! Reports panics: a line of the log, or of standard error where there is no log. A library's message may contain what it
-//! was called with, so it is not shown; of our own messages, quoted texts and URLs are not.
+//! was called with, so only names of errors are shown of it; of our own messages, quoted texts and URLs are not. A location
+//! shows no path of the machine that built the program.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -14,21 +15,38 @@ const MAX_MESSAGE: usize = 300;
 thread_local! {
     /// Whether a panic of this thread becomes an error, which is reported elsewhere.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-    /// Where the last of those panics was.
-    static LOCATION: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The last of those panics.
+    static CAUGHT: RefCell<CaughtPanic> = const { RefCell::new(CaughtPanic::new()) };
+}
+
+/// A panic that became an error.
+#[derive(Clone, Debug)]
+pub(crate) struct CaughtPanic {
+    /// Where it was; empty if panics are not reported.
+    pub(crate) location: String,
+    /// What is safe to show of its message; may be empty.
+    pub(crate) message: String,
+}
+
+impl CaughtPanic {
+    const fn new() -> Self {
+        Self { location: String::new(), message: String::new() }
+    }
 }
 
 /// Reports panics from now on. Without a log, those that become an error are not reported twice.
 pub fn report_panics(has_log: bool) {
     set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let location = without_build_path(&location);
         if IS_CAUGHT.get() {
+            let message = safe_message(panic.payload());
             if has_log {
-                tracing::warn!(location, "a library panicked: its call failed");
+                tracing::warn!(location, text = message, "a library panicked: its call failed");
             }
-            LOCATION.set(location);
+            CAUGHT.set(CaughtPanic { location: location.to_owned(), message });
         } else {
-            report(has_log, &location, &describe(panic.payload()));
+            report(has_log, location, &describe(panic.payload()));
         }
     }));
 }
@@ -60,9 +78,42 @@ pub(crate) fn catching<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Where the last panic within [`catching`] of this thread was; empty if panics are not reported.
-pub(crate) fn caught_location() -> String {
-    LOCATION.take()
+/// The last panic within [`catching`] of this thread.
+pub(crate) fn last_caught() -> CaughtPanic {
+    CAUGHT.replace(CaughtPanic::new())
+}
+
+/// A location without the directories of the build: `crate-version/src/file.rs:1:2` of a dependency, and
+/// `library/core/src/file.rs:1:2` of the standard library.
+fn without_build_path(location: &str) -> &str {
+    // `registry/src/<host>/<crate>`, `git/checkouts/<repository>/<commit>`, `rustc/<commit>/library`.
+    for (marker, more) in [("/registry/src/", 1), ("/git/checkouts/", 0), ("/rustc/", 1)] {
+        if let Some((_, rest)) = location.split_once(marker) {
+            return rest.splitn(more + 1, '/').nth(more).unwrap_or(rest);
+        }
+    }
+    let library = location.find("/lib/rustlib/src/rust/library/");
+    library.map_or(location, |at| &location[at + "/lib/rustlib/src/rust/".len()..])
+}
+
+/// The message of a library's panic as far as it cannot contain a secret: a literal, or the names of the errors that an
+/// `unwrap` or `expect` has shown.
+fn safe_message(panic: &(dyn Any + Send)) -> String {
+    if let Some(literal) = panic.downcast_ref::<&'static str>() {
+        return (*literal).to_owned();
+    }
+    let text = describe(panic);
+    let shown = text.split_once(": ").map(|(_, shown)| shown).unwrap_or_default();
+    let is_separator = |c: char| c.is_whitespace() || "(){}[],".contains(c);
+    let is_error = |word: &&str| {
+        (word.starts_with("Invalid") || word.ends_with("Error"))
+            && word.bytes().all(|c| c.is_ascii_alphabetic() || c == b':')
+    };
+    let errors = shown.split(is_separator).filter(is_error).collect::<Vec<_>>();
+    if errors.is_empty() {
+        return "its message is not shown, because it may contain a secret".to_owned();
+    }
+    errors.join(" ")
 }
 
 struct Reset(bool);
@@ -102,6 +153,46 @@ mod tests {
     use std::panic::catch_unwind;
 
     use super::*;
+
+    #[test]
+    fn a_location_shows_no_path_of_the_build() {
+        for (location, expected) in [
+            (
+                "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/object_store-0.14.2/src/a.rs:7:9",
+                "object_store-0.14.2/src/a.rs:7:9",
+            ),
+            ("/home/a/.cargo/git/checkouts/b-12ab/3c4d/src/c.rs:1:2", "b-12ab/3c4d/src/c.rs:1:2"),
+            ("/rustc/ab12cd/library/core/src/option.rs:1:2", "library/core/src/option.rs:1:2"),
+            (
+                "/root/.rustup/toolchains/x/lib/rustlib/src/rust/library/alloc/src/a.rs:1:2",
+                "library/alloc/src/a.rs:1:2",
+            ),
+            ("datastore/src/main.rs:1:2", "datastore/src/main.rs:1:2"),
+        ] {
+            assert_eq!(without_build_path(location), expected);
+        }
+    }
+
+    #[test]
+    fn of_a_message_of_a_library_only_names_of_errors_are_shown() {
+        #[derive(Debug)]
+        #[expect(dead_code, reason = "only shown")]
+        struct InvalidToken {
+            text: &'static str,
+            bytes: Vec<u8>,
+        }
+        let of = |work: fn()| safe_message(&*catch_unwind(work).unwrap_err());
+        let error = of(|| {
+            let token = InvalidToken { text: "Hush", bytes: b"hush".to_vec() };
+            Err::<(), _>(token).unwrap();
+        });
+        assert_eq!(error, "InvalidToken");
+        let header = of(|| drop(axum::http::HeaderValue::from_str("hush\n").unwrap()));
+        assert_eq!(header, "InvalidHeaderValue");
+        assert_eq!(of(|| panic!("a literal")), "a literal");
+        let unknown = of(|| panic!("no {}", "hush".to_owned()));
+        assert_eq!(unknown, "its message is not shown, because it may contain a secret");
+    }
 
     #[test]
     fn a_message_shows_neither_quoted_texts_nor_urls() {

@@ -10,22 +10,22 @@ use std::pin::pin;
 
 use futures::FutureExt as _;
 
-use crate::panics::{catching, caught_location};
+use crate::panics::{CaughtPanic, catching, last_caught};
 
 /// The client panicked instead of returning an error.
 #[derive(Debug, thiserror::Error)]
-#[error("{text} (the client of the storage panicked: {location})", text = self.text())]
+#[error("{text} (the client of the storage panicked at {}: {})", .panic.location, .panic.message, text = self.text())]
 pub(in crate::store) struct Panicked {
-    location: String,
+    panic: CaughtPanic,
     is_invalid_header: bool,
 }
 
 impl Panicked {
-    /// `panic` is the payload. Its message may contain a secret, and is not kept.
+    /// `panic` is the payload. Its message may contain a secret; only the safe part of it is kept.
     fn new(panic: &(dyn Any + Send)) -> Self {
         let message = panic.downcast_ref::<String>();
         let is_invalid_header = message.is_some_and(|text| text.contains("InvalidHeaderValue"));
-        Self { location: caught_location(), is_invalid_header }
+        Self { panic: last_caught(), is_invalid_header }
     }
 
     /// What happened, in words that any caller may read.
