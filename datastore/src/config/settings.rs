@@ -130,6 +130,12 @@ impl<'a> Settings<'a> {
             _ => self.sources.env(name),
         });
         let cloud = Cloud { variables, ..cloud };
+        if let Some(name) = cloud.missing() {
+            return Err(format!(
+                "{name} is not set\nhint: set it, or Burrito's {AZURE_ACCOUNT}, to the name of the storage account"
+            ));
+        }
+        cloud.check_default_credentials(self.sources.env("HOME").as_deref())?;
         cloud.check().map_err(|(name, reason)| {
             let account = account.as_ref().filter(|_| name == ACCOUNT_NAME);
             format!(

@@ -240,7 +240,12 @@ fn ds24_azure_precedes_gcs_then_s3_then_mock() {
         ("BURRITO_DATASTORE_STORAGE_S3_BUCKET", "amazon"),
         ("BURRITO_DATASTORE_STORAGE_MOCK", "t"),
     ];
-    assert_eq!(storage(&all, ""), "az://container");
+    let account = ("BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT", "account");
+    assert_eq!(storage(&[&all[..], &[account]].concat(), ""), "az://container");
+    let (_, text) = in_a_pod(&all, "").unwrap_err();
+    let expected = "error: AZURE_STORAGE_ACCOUNT_NAME is not set\nhint: set it, or Burrito's \
+                    BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT, ";
+    assert!(text.starts_with(expected), "{text}");
     assert_eq!(storage(&all[1..], ""), "gs://google");
     assert_eq!(storage(&all[2..], ""), "s3://amazon");
     assert_eq!(storage(&all[3..], ""), "memory://");
@@ -248,7 +253,6 @@ fn ds24_azure_precedes_gcs_then_s3_then_mock() {
         storage(&[("BURRITO_DATASTORE_STORAGE_MOCK", "0")], ""),
         "file:///home/a/.local/share/plancha/datastore"
     );
-    let account = ("BURRITO_DATASTORE_STORAGE_AZURE_STORAGEACCOUNT", "account");
     let serve = in_a_pod(&[all[0], account], "").unwrap();
     let Storage::Cloud(cloud) = serve.config.storage else { panic!("no cloud") };
     assert_eq!(cloud.variables.names().collect::<Vec<_>>(), ["AZURE_STORAGE_ACCOUNT_NAME"]);

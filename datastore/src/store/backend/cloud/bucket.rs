@@ -81,11 +81,6 @@ impl Cloud {
 
     pub(in crate::store) fn open(&self) -> Result<OpenedBucket, BoxError> {
         match self.provider {
-            Provider::S3 if self.variables.is_true("AWS_S3_EXPRESS") => Err(
-                "AWS_S3_EXPRESS: a directory bucket lists in no order, and the runs of a layer and `gc` need the order \
-                 of the keys\nhint: use a general purpose bucket"
-                    .into(),
-            ),
             Provider::S3 => {
                 let connector = Connector::s3();
                 let s3 = Arc::new(self.s3(&connector)?);
@@ -106,14 +101,7 @@ impl Cloud {
                 Ok(OpenedBucket { abandoned, ..self.opened(&gcs, credential_check(credentials)) })
             }
             Provider::Azure => {
-                let azure = self.azure().map_err(|error| -> BoxError {
-                    // object_store has no error of its own for a missing account.
-                    if error.to_string().contains("Account must be specified") {
-                        return "no storage account is set\nhint: set AZURE_STORAGE_ACCOUNT_NAME".into();
-                    }
-                    error.into()
-                })?;
-                let azure = Arc::new(azure);
+                let azure = Arc::new(self.azure()?);
                 let credentials = Arc::clone(azure.credentials());
                 Ok(self.opened(&azure, credential_check(credentials)))
             }

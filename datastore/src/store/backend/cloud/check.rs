@@ -11,13 +11,14 @@ mod virtual_host;
 use axum::http::Uri;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::{HttpConnector as _, ReqwestConnector};
 use object_store::{ClientConfigKey, ClientOptions};
 use url::Url;
 
 use crate::store::backend::cloud::bucket::Cloud;
 use crate::store::backend::cloud::provider::{BASE_URL, EMULATOR, Provider};
-use crate::store::backend::cloud::variables::Variables;
+use crate::store::backend::cloud::variables::{Variables, is_true};
 
 /// URLs of services. A service of a cloud's own network is read over plain HTTP.
 const URLS: &[&str] = &[
@@ -88,10 +89,19 @@ const SSE_C: &str = "sse-c";
 
 const CREDENTIAL_TYPE: &str = "AZURE_CREDENTIAL_TYPE";
 
+const ACCOUNT_NAME: &str = "AZURE_STORAGE_ACCOUNT_NAME";
+
 /// A variable that cannot be used, and why.
 pub(in crate::store) type Invalid = (&'static str, String);
 
 impl Cloud {
+    /// The variable that must be set and is not.
+    pub fn missing(&self) -> Option<&'static str> {
+        let is_needed = self.provider == Provider::Azure
+            && !self.variables.is_true("AZURE_STORAGE_USE_EMULATOR");
+        (is_needed && !self.variables.is_set(ACCOUNT_NAME)).then_some(ACCOUNT_NAME)
+    }
+
     /// Checks each variable, and those that depend on each other or on the bucket.
     pub fn check(&self) -> Result<(), Invalid> {
         self.variables.check_each()?;
@@ -178,7 +188,12 @@ fn check_value(name: &str, value: &str) -> Result<(), String> {
             let key = BASE64_STANDARD.decode(value);
             expected(key.is_ok_and(|key| key.len() == 32), "a key of 32 bytes in base64")
         }
-        "AZURE_STORAGE_ACCOUNT_NAME" => {
+        "AWS_S3_EXPRESS" if is_true(value) => Err(
+            "a directory bucket lists in no order, and the runs of a layer and `gc` need the order of the keys\n\
+             hint: use a general purpose bucket"
+                .to_owned(),
+        ),
+        ACCOUNT_NAME => {
             expected(is_made_of(value, b"-._"), "the name of a storage account")
         }
         "AZURE_STORAGE_ACCOUNT_KEY" | "AZURE_STORAGE_ACCESS_KEY" => {
@@ -258,11 +273,11 @@ fn is_made_of(value: &str, others: &[u8]) -> bool {
     value.bytes().all(|c| c.is_ascii_alphanumeric() || others.contains(&c))
 }
 
-/// Whether `object_store` finds a name and a value in each part of a SAS token.
+/// Whether `object_store` parses the SAS token, and finds something in it.
 fn is_sas(value: &str) -> bool {
-    let mut parts = value.trim_start_matches('?').split('&').filter(|part| !part.trim().is_empty());
-    let is_pair = |part: &str| part.contains('=') || part.to_ascii_lowercase().contains("%3d");
-    parts.next().is_some_and(is_pair) && parts.all(is_pair)
+    let azure = MicrosoftAzureBuilder::new().with_account("account").with_container_name("name");
+    value.contains(|c: char| c.is_ascii_alphanumeric())
+        && azure.with_config(AzureConfigKey::SasKey, value).build().is_ok()
 }
 
 /// In the spellings that `object_store` accepts.
@@ -303,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_url_needs_a_scheme_a_host_and_a_valid_port() {
-        let allow = ("AWS_ALLOW_HTTP", "true");
+        let others = [("AWS_ALLOW_HTTP", "true"), ("AWS_SKIP_SIGNATURE", "true")];
         for name in URLS.iter().filter(|name| name.starts_with("AWS_")) {
             for valid in ["http://127.0.0.1:9000", "https://[::1]:1/", "https://s3.example.com"] {
-                check(Provider::S3, &[(name, valid), allow]).unwrap();
+                check(Provider::S3, &[&[(*name, valid)][..], &others].concat()).unwrap();
             }
             for invalid in [
                 "127.0.0.1:29100",
@@ -320,7 +335,8 @@ mod tests {
                 "http://127.0.0.1:99999",
                 "ftp://a",
             ] {
-                let reason = check(Provider::S3, &[(name, invalid), allow]).unwrap_err();
+                let texts = [&[(*name, invalid)][..], &others].concat();
+                let reason = check(Provider::S3, &texts).unwrap_err();
                 let expected = format!("{name}: expected a URL with http:// or https://");
                 assert!(reason.starts_with(&expected), "{invalid}: {reason}");
             }
@@ -344,7 +360,7 @@ mod tests {
                     Some("STORAGE" | "GOOGLE") => Provider::Gcs,
                     _ => Provider::Azure,
                 };
-                let checked = check(provider, &[(name, invalid)]);
+                let checked = check(provider, &[(name, invalid), ("AWS_SKIP_SIGNATURE", "true")]);
                 if *name == WITH_QUERY && invalid.contains('?') {
                     checked.unwrap();
                     continue;
@@ -387,6 +403,7 @@ mod tests {
         for (name, invalid, valid) in [
             ("AWS_ALLOW_HTTP", "banana", "on"),
             ("AWS_REGION", "eu west", "eu-west-1"),
+            ("AZURE_STORAGE_SAS_TOKEN", "sig=%FF", "sig=%C3%A9"),
             ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "v2", "/v2/credentials"),
             ("AWS_CONNECT_TIMEOUT", "soon", "5s"),
             ("AWS_READ_TIMEOUT", "soon", "5s"),
@@ -431,6 +448,16 @@ mod tests {
             ),
             (
                 Provider::S3,
+                &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/dev/null")],
+                "it needs AWS_ROLE_ARN",
+            ),
+            (
+                Provider::S3,
+                &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")],
+                "it needs AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            ),
+            (
+                Provider::S3,
                 &[("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/no/file")],
                 "cannot read the file that it names: No such file",
             ),
@@ -468,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_storage_opens_with_every_value_that_is_accepted() {
-        let values = ["x! é{", "1"];
+        let values = ["x! é{", "1", "sig=%FF", ""];
         for provider in [Provider::S3, Provider::Gcs, Provider::Azure] {
             let base: &[(&str, &str)] = match provider {
                 Provider::S3 => &[("AWS_ALLOW_HTTP", "true")],
@@ -486,9 +513,8 @@ mod tests {
                     let cloud = Cloud::parse(provider, "bucket").unwrap();
                     let variables = Variables::read(provider, &find);
                     let cloud = Cloud { variables, ..cloud };
-                    let is_express = *name == "AWS_S3_EXPRESS";
-                    if cloud.check().is_ok()
-                        && !is_express
+                    if cloud.missing().is_none()
+                        && cloud.check().is_ok()
                         && let Err(error) = cloud.open()
                     {
                         panic!("{name}={value}: {error}");
@@ -496,6 +522,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_no_bucket_can_be_used_with_is_named() {
+        let reason = check(Provider::S3, &[("AWS_S3_EXPRESS", "yes")]).unwrap_err();
+        assert!(reason.starts_with("AWS_S3_EXPRESS: a directory bucket lists"), "{reason}");
+        check(Provider::S3, &[("AWS_S3_EXPRESS", "no")]).unwrap();
+        let missing = |provider, texts: Texts<'_>| {
+            let find = |name: &str| {
+                let found = texts.iter().find(|(variable, _)| *variable == name)?;
+                Some(found.1.to_owned())
+            };
+            let cloud = Cloud::parse(provider, "bucket").unwrap();
+            Cloud { variables: Variables::read(provider, &find), ..cloud }.missing()
+        };
+        assert_eq!(missing(Provider::Azure, &[]), Some(ACCOUNT_NAME));
+        assert_eq!(missing(Provider::Azure, &[(ACCOUNT_NAME, "a")]), None);
+        assert_eq!(missing(Provider::Azure, &[("AZURE_STORAGE_USE_EMULATOR", "true")]), None);
+        assert_eq!((missing(Provider::S3, &[]), missing(Provider::Gcs, &[])), (None, None));
     }
 
     #[test]

@@ -41,8 +41,7 @@ impl Variables {
 
     /// Whether a variable is set to true, in any spelling that `object_store` accepts.
     pub(in crate::store) fn is_true(&self, name: &str) -> bool {
-        let text = self.get(name).unwrap_or_default().to_ascii_lowercase();
-        ["1", "true", "on", "yes", "y"].contains(&&*text)
+        self.get(name).is_some_and(is_true)
     }
 
     /// The variables that a builder of `object_store` knows, by their typed keys, with their values.
@@ -51,6 +50,11 @@ impl Variables {
             Some((name.to_ascii_lowercase().parse().ok()?, value.expose_secret()))
         })
     }
+}
+
+/// Whether a value means true, in any spelling that `object_store` accepts.
+pub(in crate::store) fn is_true(value: &str) -> bool {
+    ["1", "true", "on", "yes", "y"].contains(&&*value.to_ascii_lowercase())
 }
 
 impl PartialEq for Variables {

@@ -9,6 +9,7 @@ use crate::store::backend::cloud::variables::Variables;
 const ACCESS_KEY: &str = "AWS_ACCESS_KEY_ID";
 const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 const WEB_IDENTITY: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+const ROLE: &str = "AWS_ROLE_ARN";
 const CONTAINER_TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 const FEDERATED_TOKEN: &str = "AZURE_FEDERATED_TOKEN_FILE";
 
@@ -47,10 +48,21 @@ impl Variables {
         if self.get(encryption) == Some(SSE_C) && !self.is_set(key) {
             return Err((encryption, format!("{SSE_C} needs {key}, which is not set")));
         }
-        let is_static = self.is_set(ACCESS_KEY);
+        if self.is_set(ACCESS_KEY) || self.skip_signature() {
+            return Ok(());
+        }
+        // `object_store` would pass over one that lacks the other, and ask the metadata service.
+        let needs = |one: &'static str, other: &str| {
+            if self.is_set(one) && !self.is_set(other) {
+                return Err((one, format!("it needs {other}, which is not set")));
+            }
+            Ok(())
+        };
+        needs(WEB_IDENTITY, ROLE)?;
         if self.uses_web_identity() {
             self.check_file(WEB_IDENTITY)?;
-        } else if !is_static && !self.is_set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+        } else if !self.is_set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+            needs("AWS_CONTAINER_CREDENTIALS_FULL_URI", CONTAINER_TOKEN)?;
             self.check_file(CONTAINER_TOKEN)?;
         }
         Ok(())
@@ -59,7 +71,7 @@ impl Variables {
     /// Whether the credentials come from IRSA, as `object_store` decides.
     pub(super) fn uses_web_identity(&self) -> bool {
         self.is_set(WEB_IDENTITY)
-            && self.is_set("AWS_ROLE_ARN")
+            && self.is_set(ROLE)
             && !self.is_any_set(&[ACCESS_KEY, SECRET_KEY])
     }
 
