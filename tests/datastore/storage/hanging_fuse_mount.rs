@@ -30,17 +30,18 @@ const MOUNT: &str = "exec 9<>/dev/fuse && mount -i -t fuse -o \
 
 /// A datastore in a new mount namespace. Its mounts go away with it.
 fn start(root: &Path, hangs: bool) -> Running {
-    let mut command = unshared(root, hangs);
+    let mut command = unshared(hangs.then_some(root));
     command.args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "3s"]);
     Running::of(command.arg("--storage").arg(format!("file://{}", root.display())))
 }
 
-/// The program in a new mount namespace.
-fn unshared(root: &Path, hangs: bool) -> Command {
-    let script = if hangs { MOUNT.to_owned() } else { String::new() } + "shift && exec \"$@\"";
+/// The program in a new mount namespace, in which this directory hangs.
+fn unshared(hung: Option<&Path>) -> Command {
+    let script = if hung.is_some() { MOUNT } else { "" }.to_owned() + "shift && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]).arg(root);
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+    command.arg(hung.unwrap_or(Path::new("/")));
     command.arg(env!("CARGO_BIN_EXE_datastore"));
     command
 }
@@ -142,18 +143,44 @@ async fn each_command_over_a_directory_that_hangs_ends_in_20_s() {
     let key = "layers/a/b/c/0/plan.bin";
     let commands = ["check", "ls", "verify", "reindex", "gc --keep-runs 1"].map(str::to_owned);
     let ended = commands.into_iter().chain([format!("cat {key}")]).map(async |words| {
-        let mut command = unshared(root.path(), true);
-        command.args(words.split(' ')).arg("--storage");
-        command.arg(format!("file://{}", root.path().display()));
-        let mut command = tokio::process::Command::from(command);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let ended = tokio::time::timeout(ANSWER, command.output()).await;
-        let ended = ended.unwrap_or_else(|_| panic!("`{words}` hangs")).unwrap();
-        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(10), "{words}: {text}");
+        let text = failed(root.path(), root.path(), &words).await;
         assert!(text.contains("does not answer"), "{words}: {text}");
     });
     join_all(ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn each_command_that_lists_names_a_nested_directory_that_hangs_within_20_s() {
+    let root = TempDir::new().unwrap();
+    let hung = root.path().join("layers/hung");
+    for directory in ["layers/a/b/c/0", "layers/hung", "repositories"] {
+        std::fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    std::fs::write(root.path().join("layers/a/b/c/0/plan.json"), "{}").unwrap();
+    let commands = ["ls", "verify", "reindex", "gc --keep-runs 1", "gc --keep-runs 1 --dry-run"];
+    let ended = commands.into_iter().map(async |words| {
+        let since = Instant::now();
+        let text = failed(root.path(), &hung, words).await;
+        let expected = format!("{} does not answer: nothing was read for 15s", hung.display());
+        assert!(text.contains(&expected), "{words}: {text}");
+        assert!(since.elapsed() < ANSWER, "{words}");
+    });
+    join_all(ended).await;
+}
+
+/// The error of a command over a directory in which `hung` hangs.
+async fn failed(root: &Path, hung: &Path, words: &str) -> String {
+    let mut command = unshared(Some(hung));
+    command.args(words.split(' ')).arg("--storage");
+    command.arg(format!("file://{}", root.display()));
+    let mut command = tokio::process::Command::from(command);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(ANSWER, command.output()).await;
+    let ended = ended.unwrap_or_else(|_| panic!("`{words}` hangs")).unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(10), "{words}: {text}");
+    text
 }
 
 /// What each operation is answered, while the probes are answered all the time. Operations that hung on the threads

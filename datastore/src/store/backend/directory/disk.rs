@@ -89,6 +89,11 @@ impl Disk {
         self.jobs.part(&Path::default()).run(make).await
     }
 
+    /// The directory of the storage.
+    pub(in crate::store) fn root(&self) -> &FsPath {
+        &self.root
+    }
+
     /// The jobs in its file system.
     pub(in crate::store) fn jobs(&self) -> &Jobs {
         &self.jobs

@@ -1,28 +1,45 @@
 //! Lists a directory in the order of its keys, as a bucket does.
 //!
 //! `object_store` lists a directory in the order of the file system. Commands that group objects by layer need the order of
-//! the keys.
+//! the keys. A directory can have very many entries, so a listing may take long. It fails once the file system has not
+//! answered for [`SILENCE`], and names the directory.
 
 use std::io;
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::time::{Instant, sleep_until};
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::files::is_absent;
 use crate::store::backend::directory::staged::is_staged;
 use crate::store::object::Object;
 
+/// Timeout of a batch that makes progress.
+const MAX_BATCH: Duration = Duration::from_hours(1);
 /// Objects in one batch; more would only need more memory.
 const BATCH: usize = 1000;
-/// Timeout of a batch: a directory can have very many entries.
-const LISTING: Duration = Duration::from_mins(2);
+/// How long a listing waits for one answer of the file system.
+const SILENCE: Duration = Duration::from_secs(15);
+/// The most entries of a directory that are read as one answer.
+const ENTRIES: usize = 100;
+
+/// The file system has not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{} does not answer: nothing was read for {SILENCE:?}\nhint: check the mount of its file system", .0.display())]
+pub(in crate::store) struct Silent(PathBuf);
+
+/// What a listing reads now, and since when.
+#[derive(Debug)]
+struct Progress(Mutex<(PathBuf, Instant)>);
 
 /// A listing in progress: the entries still to visit, the next one last.
 struct Walk {
     pending: Vec<Entry>,
+    progress: Arc<Progress>,
 }
 
 /// A file or a directory below the root.
@@ -39,16 +56,47 @@ pub(in crate::store) fn objects(
     prefix: &str,
 ) -> BoxStream<'static, object_store::Result<Object>> {
     let key = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    let walk = Walk { pending: vec![Entry { key, is_directory: true }] };
+    let progress = Arc::new(Progress(Mutex::new((PathBuf::new(), Instant::now()))));
+    let walk = Walk { pending: vec![Entry { key, is_directory: true }], progress };
     let start = (disk, prefix.to_owned(), walk);
     let batches = stream::try_unfold(start, async |(disk, prefix, mut walk)| {
+        let progress = Arc::clone(&walk.progress);
+        progress.record(disk.root());
         let list = move |root: &FilePath| walk.batch(root).map(|objects| (objects, walk));
-        let (objects, walk) = disk.list_job(LISTING, &prefix, list).await?;
+        let (objects, walk) = tokio::select! {
+            listed = disk.list_job(MAX_BATCH, &prefix, list) => listed?,
+            silent = progress.silence() => {
+                return Err(object_store::Error::Generic { store: "directory", source: silent.into() });
+            }
+        };
         let next =
             (!objects.is_empty()).then(|| (stream::iter(objects).map(Ok), (disk, prefix, walk)));
         Ok::<_, object_store::Error>(next)
     });
     batches.try_flatten().boxed()
+}
+
+impl Progress {
+    /// Records that the file system has answered, and what is read next.
+    fn record(&self, path: &FilePath) {
+        *self.state() = (path.to_owned(), Instant::now());
+    }
+
+    /// Returns once the file system has been silent for too long.
+    async fn silence(&self) -> Silent {
+        loop {
+            let until = self.state().1 + SILENCE;
+            if until <= Instant::now() {
+                // Without the `/` at the end of a directory's key.
+                return Silent(self.state().0.components().collect());
+            }
+            sleep_until(until).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, (PathBuf, Instant)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Walk {
@@ -58,12 +106,14 @@ impl Walk {
         while objects.len() < BATCH
             && let Some(Entry { key, is_directory }) = self.pending.pop()
         {
+            let path = root.join(&key);
             if is_directory {
-                let mut entries = entries(&root.join(&key), &key)?;
+                let mut entries = entries(&path, &key, &self.progress)?;
                 entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
                 self.pending.append(&mut entries);
-            } else if let Some(object) = object(&root.join(&key), key)? {
-                objects.push(object);
+            } else {
+                self.progress.record(path.parent().unwrap_or(root));
+                objects.extend(object(&path, key)?);
             }
         }
         Ok(objects)
@@ -71,13 +121,17 @@ impl Walk {
 }
 
 /// The entries of a directory that may be part of a key; none if the directory is gone.
-fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
+fn entries(directory: &FilePath, key: &str, progress: &Progress) -> io::Result<Vec<Entry>> {
+    progress.record(directory);
     let found = match std::fs::read_dir(directory) {
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
         found => found?,
     };
     let mut entries = Vec::new();
-    for entry in found {
+    for (place, entry) in found.enumerate() {
+        if place % ENTRIES == 0 {
+            progress.record(directory);
+        }
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let kind = match entry.file_type() {
@@ -85,7 +139,8 @@ fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
             kind => kind?,
         };
         // A link counts as its target, as in a read.
-        let is_directory = kind.is_dir() || kind.is_symlink() && entry.path().is_dir();
+        let is_directory =
+            kind.is_dir() || kind.is_symlink() && is_directory_at(&entry.path(), progress);
         if is_directory {
             entries.push(Entry { key: format!("{key}{name}/"), is_directory });
         } else if !is_staged(&name) {
@@ -93,6 +148,12 @@ fn entries(directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
         }
     }
     Ok(entries)
+}
+
+/// Whether the target of a link is a directory.
+fn is_directory_at(link: &FilePath, progress: &Progress) -> bool {
+    progress.record(link);
+    link.is_dir()
 }
 
 /// A file as an object; `None` if it is gone.
