@@ -14,8 +14,8 @@ use crate::cli::error::{CommandError, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
 use crate::store::{
-    Ability, Key, Storage, Store, StoreError, Tried, Verdict, check_directory_in_time, concise,
-    is_own,
+    Ability, BEGIN, Key, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
+    check_directory_in_time, concise, is_own,
 };
 use crate::transport::tls::Tls;
 
@@ -274,52 +274,84 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     let started = store.start().await;
     let results = store.probe_results();
     for ability in Ability::ALL {
-        let can = match results.can(ability) {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None if results.unknown.iter().any(|(unknown, _)| *unknown == ability) => "unknown",
-            None => "not tried",
-        };
-        writeln!(out, "storage can {:<22} {can}", ability.name())?;
+        print_row(ability.name(), &shown(&results, ability), out)?;
     }
-    let cleanup = match &results.error {
-        None if started.is_ok() => store.try_cleanup().await,
-        _ => Vec::new(),
-    };
-    print_cleanup(&cleanup, out)?;
+    let uploads = store.try_cleanup(&results).await;
+    print_uploads(&uploads, out)?;
     out.flush()?;
     started.map_err(unusable)?;
     raise_open_files()?;
     Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
-    if let Some(error) = results.error {
-        return Err(CommandError::Unfit(error));
+    match results.error {
+        Some(error) if results.is_unfit() => return Err(CommandError::Unfit(error)),
+        Some(error) => {
+            let step = results.ended_at.map_or("be used", Ability::name);
+            return Err(CommandError::Unknown(step, error));
+        }
+        None => {}
     }
-    if let Some((ability, error)) = results.unknown.into_iter().next() {
+    // The error of an upload that cannot be begun says more than those of what needs one.
+    judge_uploads(uploads)?;
+    if let Some((ability, error)) = results.unseen.into_iter().next() {
         return Err(CommandError::Unknown(ability.name(), error));
     }
-    let denied = cleanup.into_iter().find_map(|(_, tried)| match tried {
-        Tried::Denied(error) => Some(error),
-        Tried::Done | Tried::Failed(_) => None,
-    });
-    denied.map_or(Ok(()), |error| Err(CommandError::Unfit(error)))
+    Ok(())
 }
 
-/// Prints whether the storage can do what the cleanup of abandoned uploads needs.
-fn print_cleanup(
-    cleanup: &[(&'static str, Tried)],
-    out: &mut impl Write,
-) -> Result<(), CommandError> {
-    for (name, tried) in cleanup {
-        let can = if *tried == Tried::Done { "yes" } else { "no" };
-        writeln!(out, "storage can {name:<22} {can}")?;
+/// What `check` shows of an ability.
+fn shown(results: &ProbeResults, ability: Ability) -> String {
+    match results.can(ability) {
+        Some(true) => "yes".to_owned(),
+        Some(false) => "no".to_owned(),
+        None => match results.unseen.iter().find(|(unseen, _)| *unseen == ability) {
+            Some((_, error)) => format!("unknown ({error})"),
+            None => not_tried(&results.why_not_tried().unwrap_or_default()),
+        },
     }
-    for (name, tried) in cleanup {
-        if let Tried::Failed(error) = tried {
+}
+
+fn not_tried(why: &str) -> String {
+    format!("not tried ({why})")
+}
+
+fn print_row(name: &str, can: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "storage can {name:<22} {can}")
+}
+
+/// Prints whether the storage can do what large uploads and the cleanup of abandoned ones need.
+fn print_uploads(uploads: &[(&str, Tried)], out: &mut impl Write) -> io::Result<()> {
+    for (name, tried) in uploads {
+        let can = match tried {
+            Tried::Done => "yes".to_owned(),
+            Tried::Denied(error) | Tried::Unsupported(error) => format!("no ({error})"),
+            Tried::Unknown(error) => format!("unknown ({error})"),
+            Tried::NotTried(why) => not_tried(why),
+        };
+        print_row(name, &can, out)?;
+    }
+    for (name, tried) in uploads {
+        if *name != BEGIN && matches!(tried, Tried::Unsupported(_)) {
             writeln!(
                 out,
-                "warning: {name}: parts of uploads that a killed process leaves may stay, and cost money: {error}"
+                "warning: {name}: parts of uploads that a killed process leaves may stay, and cost money"
             )?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a right is missing, if artifacts above 8 MiB cannot be stored, or if a step has shown nothing.
+fn judge_uploads(uploads: [(&'static str, Tried); 3]) -> Result<(), CommandError> {
+    for (name, tried) in uploads {
+        match tried {
+            Tried::Denied(error) => return Err(CommandError::Unfit(error)),
+            Tried::Unsupported(error) if name == BEGIN => {
+                let error = format!("artifacts above 8 MiB need uploads in parts: {error}");
+                return Err(CommandError::Unfit(error));
+            }
+            Tried::Unknown(error) => return Err(CommandError::Unknown(name, error)),
+            Tried::Done | Tried::Unsupported(_) | Tried::NotTried(_) => {}
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use crate::observe::counters::{BUCKETS, Labels, Metrics, Series};
 use crate::observe::metrics::page::Page;
 use crate::observe::metrics::process::Process;
 use crate::observe::refusal::Refusal;
-use crate::store::Store;
+use crate::store::{Ability, Store};
 use crate::transport::admission::{Admission, Occupancy};
 use crate::transport::connections::Connections;
 use crate::transport::tls::Tls;
@@ -136,19 +136,20 @@ impl Page {
     fn storage(&mut self, store: &Store) {
         let results = store.probe_results();
         let name = "datastore_storage_can";
-        self.family(name, "gauge", "What the storage could do at its last check: 1 or 0.");
-        for (ability, can) in &results.abilities {
-            self.line(name, &[("ability", &ability.name())], u8::from(*can));
+        let help = "Whether the storage can do this, as the last check saw it that saw it: 1 yes, 0 no, -1 not known.";
+        self.family(name, "gauge", help);
+        for ability in Ability::ALL {
+            let can = results.can(ability).map_or(-1, i8::from);
+            self.line(name, &[("ability", &ability.name())], can);
         }
         let help = "Storage checks that failed since the last success.";
         self.one("datastore_storage_failures", "gauge", help, results.failures.into());
         let help = "File jobs of a directory whose callers have given up, and closings and removals that have taken 10 s or more.";
         self.one("datastore_storage_hung_jobs", "gauge", help, store.hung_jobs() as u64);
-        if let Some(age) = store.since_success() {
-            let name = "datastore_storage_probe_age_seconds";
-            self.family(name, "gauge", "Time since the last successful storage check.");
-            self.line(name, &[], age.as_secs_f64());
-        }
+        let name = "datastore_storage_probe_age_seconds";
+        let help = "Time since the last successful storage check, or since the start before the first one.";
+        self.family(name, "gauge", help);
+        self.line(name, &[], store.since_success().as_secs_f64());
         if let Some(skew) = results.skew {
             let name = "datastore_storage_clock_skew_seconds";
             let help = "How far this machine's clock is ahead of the storage's.";

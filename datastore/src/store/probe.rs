@@ -4,7 +4,9 @@
 //! bucket looks like a missing object, and credentials may allow to list but not to write. So all of it is tried at the
 //! start and from time to time.
 
+pub(crate) mod ability;
 pub(crate) mod cleanup;
+mod failure;
 pub(crate) mod health;
 pub(crate) mod multipart;
 pub(crate) mod steps;

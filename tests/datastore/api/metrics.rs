@@ -244,6 +244,27 @@ async fn refusals_are_counted_by_reason() {
 }
 
 #[tokio::test]
+async fn an_ability_that_no_check_has_seen_is_neither_1_nor_0() {
+    let double = FakeCloud::start(Dialect::S3);
+    // After a part and the object: the creation that must be refused.
+    let fault = CloudFault { method: "PUT", after: 2, times: usize::MAX, ..Default::default() };
+    double.fault(CloudFault { status: 500, ..fault });
+    let datastore = TestDatastore::with(double.impatient()).await;
+    let probed = async || {
+        let figures = figures(&datastore).await;
+        (figures["datastore_storage_failures"] > 0.5).then_some(figures)
+    };
+    let figures = wait_for("the first check", probed).await;
+    let can = |ability: &str| figures[&format!("datastore_storage_can{{ability=\"{ability}\"}}")];
+    for (ability, expected) in
+        [("list", 1.0), ("write", 1.0), ("conditional_create", -1.0), ("delete", -1.0)]
+    {
+        assert!((can(ability) - expected).abs() < 0.1, "{ability}: {}", can(ability));
+    }
+    assert!(figures.contains_key("datastore_storage_probe_age_seconds"), "{figures:#?}");
+}
+
+#[tokio::test]
 async fn process_connections_and_probe_age_are_metrics() {
     let datastore = TestDatastore::memory().await;
     let figures = figures(&datastore).await;

@@ -460,6 +460,9 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     storage can multipart_etag         yes
     storage can read                   yes
     storage can delete                 yes
+    storage can multipart_begin        not tried (this storage has no uploads in parts)
+    storage can multipart_list         not tried (this storage has no uploads in parts)
+    storage can multipart_abort        not tried (this storage has no uploads in parts)
     ");
 }
 

@@ -1,8 +1,11 @@
 //! Commands over a bucket whose credentials lack a right, or cannot be sent.
 
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
 use support::{CloudFault, Dialect, FakeCloud};
 
-use crate::program::process::program;
+use crate::program::process::{Running, program};
 
 /// Runs a command over a fake cloud that denies such requests: all that it prints.
 fn denied(fault: &CloudFault, words: &[&str]) -> String {
@@ -45,10 +48,14 @@ fn a_command_names_the_right_that_is_missing() {
 fn check_reports_an_ability_that_an_error_has_hidden() {
     let begin = CloudFault { method: "POST", query: "uploads", ..CloudFault::default() };
     let shown = denied(&begin, &["check"]);
-    let line = shown.lines().find(|line| line.contains("conditional_multipart "));
-    assert!(line.is_some_and(|line| line.ends_with(" unknown")), "{shown}");
-    let expected = "error: cannot see whether the storage can conditional_multipart: ";
-    assert!(shown.contains(expected) && shown.contains("s3:PutObject"), "{shown}");
+    let row = |name: &str| shown.lines().find(|line| line.contains(&format!("can {name} ")));
+    let unknown = row("conditional_multipart");
+    assert!(unknown.is_some_and(|line| line.contains(" unknown (")), "{shown}");
+    assert!(row("multipart_begin").is_some_and(|line| line.contains(" no (")), "{shown}");
+    let expected = " not tried (no upload in parts could be begun)";
+    assert!(row("multipart_list").is_some_and(|line| line.ends_with(expected)), "{shown}");
+    let (_, error) = shown.split_once("error: the storage does not do what is needed: ").unwrap();
+    assert!(error.contains("s3:PutObject"), "{shown}");
 }
 
 #[test]
@@ -62,13 +69,95 @@ fn check_names_the_rights_that_the_cleanup_of_uploads_lacks() {
     ] {
         let shown = denied(&fault, &["check"]);
         for line in shown.lines().filter(|line| line.contains("storage can multipart_")) {
-            assert_eq!(line.ends_with(" no"), line.contains(name), "{shown}");
+            assert_eq!(line.contains(" no ("), line.contains(name), "{shown}");
         }
         assert!(shown.contains(&format!("storage can {name}")), "{shown}");
         let expected = format!("credentials need the right {right}");
         let errors = shown.split("error: the storage does not do what is needed: ").nth(1);
         assert!(errors.is_some_and(|error| error.contains(&expected)), "{shown}");
     }
+}
+
+/// What `check` prints and its exit code, over a fake cloud with this fault.
+fn checked(fault: CloudFault) -> (Option<i32>, String) {
+    let double = FakeCloud::start(Dialect::S3);
+    double.fault(CloudFault { times: usize::MAX, ..fault });
+    let mut command = program(&["check", "--storage", double.url()]);
+    let output = command.envs(double.variables()).output().unwrap();
+    let shown = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(shown).unwrap())
+}
+
+#[test]
+fn check_fails_where_no_upload_in_parts_can_be_begun() {
+    let (status, code) = (501, "NotImplemented");
+    let begin = CloudFault { method: "POST", query: "uploads", status, code, ..Default::default() };
+    let (exit, shown) = checked(begin);
+    assert_eq!(exit, Some(10), "{shown}");
+    assert!(shown.contains("storage can multipart_begin        no ("), "{shown}");
+    assert!(shown.contains("storage can multipart_abort        not tried ("), "{shown}");
+    let expected = "does not do what is needed: artifacts above 8 MiB need uploads in parts: ";
+    assert!(shown.contains(expected) && shown.contains("NotImplemented"), "{shown}");
+}
+
+#[test]
+fn check_says_why_uploads_could_not_be_listed() {
+    for (status, code, expected) in [
+        (403, "InvalidAccessKeyId", "it does not accept the datastore's credentials"),
+        (403, "SignatureDoesNotMatch", "it does not accept the datastore's credentials"),
+        (400, "ExpiredToken", "it does not accept the datastore's credentials"),
+        (403, "RequestTimeTooSkewed", "it refuses the time of this machine's clock"),
+        (503, "SlowDown", "it limits the rate of requests"),
+        (429, "", "it limits the rate of requests"),
+        (500, "", "the answer has the status code: 500"),
+    ] {
+        let list = CloudFault { method: "GET", query: "uploads", ..CloudFault::default() };
+        let (exit, shown) = checked(CloudFault { status, code, ..list });
+        assert_eq!(exit, Some(10), "{shown}");
+        assert!(shown.contains("storage can multipart_list         unknown ("), "{shown}");
+        assert!(shown.contains("storage can multipart_abort        yes\n"), "{shown}");
+        let (_, error) =
+            shown.split_once("error: cannot see whether the storage can multipart_list: ").unwrap();
+        assert!(error.contains(expected) && !error.contains("the right"), "{shown}");
+    }
+}
+
+#[test]
+fn check_names_the_step_after_which_nothing_was_tried() {
+    let (exit, shown) = checked(CloudFault { method: "PUT", status: 500, ..Default::default() });
+    assert_eq!(exit, Some(10), "{shown}");
+    assert!(shown.contains("storage can write                  unknown ("), "{shown}");
+    for name in ["conditional_create ", "delete ", "multipart_list "] {
+        let row = shown.lines().find(|line| line.contains(name)).unwrap();
+        assert!(row.ends_with(" not tried (the check ended at `write`)"), "{shown}");
+    }
+    assert!(shown.contains("error: cannot see whether the storage can write: "), "{shown}");
+}
+
+#[test]
+fn serve_does_not_warn_of_an_ability_that_no_check_has_seen_to_lack() {
+    let double = FakeCloud::start(Dialect::S3);
+    // After a part and the object: the creation that must be refused.
+    let fault = CloudFault { method: "PUT", after: 2, times: usize::MAX, ..Default::default() };
+    double.fault(CloudFault { status: 500, ..fault });
+    let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", double.url()]);
+    let mut datastore = Running::of(command.envs(double.variables()));
+    let logged = |text: &str| {
+        let since = Instant::now();
+        while !datastore.log.lock().unwrap().contains(text) {
+            let log = datastore.log.lock().unwrap();
+            assert!(since.elapsed() < Duration::from_mins(1), "no `{text}`: {log}");
+            drop(log);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    logged("it is not known whether the storage can do this");
+    assert!(!datastore.log.lock().unwrap().contains("this storage overwrites"));
+    double.heal();
+    double.ignore_conditions();
+    logged("this storage overwrites");
+    datastore.signal(Signal::SIGTERM);
+    assert!(datastore.wait().success());
 }
 
 #[test]
@@ -113,4 +202,8 @@ fn a_token_with_a_line_break_is_an_error_and_prints_no_panic() {
         (&*warning["level"].to_string(), &*warning["message"].to_string()),
         ("\"WARN\"", "\"a library panicked: its call failed\"")
     );
+    let location = warning["location"].as_str().unwrap();
+    assert!(!location.starts_with('/') && location.contains("/src/"), "{location}");
+    let text = warning["text"].as_str().unwrap();
+    assert!(text.contains("InvalidHeaderValue") && !text.contains("hush"), "{text}");
 }

@@ -225,7 +225,9 @@ async fn a_transient_error_of_a_probe_changes_nothing_that_an_earlier_one_has_se
 
         let fault = CloudFault { method: "POST", times: 4, status: 503, ..Default::default() };
         double.fault(CloudFault { key: ".plancha/probe/", query: "uploads", ..fault });
-        assert_eq!(store.try_all().await.can(Ability::CreateLarge), None);
+        let seen = store.try_all().await;
+        assert_eq!(seen.can(Ability::CreateLarge), Some(false));
+        assert!(seen.unseen.iter().any(|(ability, _)| *ability == Ability::CreateLarge));
         let key = Key::from_path(FILE).unwrap();
         let create = PutConditions { create: true, ..PutConditions::default() };
         let body = stream::iter([Ok(noise(9 * MIB, 0).into())]);

@@ -75,6 +75,65 @@ async fn an_ability_that_a_transient_error_has_hidden_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_step_that_fails_leaves_what_was_known() {
+    let fault = CloudFault { times: FOR_EVER, status: 500, ..Default::default() };
+    let silent = CloudFault { status: 0, delay: Duration::from_mins(1), ..fault.clone() };
+    for (method, query, after, of) in [
+        ("GET", "list-type", 0, Dialect::S3),
+        ("PUT", "", 0, Dialect::S3),
+        ("PUT", "", 1, Dialect::Gcs),
+        ("GET", "", 1, Dialect::S3),
+        ("DELETE", "", 0, Dialect::Gcs),
+    ] {
+        for fault in [&fault, &silent] {
+            let double = FakeCloud::start(of);
+            let store = open(&double);
+            let all = Ability::ALL.map(|ability| (ability, true));
+            assert_eq!(store.try_all().await.abilities, all);
+            double.fault(CloudFault { method, query, after, ..fault.clone() });
+            let seen = store.try_all().await;
+            assert_eq!(seen.abilities, all, "{method} {query} {after}");
+            assert!(seen.error.is_some() && !seen.is_unfit(), "{method} {query} {after}");
+            assert!(seen.skew.is_some());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_first_probe_that_fails_shows_nothing_of_later_steps() {
+    for double in doubles() {
+        // After a part and the object: the creation that must be refused.
+        let fault = CloudFault { method: "PUT", after: 2, times: FOR_EVER, ..Default::default() };
+        double.fault(CloudFault { status: 500, ..fault });
+        let store = open(&double);
+        let seen = store.try_all().await;
+        assert_eq!(seen.abilities, [(Ability::List, true), (Ability::Write, true)]);
+        assert_eq!(seen.ended_at, Some(Ability::Create));
+        double.heal();
+        let seen = store.try_all().await;
+        assert_eq!(seen.abilities, Ability::ALL.map(|ability| (ability, true)));
+        assert_eq!((seen.ended_at, seen.unseen), (None, Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_step_without_an_answer_is_named_with_its_timeout() {
+    let delay = Duration::from_mins(1);
+    let silent = CloudFault { delay, times: FOR_EVER, ..CloudFault::default() };
+    for (method, query, after, expected) in [
+        ("GET", "list-type", 0, "list: no answer within 4s"),
+        ("PUT", "", 2, "create an object that exists: no answer within 4s"),
+        ("POST", "delete", 0, "delete: no answer within 4s"),
+    ] {
+        let double = FakeCloud::start(Dialect::S3);
+        double.fault(CloudFault { method, query, after, ..silent.clone() });
+        let store = Store::open(&double.storage()).unwrap();
+        let error = store.try_all().await.error.unwrap();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_transient_400_hides_no_ability() {
     for code in ["RequestTimeout", "ExpiredToken", "ThrottlingException"] {
         for (method, query, after, hidden) in [

@@ -9,9 +9,8 @@ use datastore_api::{Attempt, ClaimId, RunKey};
 use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
-use tokio::time::timeout;
 
-use crate::store::backend::metered::{STAT_TIMEOUT, put_timeout};
+use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::parse;
@@ -60,7 +59,7 @@ impl Store {
         let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
         let options = PutOptions { mode, ..PutOptions::default() };
         let put = self.objects.put_opts(&path, bytes.into(), options);
-        let error = match timeout(put_timeout(0), put).await {
+        let error = match in_time(put_timeout(0), "claim the attempt", put).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => backend_error(error),
             Err(late) => backend_error(late),
@@ -79,7 +78,7 @@ impl Store {
                 found => Ok(Some(found?.bytes().await?)),
             }
         };
-        timeout(STAT_TIMEOUT, read).await.map_err(backend_error)?
+        in_time(STAT_TIMEOUT, "read the claim", read).await.map_err(backend_error)?
     }
 
     /// The attempts of a run that are claimed, in no order.

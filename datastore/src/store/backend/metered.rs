@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _, TryStreamExt as _};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
@@ -94,7 +94,8 @@ impl Calls {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut in_flight = self.start(call, "given_up");
-        let result = timeout(limit, caught(work)).await.unwrap_or_else(|_| Err(no_answer(limit)));
+        let result = in_time(limit, call, caught(work)).await;
+        let result = result.unwrap_or_else(|late| Err(late.into()));
         match result {
             Ok(done) => {
                 in_flight.outcome = "ok";
@@ -113,8 +114,8 @@ impl Calls {
     ) -> BoxStream<'static, Result<T>> {
         let mut in_flight = self.start(call, "ok");
         let patient = stream::try_unfold(stream, move |mut stream| async move {
-            let next = timeout(limit, caught(stream.try_next())).await;
-            let next = next.unwrap_or_else(|_| Err(no_answer(limit)))?;
+            let next = in_time(limit, call, caught(stream.try_next())).await;
+            let next = next.unwrap_or_else(|late| Err(late.into()))?;
             Ok(next.map(|item| (item, stream)))
         });
         patient.map_err(move |error| in_flight.failed(error)).boxed()
@@ -123,11 +124,28 @@ impl Calls {
 
 /// A backend that has not responded in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no answer within {0:?}")]
-pub(in crate::store) struct NoAnswer(pub(in crate::store) Duration);
+#[error("{waits_for}: no answer within {limit:?}")]
+pub(in crate::store) struct NoAnswer {
+    /// What was waited for.
+    pub(in crate::store) waits_for: &'static str,
+    /// How long.
+    pub(in crate::store) limit: Duration,
+}
 
-fn no_answer(limit: Duration) -> Error {
-    Error::Generic { store: "storage", source: NoAnswer(limit).into() }
+impl From<NoAnswer> for Error {
+    fn from(late: NoAnswer) -> Self {
+        Self::Generic { store: "storage", source: late.into() }
+    }
+}
+
+/// Waits for `work`, and gives up after `limit` with an error that says what was waited for. No `async fn`, which would hold
+/// `work` twice.
+pub(in crate::store) fn in_time<F: Future>(
+    limit: Duration,
+    waits_for: &'static str,
+    work: F,
+) -> impl Future<Output = std::result::Result<F::Output, NoAnswer>> {
+    timeout(limit, work).map_err(move |_| NoAnswer { waits_for, limit })
 }
 
 /// A call in flight. It is counted when this is dropped.

@@ -7,8 +7,10 @@ use std::io;
 
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
+use crate::store::backend::directory::walk::Silent;
+use crate::store::backend::metered::NoAnswer;
 use crate::store::backend::panicked::Panicked;
-use crate::store::backend::response::{Denied, refuses_credentials, status};
+use crate::store::backend::response::{Denied, refusal, status};
 
 const MISSING: &str = "its bucket or directory is missing";
 
@@ -37,19 +39,16 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         if let Some(panicked) = now.downcast_ref::<Panicked>() {
             return panicked.text().to_owned();
         }
-        if now.is::<tokio::time::error::Elapsed>()
-            || now.is::<crate::store::backend::metered::NoAnswer>()
-        {
+        if now.is::<NoAnswer>() || now.is::<Silent>() {
             return "it does not answer".to_owned();
         }
         cause = now.source();
     }
     let text = datastore_api::chain(error);
+    if let Some(words) = refusal(&text) {
+        return format!("{words}; the datastore's log has the details");
+    }
     match status(&text) {
-        _ if refuses_credentials(&text) => {
-            "it does not accept the datastore's credentials; the datastore's log has the details"
-                .to_owned()
-        }
         Some(403) => "it denies access; the datastore's log has the details".to_owned(),
         Some(404) => MISSING.to_owned(),
         Some(507) => io_reason(io::ErrorKind::StorageFull),
@@ -125,6 +124,9 @@ mod tests {
         // Azure answers this if its firewall refuses the caller.
         insta::assert_snapshot!(named(&answer("AuthorizationFailure</Code><Message>no")), @"it denies access; the datastore's log has the details");
         insta::assert_snapshot!(named(&answer("AuthorizationPermissionMismatch</Code><Message>no")), @"it denies access; the datastore's credentials need the right s3:PutObject");
+        // S3 answers this to a signed URL if the clocks differ.
+        insta::assert_snapshot!(named(&answer("AccessDenied</Code><Message>Request has expired")), @"it refuses the time of this machine's clock: set the clock, by NTP for example; the datastore's log has the details");
+        insta::assert_snapshot!(named(&answer("SlowDown</Code><Message>no")), @"it limits the rate of requests: try again later; the datastore's log has the details");
         let kms = "AccessDenied</Code><Message>User: arn:aws:iam::1:user/a is not authorized to perform: \
                    kms:GenerateDataKey on resource: arn:aws:kms:x";
         insta::assert_snapshot!(named(&answer(kms)), @"it denies access; the datastore's credentials need the right kms:GenerateDataKey");

@@ -1,6 +1,9 @@
-//! What an error of `object_store` shows of a cloud's answer: its status, and whether a right is missing.
+//! What an error of `object_store` shows of a cloud's answer: its status, and why it refuses a request (a missing right, the
+//! credentials, the clock, too many requests). It knows no request.
 
 use std::borrow::Cow;
+
+use axum::http::StatusCode;
 
 use crate::store::error::BoxError;
 
@@ -22,9 +25,20 @@ impl Denied {
     }
 }
 
+/// A refusal for another reason than a missing right, in words.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(in crate::store) struct Refused {
+    words: &'static str,
+    #[source]
+    source: BoxError,
+}
+
 /// What clouds answer if they do not accept the credentials.
-const CREDENTIALS: [&str; 6] = [
+const CREDENTIALS: [&str; 8] = [
     "InvalidAccessKeyId",
+    "InvalidAuthenticationInfo",
+    "InvalidSecurity",
     "SignatureDoesNotMatch",
     "ExpiredToken",
     "InvalidToken",
@@ -50,6 +64,51 @@ pub(in crate::store) fn refuses_credentials(text: &str) -> bool {
     }
 }
 
+/// What S3 and servers like it answer if the clocks differ. The last two are messages to a signed URL, whose code is
+/// `AccessDenied`.
+const CLOCK: [&str; 4] =
+    ["RequestTimeTooSkewed", "RequestExpired", "Request has expired", "Request is not valid yet"];
+
+/// Whether the storage refuses the request because of the clock.
+pub(in crate::store) fn blames_clock(text: &str) -> bool {
+    CLOCK.iter().any(|part| text.contains(part))
+}
+
+/// Whether the storage refuses a request because there are too many.
+fn is_throttled(text: &str) -> bool {
+    status(text) == Some(429)
+        || code(text).is_some_and(|code| THROTTLED.iter().any(|part| code.contains(part)))
+}
+
+/// Why the storage refuses a request, in words that any caller may read, if it says so and the reason is no missing right.
+pub(in crate::store) fn refusal(text: &str) -> Option<&'static str> {
+    if blames_clock(text) {
+        Some("it refuses the time of this machine's clock: set the clock, by NTP for example")
+    } else if refuses_credentials(text) {
+        Some("it does not accept the datastore's credentials")
+    } else if is_throttled(text) {
+        Some("it limits the rate of requests: try again later")
+    } else {
+        None
+    }
+}
+
+/// The error of an answer to a request that `object_store` does not offer, with the reason that it names. `right` is what
+/// the request needs.
+pub(in crate::store) fn answer_error(
+    status: StatusCode,
+    body: &str,
+    right: &'static str,
+) -> BoxError {
+    let answer = format!("the answer has the status code: {status}: {body}");
+    let words = refusal(&answer);
+    let source = match words {
+        Some(words) => Refused { words, source: answer.into() }.into(),
+        None => answer.into(),
+    };
+    name_right(object_store::Error::Generic { store: "storage", source }, right).into()
+}
+
 /// The same error with the name of the right, if the storage denied access for want of one. The answer may name another
 /// right, such as that to use a key.
 pub(in crate::store) fn name_right(
@@ -60,7 +119,7 @@ pub(in crate::store) fn name_right(
     // S3 denies the deletion of a key in an answer with 200.
     let is_denied = status(&text) == Some(403) || text.contains("(code: AccessDenied)");
     let has_other_cause = code(&text).is_some_and(|code| !RIGHT_MISSING.contains(&code));
-    if !is_denied || has_other_cause || refuses_credentials(&text) {
+    if !is_denied || has_other_cause || refuses_credentials(&text) || blames_clock(&text) {
         return error;
     }
     let right = named_action(&text).map_or(Cow::Borrowed(right), Cow::Owned);
@@ -77,7 +136,7 @@ pub(in crate::store) fn name_right(
 }
 
 /// Codes of answers with 400 to a request that would succeed at another time.
-const TRANSIENT: [&str; 12] = [
+const TRANSIENT: [&str; 11] = [
     "RequestTimeout",
     "IncompleteBody",
     "BadDigest",
@@ -88,14 +147,15 @@ const TRANSIENT: [&str; 12] = [
     "InternalError",
     "OperationTimedOut",
     "ProvisionedThroughputExceededException",
-    "ServerBusy",
     "ServiceUnavailable",
 ];
 
-/// What other such codes contain. A service that limits requests has many names for that, and a key of KMS that cannot be
-/// used now says nothing about conditions.
-const TRANSIENT_PARTS: [&str; 5] =
-    ["KMS.", "LimitExceeded", "SlowDown", "Throttl", "TooManyRequests"];
+/// What the codes of a service that limits requests contain: there are many.
+const THROTTLED: [&str; 5] =
+    ["LimitExceeded", "ServerBusy", "SlowDown", "Throttl", "TooManyRequests"];
+
+/// A part of codes about a key of KMS that cannot be used now, which says nothing about conditions.
+const KMS: &str = "KMS.";
 
 /// Whether the same request would get this status and code again. A 400 without a code may be that of a proxy at a bad
 /// moment.
@@ -112,7 +172,9 @@ pub(in crate::store) fn may_be_permanent(status: u16) -> bool {
 }
 
 fn is_transient(code: &str) -> bool {
-    TRANSIENT.contains(&code) || TRANSIENT_PARTS.iter().any(|part| code.contains(part))
+    TRANSIENT.contains(&code)
+        || code.contains(KMS)
+        || THROTTLED.iter().any(|part| code.contains(part))
 }
 
 /// The action that an answer of S3 names.

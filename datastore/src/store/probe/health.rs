@@ -1,4 +1,6 @@
 //! The results of probes, and whether the storage is up. It knows no store.
+//!
+//! A step that fails for a reason that may pass shows nothing: what an earlier probe has seen stays known.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,36 +9,22 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::reason::{concise, reason};
+use crate::store::backend::response::blames_clock;
 use crate::store::error::BoxError;
+use crate::store::probe::ability::Ability;
+use crate::store::probe::failure::shows_inability;
 
-/// An ability of a storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ability {
-    /// List keys. Only a listing distinguishes a missing bucket from a missing object.
-    List,
-    /// Write an object.
-    Write,
-    /// Refuse to create an object that exists.
-    Create,
-    /// Replace one version of an object, and refuse to replace any other.
-    Update,
-    /// Refuse to create a large object that exists: one that is uploaded in parts.
-    CreateLarge,
-    /// Return the object's final `ETag` when a multipart upload is completed.
-    MultipartEtag,
-    /// Read an object.
-    Read,
-    /// Delete an object.
-    Delete,
-}
-
-/// The results of the last probe.
+/// What is known of the storage after the last probe.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeResults {
-    /// The abilities that were tried.
+    /// What is known of abilities, in their order: each as the last try has shown it that has shown something.
     pub abilities: Vec<(Ability, bool)>,
-    /// The abilities that a try has not shown, and its error; a later probe tries them again.
-    pub unknown: Vec<(Ability, String)>,
+    /// The abilities of which the last complete probe has seen nothing, and its errors; a later probe tries them again.
+    pub unseen: Vec<(Ability, String)>,
+    /// The step at which the last probe ended, if it failed.
+    pub ended_at: Option<Ability>,
+    /// Whether the storage refuses every upload in parts.
+    pub refuses_uploads: bool,
     /// The error, if one step failed.
     pub error: Option<String>,
     /// The error in words that any caller may read.
@@ -55,6 +43,18 @@ pub(in crate::store) struct Health {
     pub(in crate::store) probed: CancellationToken,
     /// Held while the root directory is checked, so that a hung file system blocks one thread.
     pub(in crate::store) root_check: Arc<tokio::sync::Mutex<()>>,
+    /// Before the first success, the age of the last one counts from here.
+    pub(in crate::store) opened: Opened,
+}
+
+/// When a storage was opened.
+#[derive(Debug)]
+pub(in crate::store) struct Opened(pub(in crate::store) Instant);
+
+impl Default for Opened {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,41 +77,16 @@ pub(in crate::store) const MAX_FAILURES: u32 = 2;
 /// Seconds of clock skew that are logged. S3 refuses more than 15 minutes.
 const SKEW_WARNING: u64 = 300;
 
-impl Ability {
-    /// All abilities, in the order in which they are tried.
-    pub const ALL: [Self; 8] = [
-        Self::List,
-        Self::Write,
-        Self::Create,
-        Self::Update,
-        Self::CreateLarge,
-        Self::MultipartEtag,
-        Self::Read,
-        Self::Delete,
-    ];
-
-    /// The label in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Write => "write",
-            Self::Create => "conditional_create",
-            Self::Update => "conditional_update",
-            Self::CreateLarge => "conditional_multipart",
-            Self::MultipartEtag => "multipart_etag",
-            Self::Read => "read",
-            Self::Delete => "delete",
-        }
-    }
-}
-
 impl ProbeResults {
+    /// Logs the result of the first probe.
     pub(in crate::store) fn log(&self) {
         let can = |ability| self.can(ability);
-        if let Some(error) = &self.error {
-            tracing::error!(error, "the storage does not do what is needed");
-        } else {
-            tracing::info!(
+        match (&self.error, self.is_unfit()) {
+            (Some(error), true) => {
+                tracing::error!(error, "the storage does not do what is needed");
+            }
+            (Some(error), false) => tracing::error!(error, "the check of the storage failed"),
+            (None, _) => tracing::info!(
                 list = can(Ability::List),
                 write = can(Ability::Write),
                 conditional_create = can(Ability::Create),
@@ -121,7 +96,7 @@ impl ProbeResults {
                 read = can(Ability::Read),
                 delete = can(Ability::Delete),
                 "storage probe succeeded"
-            );
+            ),
         }
         if let Some(skew) = self.skew.filter(|skew| skew.unsigned_abs() > SKEW_WARNING) {
             tracing::warn!(
@@ -129,10 +104,28 @@ impl ProbeResults {
                 "the clocks of this machine and of the storage differ by so many seconds"
             );
         }
+        self.log_conditions();
+    }
+
+    /// Logs what a lack of abilities means for creations, and which abilities are not known.
+    pub(in crate::store) fn log_conditions(&self) {
+        let can = |ability| self.can(ability);
+        let unknown = self.unknown().map(Ability::name).collect::<Vec<_>>().join(", ");
+        if !unknown.is_empty() {
+            tracing::warn!(
+                unknown,
+                "it is not known whether the storage can do this, because no check of it has succeeded; it is tried again. \
+                 Until then, creations are sent on the condition that no object exists"
+            );
+        }
         if can(Ability::Create) == Some(false) {
             tracing::warn!(
                 "this storage overwrites although the request demands a creation: parallel creations of an object exclude \
                  each other within this process, but not between replicas"
+            );
+        } else if self.refuses_uploads {
+            tracing::warn!(
+                "this storage refuses uploads in parts: artifacts above 8 MiB cannot be stored"
             );
         } else if can(Ability::CreateLarge) == Some(false) {
             tracing::info!(
@@ -148,9 +141,43 @@ impl ProbeResults {
         }
     }
 
-    /// Whether the backend has this ability, if it was tried.
+    /// Whether the backend has this ability; `None` while no try has shown it.
     pub fn can(&self, ability: Ability) -> Option<bool> {
         self.abilities.iter().find(|(probed, _)| *probed == ability).map(|(_, can)| *can)
+    }
+
+    /// Why a step after the last probe, or one of it that has shown nothing, was not tried; `None` if the probe has reached
+    /// its end.
+    pub fn why_not_tried(&self) -> Option<String> {
+        match (self.ended_at, self.can(Ability::Delete)) {
+            (Some(step), _) => Some(format!("the check ended at `{step}`")),
+            (None, None) => Some("the storage cannot be used".to_owned()),
+            (None, Some(_)) => None,
+        }
+    }
+
+    /// Whether the last probe ended at a step that the storage does not do.
+    pub fn is_unfit(&self) -> bool {
+        self.ended_at.is_some_and(|step| self.can(step) == Some(false))
+    }
+
+    /// The abilities of which nothing is known.
+    fn unknown(&self) -> impl Iterator<Item = Ability> {
+        Ability::ALL.into_iter().filter(|ability| self.can(*ability).is_none())
+    }
+
+    /// What [`Self::log_conditions`] logs: a change of it is logged.
+    pub(in crate::store) fn conditions(&self) -> impl PartialEq + use<> {
+        let of = [Ability::Create, Ability::Update, Ability::CreateLarge];
+        let unknown = self.unknown().collect::<Vec<_>>();
+        (of.map(|ability| self.can(ability)), self.refuses_uploads, unknown)
+    }
+
+    /// Records what a try has shown.
+    pub(in crate::store) fn set(&mut self, ability: Ability, can: bool) {
+        self.abilities.retain(|(before, _)| *before != ability);
+        self.abilities.push((ability, can));
+        self.abilities.sort_unstable();
     }
 }
 
@@ -159,14 +186,23 @@ impl Health {
         with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records a probe.
-    pub(in crate::store) fn record(&self, mut results: ProbeResults, error: Option<BoxError>) {
+    /// Records a probe, and the step at which it failed with the error of it.
+    pub(in crate::store) fn record(
+        &self,
+        mut results: ProbeResults,
+        failure: Option<(Ability, BoxError)>,
+    ) {
         self.state(|state| {
-            results.reason = error.as_deref().map(|error| reason(error));
-            results.error = error.map(|error| one_line(&*error));
-            if let Some(one_line) = results.error.as_deref().filter(|one_line| is_skewed(one_line)) {
+            results.ended_at = failure.as_ref().map(|(step, _)| *step);
+            let error = failure.as_ref().map(|(_, error)| error);
+            results.reason = error.map(|error| reason(&**error));
+            results.error = error.map(|error| one_line(&**error));
+            if let Some(one_line) =
+                results.error.as_deref().filter(|one_line| blames_clock(one_line))
+            {
                 results.skew = server_time(one_line).map(seconds_since);
-                let by = results.skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
+                let by =
+                    results.skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
                 results.error = Some(format!(
                     "this machine's clock and the storage's differ by {by}, which the storage refuses: set \
                      the clock, by NTP for example"
@@ -174,6 +210,13 @@ impl Health {
                 results.reason.clone_from(&results.error);
             }
             results.error = results.error.as_deref().map(concise);
+            if let (Some((step, error)), Some(text)) = (failure, &results.error) {
+                if shows_inability(step, &*error) {
+                    results.set(step, false);
+                } else {
+                    results.unseen.push((step, text.clone()));
+                }
+            }
             results.failures =
                 if results.error.is_some() { state.last.failures.saturating_add(1) } else { 0 };
             if results.failures == 0 {
@@ -191,11 +234,6 @@ impl Health {
             state.last = results;
         });
     }
-}
-
-/// Whether S3 refuses the request because of the clock.
-pub(in crate::store) fn is_skewed(one_line: &str) -> bool {
-    one_line.contains("RequestTimeTooSkewed")
 }
 
 /// The server's time, if the error contains it.
@@ -227,6 +265,8 @@ pub(in crate::store) struct Support {
 /// How a storage handles multipart uploads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct MultipartSupport {
+    /// Whether one can be begun.
+    pub(in crate::store) begins: bool,
     /// Whether a completion is refused if an object exists and the request demands a creation.
     pub(in crate::store) refuses_existing: bool,
     /// Whether a completion returns the object's final `ETag`.

@@ -1,7 +1,7 @@
 //! Tries whether a storage honours a condition on the completion of a multipart upload.
 
 use object_store::path::Path;
-use object_store::{ObjectStoreExt as _, PutResult};
+use object_store::{MultipartUpload, ObjectStoreExt as _, PutResult};
 
 use crate::store::backend::cloud::connector::{Condition, create_only, is_create_rejected};
 use crate::store::backend::cloud::provider::Provider;
@@ -20,14 +20,20 @@ impl Store {
     ) -> object_store::Result<MultipartSupport> {
         match self.backend.provider {
             // In a directory and in memory, uploads of this process exclude each other.
-            None => return Ok(MultipartSupport { refuses_existing: true, etags: true }),
+            None => {
+                return Ok(MultipartSupport { begins: true, refuses_existing: true, etags: true });
+            }
             // The signature of a shared key covers the header, so it cannot be added.
             Some(Provider::Azure) => {
-                return Ok(MultipartSupport { refuses_existing: false, etags: true });
+                return Ok(MultipartSupport { begins: true, refuses_existing: false, etags: true });
             }
             Some(Provider::S3 | Provider::Gcs) => {}
         }
-        let mut uploaded = self.try_upload(path).await;
+        let upload = match self.objects.put_multipart(path).await {
+            Err(error) if is_permanent(&error) => return Ok(MultipartSupport::default()),
+            upload => upload?,
+        };
+        let mut uploaded = try_completion(upload).await;
         if uploaded.as_ref().is_err_and(is_create_rejected) {
             // An earlier probe has left its object.
             self.objects.delete(path).await?;
@@ -37,9 +43,11 @@ impl Store {
             Ok(put) => {
                 let tag = self.objects.head(path).await?.e_tag;
                 let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
-                Ok(MultipartSupport { refuses_existing: true, etags })
+                Ok(MultipartSupport { begins: true, refuses_existing: true, etags })
             }
-            Err(error) if is_permanent(&error) => Ok(MultipartSupport::default()),
+            Err(error) if is_permanent(&error) => {
+                Ok(MultipartSupport { begins: true, ..MultipartSupport::default() })
+            }
             Err(error) => Err(error),
         }
     }
@@ -63,15 +71,19 @@ impl Store {
     }
 
     async fn try_upload(&self, path: &Path) -> object_store::Result<PutResult> {
-        let mut upload = self.objects.put_multipart(path).await?;
-        let done = async {
-            upload.put_part("parts".into()).await?;
-            create_only(Condition::Required, upload.complete()).await
-        };
-        let done = done.await;
-        if done.is_err() {
-            abort(&mut *upload).await;
-        }
-        done
+        try_completion(self.objects.put_multipart(path).await?).await
     }
+}
+
+/// Completes an upload on condition that no object exists, or aborts it.
+async fn try_completion(mut upload: Box<dyn MultipartUpload>) -> object_store::Result<PutResult> {
+    let done = async {
+        upload.put_part("parts".into()).await?;
+        create_only(Condition::Required, upload.complete()).await
+    };
+    let done = done.await;
+    if done.is_err() {
+        abort(&mut *upload).await;
+    }
+    done
 }

@@ -6,16 +6,18 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult};
-use tokio::time::timeout;
 
 use crate::store::backend::directory::io_threads;
+use crate::store::backend::metered::in_time;
 use crate::store::backend::reason::concise;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::key::{PROBES, parse, random};
 use crate::store::object::timestamp;
+use crate::store::probe::ability::Ability;
+use crate::store::probe::failure::Differs;
 use crate::store::probe::health::{
-    Ability, MultipartSupport, ProbeResults, Support, one_line, seconds_since,
+    MultipartSupport, ProbeResults, Support, one_line, seconds_since,
 };
 
 /// Every so many rounds an object is written too. More often would cost money on a cloud.
@@ -25,6 +27,8 @@ const TRY_EVERY: u32 = 12;
 pub(in crate::store) const STEP_TIMEOUT: Duration = Duration::from_secs(4);
 /// Timeout of what the first probe needs once.
 pub(in crate::store) const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
+/// What the try of a multipart upload waits for.
+const UPLOAD: &str = "complete an upload in parts";
 
 impl Store {
     /// Tries to list.
@@ -35,26 +39,28 @@ impl Store {
     /// Tries to list and, if `writes`, to write.
     async fn try_some(&self, writes: bool) {
         let mut results = self.probe_results();
-        let mut probed = |ability, probed: Result<(), BoxError>| {
-            results.abilities.retain(|(before, _)| *before != ability);
-            results.abilities.push((ability, probed.is_ok()));
-            probed
+        let mut step = Ability::List;
+        let tried = async {
+            self.list_one().await?;
+            results.set(Ability::List, true);
+            if writes {
+                step = Ability::Write;
+                self.write_one().await?;
+                results.set(Ability::Write, true);
+            }
+            Ok(())
         };
-        let mut error = probed(Ability::List, self.list_one().await).err();
-        if writes && error.is_none() {
-            error = probed(Ability::Write, self.write_one().await.map(drop)).err();
-        }
-        results.abilities.sort_unstable();
-        self.health.record(results, error);
+        let error = tried.await.err();
+        self.health.record(results, error.map(|error| (step, error)));
     }
 
-    /// Tries everything, and returns what was seen.
+    /// Tries everything, and returns what is known now.
     pub async fn try_all(&self) -> ProbeResults {
-        let mut results = ProbeResults::default();
+        let mut results = self.probe_results();
+        results.unseen.clear();
         let mut step = Ability::List;
         let error = self.try_each(&mut results, &mut step).await.err();
-        results.abilities.extend(error.is_some().then_some((step, false)));
-        self.health.record(results, error);
+        self.health.record(results, error.map(|error| (step, error)));
         self.probe_results()
     }
 
@@ -75,20 +81,19 @@ impl Store {
         step: &mut Ability,
     ) -> Result<(), BoxError> {
         self.list_one().await?;
-        results.abilities.push((Ability::List, true));
+        results.set(Ability::List, true);
         let path = self.path()?;
         let content = self.try_writes(&path, results, step).await?;
         *step = Ability::Read;
-        let found = timeout(STEP_TIMEOUT, self.objects.get(&path)).await??;
+        let found = in_time(STEP_TIMEOUT, "read", self.objects.get(&path)).await??;
         results.skew = Some(seconds_since(timestamp(&found.meta)));
-        let read = timeout(STEP_TIMEOUT, found.bytes()).await??;
-        if read != content {
-            return Err("what was read is not what was written".into());
+        if in_time(STEP_TIMEOUT, "read", found.bytes()).await?? != content {
+            return Err(Differs.into());
         }
-        results.abilities.push((Ability::Read, true));
+        results.set(Ability::Read, true);
         *step = Ability::Delete;
-        timeout(STEP_TIMEOUT, self.objects.delete(&path)).await??;
-        results.abilities.push((Ability::Delete, true));
+        in_time(STEP_TIMEOUT, "delete", self.objects.delete(&path)).await??;
+        results.set(Ability::Delete, true);
         Ok(())
     }
 
@@ -101,51 +106,57 @@ impl Store {
     ) -> Result<&'static str, BoxError> {
         let learn = |of: &dyn Fn(&mut Support)| self.health.state(|state| of(&mut state.support));
         let seen = self.health.state(|state| state.support);
-        *step = Ability::Write;
+        *step = Ability::CreateLarge;
         let first = if seen.multipart.is_some_and(|seen| seen.refuses_existing) {
             None
         } else {
-            let first = timeout(FIRST_TIMEOUT, self.try_first_upload(path)).await?;
-            seen_by(first, Ability::CreateLarge, results)
+            let first = in_time(FIRST_TIMEOUT, UPLOAD, self.try_first_upload(path)).await?;
+            seen_by(first, &[Ability::CreateLarge, Ability::MultipartEtag], results)
         };
+        *step = Ability::Write;
         let written = self.write_one().await?;
-        results.abilities.push((Ability::Write, true));
+        results.set(Ability::Write, true);
         *step = Ability::Create;
         let again = PutOptions::from(PutMode::Create);
-        let again =
-            timeout(STEP_TIMEOUT, self.objects.put_opts(path, "second".into(), again)).await?;
+        let again = self.objects.put_opts(path, "second".into(), again);
+        let again = in_time(STEP_TIMEOUT, "create an object that exists", again).await?;
         let (creates, version, content) = match again {
             Err(Error::AlreadyExists { .. }) => (true, written, "first"),
             overwritten => (false, overwritten?, "second"),
         };
         learn(&|support| support.creates = Some(creates));
-        results.abilities.push((Ability::Create, creates));
+        results.set(Ability::Create, creates);
         *step = Ability::Update;
         let updates = if seen.updates == Some(true) {
             Some(true)
         } else {
-            let update = timeout(STEP_TIMEOUT, self.try_update(path, version)).await?;
-            seen_by(update, Ability::Update, results)
+            let update = self.try_update(path, version);
+            let update = in_time(STEP_TIMEOUT, "replace one version", update).await?;
+            seen_by(update, &[Ability::Update], results)
         };
         learn(&|support| support.updates = updates.or(support.updates));
-        results.abilities.extend(updates.map(|updates| (Ability::Update, updates)));
+        if let Some(updates) = updates {
+            results.set(Ability::Update, updates);
+        }
         *step = Ability::CreateLarge;
         let multipart = match first {
             None => seen.multipart.filter(|seen| seen.refuses_existing),
             Some(first) => {
-                let second = timeout(FIRST_TIMEOUT, self.try_second_upload(path, first)).await?;
-                seen_by(second, Ability::CreateLarge, results)
+                let second = self.try_second_upload(path, first);
+                let second = in_time(FIRST_TIMEOUT, UPLOAD, second).await?;
+                seen_by(second, &[Ability::CreateLarge, Ability::MultipartEtag], results)
             }
         };
         learn(&|support| support.multipart = multipart.or(support.multipart));
-        if let Some(MultipartSupport { refuses_existing, etags }) = multipart {
-            results.abilities.push((Ability::CreateLarge, creates && refuses_existing));
-            results.abilities.push((Ability::MultipartEtag, etags));
+        if let Some(MultipartSupport { begins, refuses_existing, etags }) = multipart {
+            results.refuses_uploads = !begins;
+            results.set(Ability::CreateLarge, creates && refuses_existing);
+            results.set(Ability::MultipartEtag, etags);
         }
         let has_tried_second = first.is_some_and(|first| first.refuses_existing);
         if self.backend.provider.is_some() && (seen.updates != Some(true) || has_tried_second) {
             // These attempts may have replaced the content.
-            timeout(STEP_TIMEOUT, self.objects.put(path, content.into())).await??;
+            in_time(STEP_TIMEOUT, "write", self.objects.put(path, content.into())).await??;
         }
         Ok(content)
     }
@@ -154,7 +165,7 @@ impl Store {
     /// one.
     async fn write_one(&self) -> Result<PutResult, BoxError> {
         let path = self.path()?;
-        Ok(timeout(STEP_TIMEOUT, self.objects.put(&path, "first".into())).await??)
+        Ok(in_time(STEP_TIMEOUT, "write", self.objects.put(&path, "first".into())).await??)
     }
 
     /// The path of the probe's object.
@@ -165,7 +176,7 @@ impl Store {
 
     async fn list_one(&self) -> Result<(), BoxError> {
         self.check_root().await?;
-        timeout(STEP_TIMEOUT, self.list_any()).await??;
+        in_time(STEP_TIMEOUT, "list", self.list_any()).await??;
         Ok(())
     }
 
@@ -188,7 +199,7 @@ impl Store {
             });
             metadata.await
         };
-        timeout(STEP_TIMEOUT, check).await??;
+        in_time(STEP_TIMEOUT, "look at the directory of the storage", check).await??;
         Ok(())
     }
 }
@@ -196,17 +207,20 @@ impl Store {
 /// What a try has shown; `None` after an error that may pass, so that the next complete probe tries it again.
 fn seen_by<T>(
     work: object_store::Result<T>,
-    ability: Ability,
+    abilities: &[Ability],
     results: &mut ProbeResults,
 ) -> Option<T> {
     let error = match work {
         Ok(seen) => return Some(seen),
         Err(error) => concise(&one_line(&error)),
     };
-    tracing::warn!(
-        error,
-        "cannot see which conditions the storage honours, trying again in a minute"
-    );
-    results.unknown.push((ability, error));
+    for ability in abilities {
+        tracing::warn!(
+            %ability,
+            error,
+            "cannot see whether the storage can do this: what was known of it stays, and a later check tries it again"
+        );
+        results.unseen.push((*ability, error.clone()));
+    }
     None
 }

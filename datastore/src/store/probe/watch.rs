@@ -7,12 +7,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::backend::cloud::connector::Condition;
+use crate::store::backend::metered::in_time;
 use crate::store::backend::panicked::caught;
 use crate::store::backend::reason::{concise, reason};
-use crate::store::backend::response::status;
+use crate::store::backend::response::{blames_clock, status};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
-use crate::store::probe::health::{MultipartSupport, ProbeResults, is_skewed, one_line};
+use crate::store::probe::health::{MultipartSupport, ProbeResults, one_line};
 use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 
 const LIST_EVERY: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ impl Store {
         }
         let provider = self.backend.provider?;
         if let Some(credentials) = &self.credentials {
-            let had = timeout(FIRST_TIMEOUT, caught(credentials())).await;
+            let had = in_time(FIRST_TIMEOUT, "get credentials", caught(credentials())).await;
             let had = had.map_err(BoxError::from).and_then(|had| Ok(had?));
             if let Err(error) = had {
                 let credentials_hint = provider.credentials_hint();
@@ -60,7 +61,7 @@ impl Store {
         }
         let error = timeout(FIRST_TIMEOUT, self.list_any()).await.ok()?.err()?;
         let (cause, credentials_hint) = (concise(&one_line(&error)), provider.credentials_hint());
-        if is_skewed(&cause) {
+        if blames_clock(&cause) {
             // Clocks are often set only after the start.
             return None;
         }
@@ -83,7 +84,9 @@ impl Store {
 
     /// Logs the results of the first probe, and probes regularly until `shutdown`.
     pub async fn watch(self, shutdown: CancellationToken) {
-        self.probe_results().log();
+        let first = self.probe_results();
+        first.log();
+        let mut logged = first.conditions();
         let mut ticks = interval(LIST_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let watching = async {
@@ -96,6 +99,12 @@ impl Store {
                 self.try_next(round).await;
                 if self.probe_results().failures == 1 {
                     self.try_next(round).await;
+                }
+                let now = self.probe_results();
+                if now.conditions() != logged {
+                    logged = now.conditions();
+                    tracing::info!("what is known of the storage's abilities has changed");
+                    now.log_conditions();
                 }
             }
         };
@@ -120,12 +129,13 @@ impl Store {
         }
     }
 
-    /// The time since the last successful probe.
-    pub(crate) fn since_success(&self) -> Option<Duration> {
-        self.health.state(|state| state.succeeded).map(|succeeded| succeeded.elapsed())
+    /// The time since the last successful probe, or since the storage was opened if none has succeeded.
+    pub(crate) fn since_success(&self) -> Duration {
+        let succeeded = self.health.state(|state| state.succeeded);
+        succeeded.unwrap_or(self.health.opened.0).elapsed()
     }
 
-    /// The results of the last probe.
+    /// What is known of the storage after the last probe.
     pub fn probe_results(&self) -> ProbeResults {
         self.health.state(|state| state.last.clone())
     }

@@ -13,11 +13,12 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectStore;
 use object_store::path::Path;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::jobs::JobFile;
+use crate::store::backend::metered::in_time;
 use crate::store::backend::storage::{KIB, MIB};
 use crate::store::digest_record::get_version;
 use crate::store::error::{StoreError, backend_error};
@@ -239,7 +240,7 @@ impl InBucket {
     fn resume(self, range: Range<u64>, first_response: RawStream) -> ByteStream {
         let state = RangeRead { source: self, range, first_response, failures: 0, progress: 0 };
         stream::try_unfold(state, async |mut read| {
-            let next = timeout(READ_TIMEOUT, read.next()).await;
+            let next = in_time(READ_TIMEOUT, "read", read.next()).await;
             Ok(next.map_err(backend_error)??.map(|piece| (piece, read)))
         })
         .boxed()

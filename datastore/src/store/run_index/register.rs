@@ -11,9 +11,8 @@ use futures::TryStreamExt as _;
 use futures::future::join;
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
-use tokio::time::timeout;
 
-use crate::store::backend::metered::put_timeout;
+use crate::store::backend::metered::{in_time, put_timeout};
 use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{index_prefix, parse, run_prefix};
@@ -49,7 +48,8 @@ impl Store {
         of_attempt: Option<(RunKey, Attempt)>,
     ) -> Result<Option<IndexedUpload>, StoreError> {
         let Some((run, attempt)) = of_attempt else { return Ok(None) };
-        let indexed = timeout(put_timeout(0), self.index(run, attempt)).await;
+        let indexed =
+            in_time(put_timeout(0), "write the index entry", self.index(run, attempt)).await;
         indexed.map_err(backend_error)?.map(Some)
     }
 
@@ -90,7 +90,7 @@ impl Store {
             if is_new {
                 return Ok(());
             }
-            timeout(put_timeout(0), self.restore_entry(&entry, &run))
+            in_time(put_timeout(0), "write the index entry", self.restore_entry(&entry, &run))
                 .await
                 .map_err(backend_error)?
         };
@@ -109,7 +109,8 @@ impl Store {
             // An object exists.
             Err(StoreError::Exists) => Err(StoreError::Exists),
             Err(error) => {
-                let removed = timeout(put_timeout(0), self.remove_unused_entry(&attempt)).await;
+                let removed = self.remove_unused_entry(&attempt);
+                let removed = in_time(put_timeout(0), "remove the index entry", removed).await;
                 if let Err(error) = removed.map_err(backend_error).flatten() {
                     let error: BoxError = error.into();
                     tracing::warn!(%attempt, error, "cannot remove the index entry of a failed upload, `gc` will");

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::timeout;
 
-use crate::store::backend::metered::{NoAnswer, STAT_TIMEOUT, put_timeout};
+use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
 use crate::store::backend::storage::MIB;
 use crate::store::error::{StoreError, backend_error};
 
@@ -48,9 +47,9 @@ pub(in crate::store) async fn with_deadline<T: Send + 'static>(
         done = &mut upload => return joined(done),
         limit = whole.limit() => limit,
     };
-    match timeout(limit, upload).await {
+    match in_time(limit, "store the upload", upload).await {
         Ok(done) => joined(done),
-        Err(_) => Err(backend_error(NoAnswer(limit))),
+        Err(late) => Err(backend_error(late)),
     }
 }
 

@@ -12,10 +12,10 @@ use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, PutResult,
 };
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::store::backend::cloud::provider::Provider;
-use crate::store::backend::metered::{STAT_TIMEOUT, put_timeout};
+use crate::store::backend::metered::{NoAnswer, STAT_TIMEOUT, in_time, put_timeout};
 use crate::store::digest_record::{DIGEST_ATTRIBUTE, FORMAT_ATTRIBUTE};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::{BoxError, StoreError, backend_error};
@@ -134,7 +134,7 @@ impl Store {
         let Received { size, sha256, format, .. } = received;
         // Where the backend cannot create conditionally, the lock of the key excludes at least puts of this process.
         if conditions.create && self.creates() != Some(true) {
-            match timeout(STAT_TIMEOUT, self.existing(path, &received))
+            match in_time(STAT_TIMEOUT, "look at the object", self.existing(path, &received))
                 .await
                 .map_err(backend_error)??
             {
@@ -165,10 +165,12 @@ impl Store {
         received: &Received,
     ) -> Result<Option<PutResult>, StoreError> {
         let existing = async || {
-            let there = timeout(STAT_TIMEOUT, self.existing(path, received)).await;
+            let there = self.existing(path, received);
+            let there = in_time(STAT_TIMEOUT, "look at the object", there).await;
             there.unwrap_or_else(|late| Err(backend_error(late)))
         };
-        let deadline = Instant::now() + put_timeout(bytes.content_length());
+        let limit = put_timeout(bytes.content_length());
+        let deadline = Instant::now() + limit;
         let mut is_unconditional = !create;
         let mut retried = false;
         let mut pauses = PAUSES.into_iter();
@@ -188,7 +190,7 @@ impl Store {
                 }
                 Ok(Ok(put)) => return Ok(Some(put)),
                 Ok(Err(error)) => error,
-                Err(late) => Error::Generic { store: "storage", source: late.into() },
+                Err(_) => NoAnswer { waits_for: "put", limit }.into(),
             };
             let is_there = matches!(error, Error::AlreadyExists { .. });
             if !is_there && !self.may_have_succeeded(&error) {

@@ -18,15 +18,17 @@ use object_store::signer::{SignedUrlOptions, Signer as _};
 use serde::Deserialize;
 use url::Url;
 
-use crate::store::backend::reason::concise;
-use crate::store::backend::response::Denied;
+use crate::store::backend::response::answer_error;
 use crate::store::error::BoxError;
 use crate::store::key::Key;
 
 /// An upload of this age is abandoned.
 const AGE: SignedDuration = SignedDuration::from_hours(24);
-/// How long the signed URL of a listing is valid.
-const URL_TTL: Duration = Duration::from_mins(5);
+/// How long the signed URL of a listing is valid. S3 accepts other requests with clocks that differ by 15 minutes, and
+/// compares this time with its own clock.
+const URL_TTL: Duration = Duration::from_mins(20);
+/// The most bytes of an answer that an error shows.
+const MAX_ERROR: usize = 2000;
 /// The most pages in one sweep; the next sweep continues.
 const MAX_PAGES: usize = 100;
 
@@ -124,14 +126,12 @@ impl Abandoned {
         let (parts, body) = self.client.execute(request).await?.into_parts();
         let body = body.bytes().await?;
         if !parts.status.is_success() {
-            let reason = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
-            let answer = format!("status {}: {}", parts.status, concise(&reason));
-            let right = match (parts.status.as_u16(), &self.lister) {
-                (401 | 403, UploadLister::S3(_)) => "s3:ListBucketMultipartUploads",
-                (401 | 403, UploadLister::Gcs { .. }) => "storage.multipartUploads.list",
-                _ => return Err(answer.into()),
+            let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR)]);
+            let right = match &self.lister {
+                UploadLister::S3(_) => "s3:ListBucketMultipartUploads",
+                UploadLister::Gcs { .. } => "storage.multipartUploads.list",
             };
-            return Err(Denied::new(right, answer).into());
+            return Err(answer_error(parts.status, &text, right));
         }
         Ok(quick_xml::de::from_reader(&*body)?)
     }
