@@ -183,8 +183,9 @@ mod tests {
         }
         let of = |work: fn()| safe_message(&*catch_unwind(work).unwrap_err());
         let error = of(|| {
-            let token = InvalidToken { text: "Hush", bytes: b"hush".to_vec() };
-            Err::<(), _>(token).unwrap();
+            let token = || InvalidToken { text: "Hush", bytes: b"hush".to_vec() };
+            let parsed: Result<(), _> = std::hint::black_box(Err(token()));
+            parsed.unwrap();
         });
         assert_eq!(error, "InvalidToken");
         let header = of(|| drop(axum::http::HeaderValue::from_str("hush\n").unwrap()));

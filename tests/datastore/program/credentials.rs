@@ -79,9 +79,9 @@ fn check_names_the_rights_that_the_cleanup_of_uploads_lacks() {
 }
 
 /// What `check` prints and its exit code, over a fake cloud with this fault.
-fn checked(fault: CloudFault) -> (Option<i32>, String) {
+fn checked(fault: &CloudFault) -> (Option<i32>, String) {
     let double = FakeCloud::start(Dialect::S3);
-    double.fault(CloudFault { times: usize::MAX, ..fault });
+    double.fault(CloudFault { times: usize::MAX, ..fault.clone() });
     let mut command = program(&["check", "--storage", double.url()]);
     let output = command.envs(double.variables()).output().unwrap();
     let shown = [output.stdout, output.stderr].concat();
@@ -92,7 +92,7 @@ fn checked(fault: CloudFault) -> (Option<i32>, String) {
 fn check_fails_where_no_upload_in_parts_can_be_begun() {
     let (status, code) = (501, "NotImplemented");
     let begin = CloudFault { method: "POST", query: "uploads", status, code, ..Default::default() };
-    let (exit, shown) = checked(begin);
+    let (exit, shown) = checked(&begin);
     assert_eq!(exit, Some(10), "{shown}");
     assert!(shown.contains("storage can multipart_begin        no ("), "{shown}");
     assert!(shown.contains("storage can multipart_abort        not tried ("), "{shown}");
@@ -112,7 +112,7 @@ fn check_says_why_uploads_could_not_be_listed() {
         (500, "", "the answer has the status code: 500"),
     ] {
         let list = CloudFault { method: "GET", query: "uploads", ..CloudFault::default() };
-        let (exit, shown) = checked(CloudFault { status, code, ..list });
+        let (exit, shown) = checked(&CloudFault { status, code, ..list });
         assert_eq!(exit, Some(10), "{shown}");
         assert!(shown.contains("storage can multipart_list         unknown ("), "{shown}");
         assert!(shown.contains("storage can multipart_abort        yes\n"), "{shown}");
@@ -124,7 +124,7 @@ fn check_says_why_uploads_could_not_be_listed() {
 
 #[test]
 fn check_names_the_step_after_which_nothing_was_tried() {
-    let (exit, shown) = checked(CloudFault { method: "PUT", status: 500, ..Default::default() });
+    let (exit, shown) = checked(&CloudFault { method: "PUT", status: 500, ..Default::default() });
     assert_eq!(exit, Some(10), "{shown}");
     assert!(shown.contains("storage can write                  unknown ("), "{shown}");
     for name in ["conditional_create ", "delete ", "multipart_list "] {

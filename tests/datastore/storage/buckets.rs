@@ -175,6 +175,7 @@ async fn denied_listing_of_uploads_names_the_right() {
         double.fault(CloudFault {
             query: "uploads",
             status: 403,
+            code: "AccessDenied",
             times: FOR_EVER,
             ..CloudFault::default()
         });
@@ -184,11 +185,9 @@ async fn denied_listing_of_uploads_names_the_right() {
             Dialect::S3 => "s3:ListBucketMultipartUploads",
             Dialect::Gcs => "storage.multipartUploads.list",
         };
-        let answer = "status 403 Forbidden: OrderedByTheTest: OrderedByTheTest";
-        let expected = format!(
-            "it denies access; the datastore's credentials need the right {right}: {answer}"
-        );
-        assert_eq!(error, expected);
+        let expected =
+            format!("it denies access; the datastore's credentials need the right {right}:");
+        assert!(error.contains(&expected) && error.contains("403 Forbidden"), "{error}");
     }
 }
 
