@@ -182,7 +182,7 @@ pub(crate) struct MissingState {
     pub(crate) link: PathBuf,
     /// Where it was. After a killed run: the directory of the module.
     pub(crate) state: PathBuf,
-    /// The repository of its code, or the path.
+    /// The repository of its code, or the path. In an error only if it is not that of the run.
     pub(crate) source: Option<String>,
     /// Whether the apply was killed, so that it is not known whether it left a state.
     pub(crate) is_killed: bool,
@@ -214,22 +214,30 @@ impl MissingState {
 
     /// How to find the state, and what to do if it was pushed.
     pub(crate) fn hint(&self) -> String {
-        if self.is_killed {
-            return format!(
-                "mount the directory, or move it back, and run again to see how to push the state; if that apply left                  none (no errored.tfstate below the directory), remove {}, and run again; if it is lost, first import                  what that apply created",
-                self.link.display()
-            );
-        }
+        let known = if self.is_killed {
+            "if that apply left none (no errored.tfstate below the directory)"
+        } else {
+            "if it was pushed"
+        };
         format!(
-            "mount the directory, or move it back, and run again to see how to push the state; if it was pushed, remove \
-             {}, and run again; if it is lost, first import what that apply created",
-            self.link.display()
+            "mount the directory, or move it back, and run again to see how to push the state; {known}, remove {}, and \
+             run again; if it is lost, first import what that apply created{}",
+            self.link.display(),
+            of_other_code(self.source.as_deref())
         )
     }
 }
 
+/// What to do if the state is of other code.
+fn of_other_code(source: Option<&str>) -> String {
+    let hint = |source| {
+        format!("; if this is other code than {source}, give it a name of its own with --name")
+    };
+    source.map(hint).unwrap_or_default()
+}
+
 /// State files that an earlier apply could not write to its backend.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Unpushed {
     /// At least one, each with how it gets into its backend.
     pub(crate) states: Vec<(PathBuf, Push)>,
@@ -237,6 +245,8 @@ pub(crate) struct Unpushed {
     pub(crate) others: Vec<PathBuf>,
     /// Whether they are part of the commit, so that every checkout brings them back.
     pub(crate) in_commit: bool,
+    /// Where the code of one of them is, if it is not known to be that of the run.
+    pub(crate) other_source: Option<String>,
     /// What the backend has instead, for each that was compared with it.
     pub(crate) differences: Vec<String>,
 }
@@ -260,7 +270,7 @@ impl Unpushed {
             kept.push((state.file, state.record.map_or_else(unknown, Push::recorded)));
             others.extend(state.others);
         }
-        Self { states: kept, others, in_commit: false, differences: Vec::new() }
+        Self { states: kept, others, ..Self::default() }
     }
 
     fn files(&self) -> Vec<&Path> {
@@ -276,12 +286,14 @@ impl Unpushed {
     /// The commands that write the states to their backends, and what to do then.
     pub(crate) fn hint(&self) -> String {
         if self.in_commit {
-            self.in_commit_hint()
-        } else if self.differences.is_empty() {
-            format!("{}, and run again", self.steps())
-        } else {
-            format!("{}, and run again; if it was pushed before, only remove it", self.steps())
+            return self.in_commit_hint();
         }
+        let compared = match &*self.differences {
+            [] => "",
+            _ => "; if it was pushed before, only remove it",
+        };
+        let other_code = of_other_code(self.other_source.as_deref());
+        format!("{}, and run again{compared}{other_code}", self.steps())
     }
 
     /// The commands, up to the removal of the states, if they are in no commit.

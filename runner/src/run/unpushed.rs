@@ -134,7 +134,7 @@ impl Run<'_> {
                 states.push((absolute(file.clone()), Push { dir: dir.clone(), ..push }));
                 others.extend(same.and_then(|kept| kept.copy.clone()));
             }
-            let unpushed = Unpushed { states, others, in_commit, differences: Vec::new() };
+            let unpushed = Unpushed { states, others, in_commit, ..Unpushed::default() };
             return Some(Found { unpushed, in_code: true, copies: None });
         }
         let states = kept.into_iter().filter(|state| self.may_be_ours(state.source.as_deref()));
@@ -175,12 +175,13 @@ impl Run<'_> {
     }
 
     fn unpushed(&self, states: Vec<KeptState>, program: &str) -> Unpushed {
+        let other_source = states.iter().find_map(|state| self.other_source(state.source.as_ref()));
         let (mut files, mut others) = (Vec::new(), Vec::new());
         for state in states {
             files.push((state.file, self.push_of(state.record, program)));
             others.extend(state.others);
         }
-        Unpushed { states: files, others, in_commit: false, differences: Vec::new() }
+        Unpushed { states: files, others, other_source, ..Unpushed::default() }
     }
 
     /// Refuses an apply while the directory of such a state is missing, because the state may not be pushed. A plan
@@ -192,9 +193,10 @@ impl Run<'_> {
         let missing = unsent::missing_states(state_home, &self.job.run).into_iter();
         let mut missing = missing.chain(killed);
         let is_ours = |state: &MissingState| self.may_be_ours(state.source.as_deref());
-        let Some(state) = missing.find(is_ours) else {
+        let Some(mut state) = missing.find(is_ours) else {
             return Ok(());
         };
+        state.source = self.other_source(state.source.as_ref());
         if matches!(self.job.action, Action::Apply(_)) {
             return Err(RunError::MissingState(state));
         }
@@ -238,6 +240,12 @@ impl Run<'_> {
                 state.hint()
             );
         }
+    }
+
+    /// The source of a state, if it is not that of this run. It may have the same code.
+    fn other_source(&self, source: Option<&String>) -> Option<String> {
+        let ours = self.source_id.as_ref().map(SourceId::root);
+        source.filter(|source| ours.is_some_and(|ours| ours != *source)).cloned()
     }
 
     /// Whether the code of a state may be that of this run.

@@ -81,13 +81,11 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// Whether code from `ours` may be the same code as that from `theirs`: both are one repository, or one path is inside the
-/// other. What is unknown may be the same.
+/// Whether code from `ours` may be the same code as that from `theirs`. Only two repositories are known to differ: one
+/// code may be at several paths, such as checkouts, and a path may have the code of a repository.
 pub(crate) fn may_be_same(theirs: Option<&str>, ours: Option<&str>) -> bool {
     let (Some(theirs), Some(ours)) = (theirs, ours) else { return true };
-    let is_path = ours.starts_with('/') && theirs.starts_with('/');
-    let (a, b) = (Path::new(theirs), Path::new(ours));
-    theirs == ours || is_path && (a.starts_with(b) || b.starts_with(a))
+    theirs == ours || [theirs, ours].iter().any(|root| Path::new(root).is_absolute())
 }
 
 /// The path of a repository in a directory of this machine.
@@ -144,16 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn code_may_be_the_same_in_one_repository_or_along_one_path() {
+    fn only_two_repositories_are_other_code() {
         for (theirs, ours, expected) in [
             (None, Some("h/a"), true),
             (Some("h/a"), None, true),
             (Some("h/a"), Some("h/a"), true),
             (Some("h/a"), Some("h/a/b"), false),
-            (Some("h/a"), Some("/srv/a"), false),
+            (Some("h/a"), Some("/srv/a"), true),
+            (Some("/srv/a"), Some("h/a"), true),
             (Some("/srv/a"), Some("/srv/a/live/vpc"), true),
-            (Some("/srv/a/live/vpc"), Some("/srv/a"), true),
-            (Some("/srv/a"), Some("/srv/ab"), false),
+            (Some("/builds/1/a"), Some("/builds/2/a"), true),
         ] {
             assert_eq!(may_be_same(theirs, ours), expected, "{theirs:?} {ours:?}");
         }
