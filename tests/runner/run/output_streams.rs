@@ -56,7 +56,7 @@ async fn unwritable_stderr_does_not_change_a_run() {
         {
             assert_eq!(run(args), 1, "{args:?}");
         }
-        assert_eq!(run(&["--help"]), 0);
+        assert_eq!(run(&["--help"]), 1);
     }
 }
 
