@@ -10,8 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
 
+use crate::source::error::CheckoutError;
 use crate::source::regular::unless_missing;
-use crate::source::states::is_state;
+use crate::source::states::{self, is_state};
 use crate::source::work_dir::MARK;
 
 /// The list of the files that copies brought, so that the next copy can remove those that are gone
@@ -31,9 +32,10 @@ pub(super) enum Links {
 /// Copies `from` into `to`, which may hold an earlier copy and the tool's own files: files that are
 /// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed. Nothing is written
 /// or removed through a link in `to`.
-pub(super) fn tree(from: &Path, to: &Path, links: Links) -> io::Result<()> {
+pub(super) fn tree(from: &Path, to: &Path, links: Links) -> Result<(), CheckoutError> {
     let mut found = Found { links, directories: Vec::new(), files: BTreeSet::new() };
     found.walk(from, Path::new(""), &mut Vec::new())?;
+    found.check_states(to)?;
     let list = to.join(LIST);
     let before = read_list(&list)?;
     // Both lists at once: a copy that is killed halfway leaves no file that no list names.
@@ -51,7 +53,7 @@ pub(super) fn tree(from: &Path, to: &Path, links: Links) -> io::Result<()> {
     for file in &found.files {
         copy(&from.join(file), &to.join(file), links)?;
     }
-    write_list(&list, found.files.iter())
+    Ok(write_list(&list, found.files.iter())?)
 }
 
 /// Whether a parent of the path is a link in `to`.
@@ -147,6 +149,18 @@ struct Found {
 }
 
 impl Found {
+    /// Fails if a file takes the place of a directory with a state in it.
+    fn check_states(&self, to: &Path) -> Result<(), CheckoutError> {
+        for state in unless_missing(states::find(to))?.unwrap_or_default() {
+            let mut above = state.ancestors().skip(1);
+            if let Some(file) = above.find_map(|above| self.files.get(above)) {
+                let (state, file) = (to.join(&state), file.clone());
+                return Err(CheckoutError::StateInTheWay { state, file });
+            }
+        }
+        Ok(())
+    }
+
     /// `above` has the parent directories, to detect links in a circle.
     fn walk(&mut self, from: &Path, below: &Path, above: &mut Vec<(u64, u64)>) -> io::Result<()> {
         let metadata = fs::metadata(from.join(below))?;
@@ -193,7 +207,7 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn tree(from: &Path, to: &Path) -> io::Result<()> {
+    fn tree(from: &Path, to: &Path) -> Result<(), CheckoutError> {
         super::tree(from, to, Links::Followed)
     }
 
@@ -342,7 +356,8 @@ mod tests {
         fs::write(to.join("a/terraform.tfstate"), "{}").unwrap();
         fs::remove_dir_all(from.join("a")).unwrap();
         link("a", "b");
-        copy().unwrap_err();
+        let error = copy().unwrap_err();
+        assert!(matches!(error, CheckoutError::StateInTheWay { .. }), "{error}");
         assert!(to.join("a/terraform.tfstate").exists());
     }
 
@@ -353,6 +368,6 @@ mod tests {
         fs::create_dir_all(&from).unwrap();
         fs::create_dir(&to).unwrap();
         fs::os::unix::fs::symlink(&from, from.join("again")).unwrap();
-        assert!(tree(&from, &to).unwrap_err().to_string().contains("again"));
+        assert!(datastore_api::chain(&tree(&from, &to).unwrap_err()).contains("again"));
     }
 }

@@ -45,7 +45,7 @@ pub(crate) enum CheckoutError {
     OtherSource { dir: PathBuf, theirs: String, ours: String },
     #[error("another run is using {}", .0.display())]
     Busy(PathBuf),
-    #[error("the work directory holds the state {}, but the commit has the file {} in its place", .state.display(), .file.display())]
+    #[error("the work directory holds the state {}, but the code has the file {} in its place", .state.display(), .file.display())]
     StateInTheWay { state: PathBuf, file: PathBuf },
     #[error("the datastore has no bundle of {0}")]
     NoBundle(String),

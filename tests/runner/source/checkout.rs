@@ -246,7 +246,7 @@ fn file_in_place_of_the_state_directory_is_refused() {
     git(&dir, &["commit", "--quiet", "-m", "a file"]);
     let ended = sandbox.run(&plan);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the commit has the file live in its place"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the code has the file live in its place"), "{}", ended.stderr);
     assert_eq!(sandbox.read("kept/live/vpc/terraform.tfstate"), "of the apply");
 }
 

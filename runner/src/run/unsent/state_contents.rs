@@ -44,7 +44,7 @@ impl StateContents {
 
     /// Whether it is a state whose contents can be compared.
     pub(crate) fn is_comparable(&self) -> bool {
-        !self.lineage.is_empty() && self.encrypted_data.is_none()
+        self.encrypted_data.is_none()
     }
 
     /// Whether this is a later version of the same state.
@@ -52,10 +52,11 @@ impl StateContents {
         !self.lineage.is_empty() && self.lineage == other.lineage && self.serial > other.serial
     }
 
-    /// Whether the backend's state has everything that this one records. The error is the difference.
+    /// Whether the backend's state has the contents of this one. The error is the difference.
     ///
-    /// The serial alone does not show it: an apply on another machine writes the same serial. The lineage alone does not
-    /// either: a state that is pushed to an empty backend gets another one.
+    /// The serial alone does not show it: an apply on another machine writes the same serial, or later ones, without what
+    /// this one changed or deleted. The lineage alone does not either: a state that is pushed to an empty backend gets
+    /// another one.
     pub(crate) fn check_stored(&self, backend: &Self) -> Result<(), String> {
         let (ours, theirs) = (self.serial, backend.serial);
         if backend.encrypted_data.is_some() {
@@ -64,38 +65,43 @@ impl StateContents {
         if backend.lineage.is_empty() {
             return Err(format!("the backend has no state; this one has serial {ours}"));
         }
+        let is_equal = self.resources == backend.resources && self.outputs == backend.outputs;
         if self.lineage != backend.lineage {
-            let is_equal = self.resources == backend.resources && self.outputs == backend.outputs;
             return if is_equal && !self.resources.is_empty() {
                 Ok(())
             } else {
                 Err(format!(
                     "the backend has another state: serial {theirs} of lineage {}; this one has serial {ours} of \
                      lineage {}",
-                    backend.lineage, self.lineage
+                    backend.lineage,
+                    if self.lineage.is_empty() { "(none)" } else { &self.lineage }
                 ))
             };
         }
-        if theirs < ours {
-            return Err(format!("the backend has serial {theirs}, this one has serial {ours}"));
+        if theirs >= ours && is_equal {
+            return Ok(());
         }
-        let stored = backend.instances();
-        let mut instances = self.instances().into_iter();
-        let missing = instances.find(|(address, id)| match (stored.get(address), id) {
-            (None, _) => true,
-            (Some(Some(theirs)), Some(id)) => theirs != id,
-            (Some(_), _) => false,
-        });
-        match missing {
-            Some((address, _)) => Err(format!(
-                "the backend has serial {theirs}, this one has serial {ours}, but the backend does not have its {address}"
-            )),
-            None => Ok(()),
-        }
+        let difference = self.difference(backend).map(|difference| format!(", and {difference}"));
+        Err(format!(
+            "the backend has serial {theirs}, this one has serial {ours}{}",
+            difference.unwrap_or_default()
+        ))
     }
 
-    /// The instances of managed resources by their addresses, with their ids.
-    fn instances(&self) -> BTreeMap<String, Option<&Value>> {
+    /// The first managed resource that differs.
+    fn difference(&self, backend: &Self) -> Option<String> {
+        let (ours, theirs) = (self.instances(), backend.instances());
+        let here = ours.iter().find_map(|(address, instance)| match theirs.get(address) {
+            None => Some(format!("the backend does not have its {address}")),
+            Some(stored) if stored != instance => Some(format!("{address} differs")),
+            Some(_) => None,
+        });
+        let only_there = || theirs.keys().find(|address| !ours.contains_key(*address));
+        here.or_else(|| only_there().map(|address| format!("only the backend has {address}")))
+    }
+
+    /// The instances of managed resources by their addresses.
+    fn instances(&self) -> BTreeMap<String, &Value> {
         let mut found = BTreeMap::new();
         for resource in self.resources.iter().filter(|resource| resource.mode == "managed") {
             let Resource { module, r#type, name, .. } = resource;
@@ -105,8 +111,7 @@ impl StateContents {
                 let key = key.map(|key| format!("[{key}]")).unwrap_or_default();
                 let deposed = instance.get("deposed").and_then(Value::as_str);
                 let deposed = deposed.map(|key| format!(" (deposed {key})")).unwrap_or_default();
-                let id = instance.get("attributes").and_then(|attributes| attributes.get("id"));
-                found.insert(format!("{module}{type}.{name}{key}{deposed}"), id);
+                found.insert(format!("{module}{type}.{name}{key}{deposed}"), instance);
             }
         }
         found
@@ -130,13 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn backend_has_a_state_only_with_all_its_resources() {
+    fn backend_has_a_state_only_with_its_contents() {
         let kept = state("l", 2, &[("a", "1"), ("b", "2")]);
         let all = [("a", "1"), ("b", "2")];
         let more = [("a", "1"), ("b", "2"), ("c", "3")];
-        for (backend, says) in [
+        for (backend, expected) in [
             (state("l", 2, &all), None),
-            (state("l", 7, &more), None),
+            (state("l", 7, &all), None),
+            // What this apply deleted is still there.
+            (
+                state("l", 7, &more),
+                Some("serial 7, this one has serial 2, and only the backend has t.c[0]"),
+            ),
             // A state that was pushed to an empty backend.
             (state("m", 1, &all), None),
             (
@@ -147,20 +157,25 @@ mod tests {
             (state("", 0, &[]), Some("the backend has no state")),
             // An apply on another machine.
             (state("l", 2, &all[..1]), Some("the backend does not have its t.b[0]")),
-            (state("l", 3, &[("a", "1"), ("b", "9")]), Some("does not have its t.b[0]")),
+            (state("l", 3, &[("a", "1"), ("b", "9")]), Some("t.b[0] differs")),
         ] {
             let checked = kept.check_stored(&backend);
-            match says {
+            match expected {
                 None => checked.unwrap(),
-                Some(says) => {
+                Some(expected) => {
                     let reason = checked.unwrap_err();
-                    assert!(reason.contains(says), "{reason}");
+                    assert!(reason.contains(expected), "{reason}");
                 }
             }
         }
         let empty = state("l", 2, &[]);
         empty.check_stored(&state("m", 2, &[])).unwrap_err();
         empty.check_stored(&state("l", 2, &[])).unwrap();
+        // The tool writes a state without a lineage if it has never reached the backend.
+        let first = state("", 0, &all);
+        assert!(first.is_comparable());
+        first.check_stored(&state("m", 1, &all)).unwrap();
+        first.check_stored(&state("m", 1, &more)).unwrap_err();
     }
 
     #[test]
