@@ -41,6 +41,8 @@ const OTHER_PLAN: &str = "use another --order-key for a new order, or repeat the
      --plan and the plan that was applied";
 const OTHER_ORDER: &str =
     "use another --run or --order-key for a new order, or apply it under this name with --again";
+const SAME_PLAN: &str =
+    "plan again, which makes another plan; give other code a name of its own with --name";
 const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave out --order-key";
 
 /// The kinds of failure, each with an exit code.
@@ -192,6 +194,7 @@ impl From<&RunError> for Failure {
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
             RunError::Unreadable(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
+            RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
             RunError::OtherOrder { is_planned: true, .. } => Self::of_order(error, OTHER_PLAN),
             RunError::OtherOrder { .. } => Self::of_order(error, OTHER_ORDER),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),

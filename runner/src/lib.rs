@@ -166,9 +166,11 @@ async fn execute(
             if let Some(attempt) = attempt {
                 run::failed::store_rejection(&attempt, failure.message()).await;
             }
-            if matches!(error, JobError::Result(_)) {
-                // The file that was refused is not written.
-                outputs.result = None;
+            // The file that was refused is not written.
+            match error {
+                JobError::Result(_) => outputs.result = None,
+                JobError::Outputs(_) => outputs = Outputs::default(),
+                _ => {}
             }
             outputs.reject(report, &failure)
         }

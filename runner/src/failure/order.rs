@@ -10,7 +10,9 @@ impl From<&JobError> for Failure {
     fn from(error: &JobError) -> Self {
         let (kind, next) = match error {
             JobError::Usage(_) => (Kind::Usage, None),
-            JobError::Config(_) | JobError::Result(_) => (Kind::Config, None),
+            JobError::Config(_) | JobError::Result(_) | JobError::Outputs(_) => {
+                (Kind::Config, None)
+            }
             JobError::Key(cause) => (Kind::Config, Some(cause.next())),
             JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
             JobError::Cluster(cause) => match cause.fault() {

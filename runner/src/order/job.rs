@@ -149,6 +149,9 @@ pub(crate) enum JobError {
     /// The report cannot be written to the file of `--result`.
     #[error("{0}")]
     Result(String),
+    /// The files for report or summary cannot be used. Neither is written.
+    #[error("{0}")]
+    Outputs(String),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]

@@ -13,6 +13,7 @@ use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::regular;
 use crate::source::scratch::reason;
+use crate::source::states::is_state;
 use crate::tool::file_names;
 
 /// The files that the run writes. They do not count as changes of the code.
@@ -45,8 +46,14 @@ pub(super) fn check_outputs(
     if let Some(layer) = layer {
         layer.check_writable()?;
     }
+    check_distinct(args)?;
     if let Some(path) = &args.result {
         check_output("--result", path, true).map_err(JobError::Result)?;
+        check_name("--result", path).map_err(JobError::Result)?;
+        check_replaced_report(path).map_err(JobError::Result)?;
+    }
+    if let Some(path) = &args.summary {
+        check_name("--summary", path).map_err(JobError::Outputs)?;
     }
     args.var_file.iter().try_for_each(|path| check_var_file(path))?;
     check_binding(args, action)?;
@@ -54,7 +61,7 @@ pub(super) fn check_outputs(
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
         (Some(path), _) => {
             check_output("--plan-file", path, false).map_err(JobError::Config)?;
-            check_replaced(path)
+            check_replaced(path).map_err(JobError::Config)
         }
         (None, _) => Ok(()),
     }
@@ -98,20 +105,74 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), Stri
     }
 }
 
-/// Checks that the plan replaces nothing but a plan, and that no tool reads its name as configuration.
-fn check_replaced(path: &Path) -> Result<(), JobError> {
-    let refused = |reason: &str| {
-        let shown = path.display();
-        Err(JobError::Config(format!("--plan-file {shown} {reason}: name another file")))
-    };
-    if file_names::is_input(path.file_name().unwrap_or_default().as_encoded_bytes()) {
-        return refused("has the name of a configuration file");
+/// Checks that no two flags name one file.
+fn check_distinct(args: &RunArgs) -> Result<(), JobError> {
+    let record = args.plan_file.as_deref().map(plan_file::record_path);
+    let files = [
+        ("--layer", &args.identity.layer),
+        ("--plan-file", &args.plan_file),
+        ("the record of --plan-file", &record),
+        ("--result", &args.result),
+        ("--summary", &args.summary),
+    ];
+    let real = |path: &PathBuf| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, real(path.as_ref()?)?)));
+    let files = files.collect::<Vec<_>>();
+    for (index, (flag, file)) in files.iter().enumerate() {
+        // Several flags may name the terminal or a pipe.
+        let same = files[..index].iter().find(|(_, other)| other == file);
+        if let Some((other, _)) = same.filter(|_| file.is_file() || !file.exists()) {
+            let shown = file.display();
+            return Err(JobError::Outputs(format!(
+                "{flag} {shown} is the file of {other} too: name another file"
+            )));
+        }
     }
+    Ok(())
+}
+
+fn unfit(flag: &str, path: &Path, reason: &str) -> String {
+    format!("{flag} {} {reason}: name another file", path.display())
+}
+
+/// Checks that the tool does not use a file of this name.
+fn check_name(flag: &str, path: &Path) -> Result<(), String> {
+    if file_names::is_input(path.file_name().unwrap_or_default().as_encoded_bytes()) {
+        return Err(unfit(flag, path, "has the name of a configuration file"));
+    }
+    if is_state(path) {
+        return Err(unfit(flag, path, "has the name of a state"));
+    }
+    Ok(())
+}
+
+/// Checks that the report replaces nothing but a report.
+fn check_replaced_report(path: &Path) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    struct Reported {
+        #[serde(rename = "outcome")]
+        _outcome: serde::de::IgnoredAny,
+    }
+    let is_full = |file: &std::fs::Metadata| file.is_file() && file.len() > 0;
+    if !fs::metadata(path).is_ok_and(|file| is_full(&file)) {
+        return Ok(());
+    }
+    let file = regular::open(path).map(std::io::BufReader::new);
+    let is_report = |file| serde_json::from_reader::<_, Reported>(file).is_ok();
+    if file.is_ok_and(is_report) {
+        return Ok(());
+    }
+    Err(unfit("--result", path, "exists and is not a report"))
+}
+
+/// Checks that the plan replaces nothing but a plan, and that no tool reads its name as configuration.
+fn check_replaced(path: &Path) -> Result<(), String> {
+    check_name("--plan-file", path)?;
     let is_empty = fs::metadata(path).map_or(true, |file| file.len() == 0);
     if is_empty || plan_file::is_plan(path) {
         return Ok(());
     }
-    refused("exists and is not a plan")
+    Err(unfit("--plan-file", path, "exists and is not a plan"))
 }
 
 /// Checks that a plan can be read.

@@ -84,11 +84,13 @@ impl Run<'_> {
         // Init waits for the plan: it must not run for one that is refused.
         let (fetched, code) = tokio::join!(signals.or(fetched), self.check_out(choice.as_ref()));
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
-        if let Some(plan) = plan.as_ref().map(|plan| plan.sha256) {
-            let of_run = records.into_iter().find(|record| record.is_of(plan));
-            let record = of_run.or(earlier).or_else(|| self.unsent_record(Some(plan))).or(of_order);
-            if let Some(record) = record {
-                self.check_same_plan(&record, Some(plan))?;
+        if let Some(plan) = &plan {
+            let sha256 = plan.sha256;
+            let of_run = records.into_iter().find(|record| record.is_of(sha256));
+            let unsent = || self.unsent_record(Some(sha256));
+            if let Some(record) = of_run.or(earlier).or_else(unsent).or(of_order) {
+                self.check_same_plan(&record, Some(sha256))?;
+                self.check_plan_run(&record, Some(plan))?;
                 return self.record_earlier_apply(from, record).await;
             }
         }

@@ -82,6 +82,10 @@ pub(crate) enum RunError {
     AppliedElsewhere { run: String, theirs: String, ours: String },
     #[error("{order} was applied with {difference}")]
     OtherOrder { order: String, difference: String, is_planned: bool },
+    #[error(
+        "the plan of run {ours} has the same bytes as the plan of run {theirs}, which run {applied} has applied"
+    )]
+    SamePlan { ours: String, theirs: String, applied: String },
     #[error("the datastore cannot record the key of an order (--order-key)")]
     NoOrderKeys,
     #[error(transparent)]

@@ -18,7 +18,7 @@ pub(crate) use kept::{
 use crate::source::regular;
 
 /// Whether this is a state, a backup of one, or belongs to the states of other workspaces.
-pub(super) fn is_state(path: &Path) -> bool {
+pub(crate) fn is_state(path: &Path) -> bool {
     path.components().any(|part| {
         let name = part.as_os_str().as_bytes();
         name.windows(8).any(|part| part == b".tfstate")

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
 use url::Url;
 
 use crate::stored_run::StoredRun;
@@ -105,6 +105,33 @@ async fn plan_is_applied_once_across_runs() {
 }
 
 /// The same where not even the record was stored.
+/// Plans of one second can have the same bytes, in two directories with one layer name.
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_plan_of_another_run_is_refused_and_not_reported_as_applied() {
+    let datastore = TestDatastore::memory().await;
+    let constant = "case \"$*\" in plan*) echo same > \"$OUT\"; exit;; esac";
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(constant);
+    let run = |dir: &str, args: &[&str]| {
+        let mut command = sandbox.command(args);
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        Ended::from(command.current_dir(sandbox.work().join(dir)).output().unwrap())
+    };
+    for (dir, plan) in [("a/vpc", "va"), ("b/vpc", "vb")] {
+        sandbox.write(&format!("{dir}/main.tf"), "");
+        let ended = run(dir, &["plan", "--run", plan]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    for _ in 0..2 {
+        assert_eq!(run("a/vpc", &["apply", "--plan", "va"]).code, 0);
+        assert_eq!(applies(&sandbox), 1);
+    }
+    let ended = run("b/vpc", &["apply", "--plan", "vb"]);
+    assert_eq!((ended.code, applies(&sandbox)), (9, 1), "{}", ended.stderr);
+    let expected = "the plan of run vb/0 has the same bytes as the plan of run va/0, which run ";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    assert!(ended.stderr.contains("plan again"), "{}", ended.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unsent_apply_record_prevents_a_second_apply() {
     let datastore = TestDatastore::memory().await;

@@ -6,7 +6,7 @@ use datastore_api::Sha256;
 use crate::basis::configuration;
 use crate::basis::order::{OrderKey, OrderRecord, ToolInputs};
 use crate::order::job::{Action, Apply};
-use crate::report::AppliedRecord;
+use crate::report::{AppliedRecord, PlanReport};
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{Source, Workspace};
@@ -78,7 +78,9 @@ impl Run<'_> {
         if self.job.pod {
             return Ok(());
         }
-        self.check_same_plan(record, self.report.plan.as_ref().map(|plan| plan.sha256))?;
+        let plan = self.report.plan.as_ref();
+        self.check_same_plan(record, plan.map(|plan| plan.sha256))?;
+        self.check_plan_run(record, plan)?;
         let (Some(theirs), Some(ours)) = (&record.order, &self.order) else { return Ok(()) };
         match theirs.difference(ours, self.tool_inputs()) {
             Some(difference) => Err(self.other_order(record, difference)),
@@ -102,6 +104,24 @@ impl Run<'_> {
         };
         let difference = format!("another plan: {}; now it is {}", named(theirs), named(ours));
         Err(self.other_order(record, difference))
+    }
+
+    /// Refuses a plan whose bytes another run's plan has too, if that one was applied: plans that are made of equal code in
+    /// one second can be equal. In a pod the controllers' order decides.
+    pub(super) fn check_plan_run(
+        &self,
+        record: &AppliedRecord,
+        ours: Option<&PlanReport>,
+    ) -> Result<(), RunError> {
+        let named = |plan: &PlanReport| Some(format!("{}/{}", plan.run.as_ref()?, plan.attempt?));
+        let (theirs, ours) = (record.plan.as_ref().and_then(named), ours.and_then(named));
+        match (theirs, ours) {
+            (Some(theirs), Some(ours)) if theirs != ours && !self.job.pod => {
+                let applied = record.applied_by().to_string();
+                Err(RunError::SamePlan { ours, theirs, applied })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn other_order(&self, record: &AppliedRecord, difference: String) -> RunError {
