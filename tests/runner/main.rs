@@ -81,6 +81,7 @@ mod release {
 mod cli {
     mod environment;
     mod error_messages;
+    mod output_files;
     mod plan_binding;
     mod usage_errors;
 }

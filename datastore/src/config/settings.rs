@@ -272,10 +272,36 @@ pub(super) fn parse<T: FromStr<Err: Display>>(location: &str, text: &str) -> Res
     })
 }
 
-/// A text without the user and password of a URL.
+/// A text without the user and password of a URL, and without its query and fragment, which may be a token.
 fn without_credentials(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (text, hidden) = match text.find(['?', '#']) {
+        Some(end) => (&text[..=end], "***"),
+        None => (text, ""),
+    };
+    let (scheme, rest) = match text.find("://") {
+        Some(end) => text.split_at(end + "://".len()),
+        None => ("", text),
+    };
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
+    format!("{scheme}{host}{path}{hidden}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_value_is_shown_without_what_may_be_a_secret() {
+        for (text, expected) in [
+            ("https://u:hush@host/b", "https://host/b"),
+            ("https://a.example.com/c?sv=1&sig=hush", "https://a.example.com/c?***"),
+            ("s3://b/p#hush", "s3://b/p#***"),
+            ("u:hush@b", "b"),
+            ("s3://b/a@c", "s3://b/a@c"),
+            ("/srv/x", "/srv/x"),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+    }
 }

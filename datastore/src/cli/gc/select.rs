@@ -3,7 +3,7 @@
 //! It knows keys and times, and no storage: [`crate::cli::gc::sweep`] lists and deletes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use datastore_api::{File, PlanFormat};
@@ -53,7 +53,9 @@ impl Rules {
         let groups = groups(items);
         let kept = kept(items);
         let mut selected = Vec::new();
-        for (position, group) in groups.iter().enumerate() {
+        for group in &groups {
+            // Groups of one time have one position: storages that record whole seconds do not order them.
+            let position = groups.partition_point(|other| other.newest() > group.newest());
             if group.items.iter().any(|item| age(item, now) < self.min_age) {
                 continue;
             }
@@ -65,7 +67,7 @@ impl Rules {
                 let reason =
                     if is_beyond_last { Some(Reason::Run) } else { is_old.then_some(Reason::Age) };
                 if let Some(reason) = reason
-                    && !kept.contains(&&item.key)
+                    && !kept.contains(&*item.path)
                 {
                     selected.push((*item, reason));
                 }
@@ -81,6 +83,12 @@ struct Group<'a> {
     items: Vec<&'a Item>,
 }
 
+impl Group<'_> {
+    fn newest(&self) -> Option<Timestamp> {
+        self.items.iter().map(|item| item.modified).max()
+    }
+}
+
 /// The groups, newest first.
 fn groups(items: &[Item]) -> Vec<Group<'_>> {
     let mut runs = HashMap::<_, Vec<&Item>>::new();
@@ -93,43 +101,45 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
         }
     }
     groups.extend(runs.into_values().map(|items| Group { is_run: true, items }));
-    groups.sort_by_key(|group| Reverse(group.items.iter().map(|item| item.modified).max()));
+    groups.sort_by_key(|group| Reverse(group.newest()));
     groups
 }
 
 /// The files beside a plan that an apply reads.
 const BESIDE_PLAN: [&str; 3] = ["run.json", "binding.json", "workspace.tar.zst"];
 
-/// The artifacts that no rule deletes: the newest plan and the files beside it that an apply reads, and the newest
-/// bundle of each ref.
-fn kept(items: &[Item]) -> Vec<&Key> {
-    let mut plan: Option<&Item> = None;
-    let mut bundles = HashMap::<_, &Item>::new();
+/// The paths of the artifacts that no rule deletes: the newest plan and the files beside it that an apply reads, and the newest
+/// bundle of each ref. Where several have the newest time, each may be the newest.
+fn kept(items: &[Item]) -> HashSet<&str> {
+    let mut plan = None;
+    let mut bundles = HashMap::new();
     for item in items {
-        let newer = |than: &Item| item.modified > than.modified;
         match &item.key {
-            Key::File(_, _, File::Plan(PlanFormat::Bin)) => {
-                plan = plan.filter(|plan| !newer(plan)).or(Some(item));
-            }
+            Key::File(_, _, File::Plan(PlanFormat::Bin)) => plan = plan.max(Some(item.modified)),
             Key::File(..) | Key::Applied(_) => {}
             Key::Bundle(key) => {
-                let newest = bundles.entry(&key.git_ref).or_insert(item);
-                if newer(newest) {
-                    *newest = item;
-                }
+                let newest = bundles.entry(&key.git_ref).or_insert(item.modified);
+                *newest = item.modified.max(*newest);
             }
         }
     }
-    let beside_plan = |key: &&Key| match (plan.map(|plan| &plan.key), key) {
-        (Some(Key::File(run, attempt, _)), Key::File(its_run, its_attempt, file)) => {
-            let needed =
-                matches!(file, File::Plan(PlanFormat::Bin)) || BESIDE_PLAN.contains(&file.name());
-            run == its_run && attempt == its_attempt && needed
+    let newest_attempts = items.iter().filter_map(|item| match &item.key {
+        Key::File(run, attempt, File::Plan(PlanFormat::Bin)) if Some(item.modified) == plan => {
+            Some((run, *attempt))
         }
-        _ => false,
+        _ => None,
+    });
+    let newest_attempts = newest_attempts.collect::<HashSet<_>>();
+    let is_kept = |item: &&Item| match &item.key {
+        Key::File(run, attempt, file) => {
+            let is_needed =
+                matches!(file, File::Plan(PlanFormat::Bin)) || BESIDE_PLAN.contains(&file.name());
+            is_needed && newest_attempts.contains(&(run, *attempt))
+        }
+        Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
+        Key::Applied(_) => false,
     };
-    let needed = items.iter().map(|item| &item.key).filter(beside_plan);
-    needed.chain(bundles.values().map(|item| &item.key)).collect()
+    items.iter().filter(is_kept).map(|item| &*item.path).collect()
 }
 
 /// The age of an artifact; zero if its time is in the future.
@@ -245,6 +255,24 @@ mod tests {
         assert_eq!(selected(&at_once, &stored), "0Run 1Run 2Run");
         let from_the_future = [("L/r1/0/run.log", -40)];
         assert_eq!(selected(&rules(Some(0), &[]), &from_the_future), "");
+    }
+
+    /// AWS and others record whole seconds.
+    #[test]
+    fn what_may_be_the_newest_at_one_time_is_kept() {
+        let plans = [
+            ("L/r1/0/plan.bin", 30),
+            ("L/r2/0/plan.bin", 20),
+            ("L/r3/0/plan.bin", 20),
+            ("L/r3/0/run.json", 20),
+        ];
+        assert_eq!(selected(&rules(Some(1), &[]), &plans), "0Run");
+        assert_eq!(selected(&rules(Some(2), &[]), &plans), "0Run");
+        assert_eq!(selected(&rules(Some(3), &[]), &plans), "");
+        assert_eq!(selected(&rules(None, &[(Kind::Bin, 1), (Kind::Artifact, 1)]), &plans), "0Age");
+        let bundles =
+            [("R/main/0a.gitbundle", 20), ("R/main/0b.gitbundle", 20), ("R/main/0c.gitbundle", 30)];
+        assert_eq!(selected(&rules(None, &[(Kind::Bundle, 1)]), &bundles), "2Age");
     }
 
     #[test]
