@@ -125,6 +125,13 @@ impl Run<'_> {
                 }
                 tracing::warn!("the snapshot is not complete: {left_out}");
             }
+            if !selected.may_be_read.is_empty() {
+                tracing::warn!(
+                    "the snapshot lacks files that .terraformignore excludes, and the configuration may name them by paths that \
+                     it computes: {}; if it reads them, include them in .terraformignore with `!PATH`",
+                    snapshot::listed(&selected.may_be_read)
+                );
+            }
             let mut archive = BufWriter::new(Stoppable::new(private_file(&file)?, signals));
             snapshot::pack(&root, &selected, &mut archive)?;
             archive.flush()?;

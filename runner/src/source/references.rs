@@ -2,6 +2,7 @@
 //! named literally, and files that the tool reads by itself. It changes nothing, and does not know git.
 
 mod calls;
+pub(super) mod computed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};

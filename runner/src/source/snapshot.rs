@@ -57,7 +57,7 @@ fn reason(error: &io::Error) -> String {
 }
 
 /// The first files, and the number of the others.
-fn listed(files: &BTreeSet<PathBuf>) -> String {
+pub(crate) fn listed(files: &BTreeSet<PathBuf>) -> String {
     const SHOWN: usize = 3;
     let shown = files.iter().take(SHOWN).map(|file| file.display().to_string());
     let shown = shown.collect::<Vec<_>>().join(", ");

@@ -131,6 +131,31 @@ async fn snapshot_that_would_lack_configuration_or_files_that_it_reads_is_not_st
     }
 }
 
+/// The runner does not evaluate expressions, so it cannot know whether the plan has read them.
+#[tokio::test(flavor = "multi_thread")]
+async fn excluded_files_that_computed_paths_may_name_are_a_warning() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    for file in ["policies/a.json", "README.json", "docs/b.json"] {
+        sandbox.write(&format!("source/live/vpc/{file}"), "{}");
+    }
+    sandbox.write("source/live/vpc/.terraformignore", "*.json\n");
+    for (run_name, locals, named) in [
+        ("plain", "x = file(var.y)", None),
+        ("computed", "x = file(\"${path.module}/policies/${var.y}\")", Some("policies/a.json")),
+        ("local", "f = \"${path.module}/README.json\"\n  x = file(local.f)", Some("README.json")),
+    ] {
+        sandbox.write("source/live/vpc/main.tf", &format!("locals {{\n  {locals}\n}}\n"));
+        let args = ["plan", "source", "--run", run_name, "--snapshot=always"];
+        let planned = run(&sandbox, &datastore, &[&args, &MODULE[..]].concat());
+        assert_eq!(planned.code, 0, "{run_name}: {}", planned.stderr);
+        let warning = named.map(|file| format!("by paths that it computes: {file}; if it reads"));
+        let is_warned = warning.as_ref().is_none_or(|text| planned.stderr.contains(text));
+        assert!(is_warned, "{run_name}: {}", planned.stderr);
+        assert_eq!(planned.stderr.contains(".terraformignore"), named.is_some(), "{run_name}");
+    }
+}
+
 /// A read-only source is copied; its copy has no `.git`, but the source has. Without files that git ignores an apply could do
 /// something else than its plan.
 #[tokio::test(flavor = "multi_thread")]

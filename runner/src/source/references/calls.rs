@@ -41,7 +41,7 @@ pub(super) enum Base {
 }
 
 /// The functions that read or test a file or directory: a missing one changes the plan.
-const FUNCTIONS: [&str; 11] = [
+pub(super) const FUNCTIONS: [&str; 11] = [
     "file",
     "filebase64",
     "filebase64sha256",
@@ -110,7 +110,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 /// A literal path, or the literal beginning of one.
-fn named(expression: &Expression) -> Option<Named> {
+pub(super) fn named(expression: &Expression) -> Option<Named> {
     match expression {
         Expression::String(text) => {
             Some(Named { base: Base::Relative, path: text.value().clone(), whole: true })

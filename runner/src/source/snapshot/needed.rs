@@ -1,21 +1,22 @@
 //! Which of the files that init and plan read a snapshot lacks. An apply without them could do something else than its
 //! plan.
 //!
-//! It knows the files that the configuration names literally, not those that it computes or that providers read.
+//! Files that the configuration names literally are known. Of paths that it computes only the literal parts are, and what
+//! providers read is not.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::source::references::{self, normal};
+use crate::source::references::{self, computed, normal};
 use crate::source::snapshot::SnapshotError;
 use crate::source::snapshot::select::Selected;
 
 /// No path leads through more links.
 const MAX_LINKS: usize = 40;
 
-/// Adds what the root module in `module` names to the files that are left out. A snapshot without configuration is an
+/// Adds what the root module in `module` names to the files that are left out, and finds those that it may name. A snapshot without configuration is an
 /// error. Both are paths of the source: `root` is its root, and `module` is below it.
 pub(crate) fn check(
     root: &Path,
@@ -24,17 +25,19 @@ pub(crate) fn check(
 ) -> Result<(), SnapshotError> {
     let module = root.join(module);
     let read = references::read(&module);
-    let read = read.map_err(|error| SnapshotError::File(module, error))?;
-    let lacking = |files: BTreeSet<PathBuf>| {
-        let lacking = files.into_iter().filter(|file| !is_packed(root, file, selected));
-        lacking.map(|file| below(root, &file).unwrap_or(&file).to_owned()).collect()
+    let read = read.map_err(|error| SnapshotError::File(module.clone(), error))?;
+    let lacking = |files: &BTreeSet<PathBuf>| {
+        let lacking = files.iter().filter(|file| !is_packed(root, file, selected));
+        lacking.map(|file| below(root, file).unwrap_or(file).to_owned()).collect()
     };
-    let code: BTreeSet<_> = lacking(read.code);
+    let code: BTreeSet<_> = lacking(&read.code);
     if !code.is_empty() {
         return Err(SnapshotError::NoConfiguration(code));
     }
-    let files: BTreeSet<_> = lacking(read.files);
+    let files: BTreeSet<_> = lacking(&read.files);
     selected.left_out.extend(files);
+    let unnamed = selected.excluded.difference(&selected.left_out).map(PathBuf::as_path);
+    selected.may_be_read = computed::may_name(&read, root, &module, unnamed);
     Ok(())
 }
 

@@ -71,6 +71,11 @@ pub(crate) struct Selected {
     /// What the tool may read, but no snapshot has: files that git ignores or that may hold a secret, links that lead out of
     /// the root, and special files. [`crate::source::snapshot::check`] adds what else the configuration names.
     pub(crate) left_out: BTreeSet<PathBuf>,
+    /// What only the ignore file excludes.
+    pub(crate) excluded: BTreeSet<PathBuf>,
+    /// Those of `excluded` that the configuration may name by paths that it computes.
+    /// [`crate::source::snapshot::check`] finds them.
+    pub(crate) may_be_read: BTreeSet<PathBuf>,
 }
 
 /// The file in the root that excludes files, as for uploads to HCP Terraform.
@@ -89,6 +94,10 @@ pub(crate) fn select(root: &Path, source: &SourceFiles) -> Result<Selected, Snap
         let belongs = match source.belongs(&path, stamp, &ignore) {
             Belongs::Packed => kind.is_file() || (kind.is_symlink() && leads_inside(root, &path)?),
             Belongs::LeftOut => false,
+            Belongs::Ignored => {
+                selected.excluded.insert(path);
+                return Ok(());
+            }
             Belongs::Excluded => return Ok(()),
         };
         let files = if belongs { &mut selected.files } else { &mut selected.left_out };
@@ -136,6 +145,8 @@ enum Belongs {
     Packed,
     /// It was there before init, so the tool may read it, but no snapshot has it.
     LeftOut,
+    /// The ignore file excludes it.
+    Ignored,
     /// Nothing that an apply could need.
     Excluded,
 }
@@ -161,7 +172,7 @@ impl SourceFiles {
             return Belongs::Packed;
         }
         if ignore.matched_path_or_any_parents(path, false).is_ignore() {
-            return Belongs::Excluded;
+            return Belongs::Ignored;
         }
         let is_code = self.tracked.is_none() || self.not_ignored.contains(path);
         if is_code { Belongs::Packed } else { Belongs::LeftOut }
