@@ -5,6 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod binding;
 pub(crate) mod configuration;
 pub(crate) mod local_state;
+pub(crate) mod modules;
 pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod plan_file;
@@ -16,12 +17,15 @@ use std::path::Path;
 use datastore_api::Sha256;
 
 use crate::basis::backend::Backend;
+use crate::basis::modules::Downloaded;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::Contents;
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
+use crate::source::snapshot::SnapshotError;
+use crate::tool::cli_args::{self, Inputs};
 use crate::version::{Request, ToolName, Version};
 
 /// A requested version, and the flag, field or file that requests it.
@@ -61,6 +65,22 @@ pub(crate) enum BasisError {
         .dependencies.join(", ")
     )]
     Mocks { plan: String, dependencies: Vec<String> },
+    #[error(
+        "the plan {plan} was made with another module `{module}`: {theirs}; init has downloaded {ours}"
+    )]
+    Module { plan: String, module: String, theirs: String, ours: String },
+    #[error(
+        "the modules that init has downloaded cannot be compared with those of the plan {plan}"
+    )]
+    UnreadModules {
+        plan: String,
+        #[source]
+        cause: SnapshotError,
+    },
+    #[error(
+        "{option} in {variable} applies the plan {plan} to another state than the compared one"
+    )]
+    OtherState { plan: String, option: &'static str, variable: &'static str },
 }
 
 /// The code, backend and tool of a plan, as recorded.
@@ -326,6 +346,32 @@ impl Basis {
                 self.changed("configuration", &digest(theirs), &digest(configuration))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses other contents of the modules that init has downloaded. What is not recorded is not compared.
+    pub(crate) fn check_modules(&self, dir: &Path, data_dir: &Path) -> Result<(), BasisError> {
+        let Some(record) = self.recorded().filter(|record| !record.modules.is_empty()) else {
+            return Ok(());
+        };
+        let plan = self.plan.clone();
+        let downloaded = Downloaded::list(dir, data_dir);
+        match downloaded.and_then(|downloaded| downloaded.difference(&record.modules)) {
+            Ok(None) => Ok(()),
+            Ok(Some((module, theirs, ours))) => {
+                Err(BasisError::Module { plan, module, theirs, ours })
+            }
+            Err(cause) => Err(BasisError::UnreadModules { plan, cause }),
+        }
+    }
+
+    /// Refuses variables that would have the tool apply the plan to another state.
+    pub(crate) fn check_arguments(&self, variables: &Inputs) -> Result<(), BasisError> {
+        match cli_args::other_state(variables) {
+            Some((option, variable)) => {
+                Err(BasisError::OtherState { plan: self.plan.clone(), option, variable })
+            }
+            None => Ok(()),
         }
     }
 

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use applied_record::{AppliedRecord, later_version};
 
 use crate::basis::backend::Backend;
+use crate::basis::modules::Modules;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
 use crate::tool::diagnostics::Diagnostic;
@@ -75,6 +76,9 @@ pub(crate) struct Report {
     /// The digest of the root module's configuration files, after init.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The modules that init had downloaded for a plan.
+    #[serde(default, skip_serializing_if = "Modules::is_empty")]
+    pub(crate) modules: Modules,
     /// The dependencies for which terragrunt used mock outputs, by their configuration files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
@@ -121,6 +125,8 @@ pub(crate) struct PlanRecord {
     pub(crate) removed_state: Option<PathBuf>,
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
+    #[serde(default)]
+    pub(crate) modules: Modules,
     #[serde(default)]
     pub(crate) providers: Option<BTreeMap<String, String>>,
     #[serde(default)]
@@ -251,6 +257,7 @@ impl Report {
             backend: None,
             removed_state: None,
             configuration_sha256: None,
+            modules: Modules::new(),
             mocks: Vec::new(),
             bound: false,
             kept_sum: None,

@@ -1,6 +1,7 @@
 //! The arguments, the output and the files of terraform, tofu and terragrunt.
 
 pub(crate) mod argv;
+pub(crate) mod cli_args;
 pub(crate) mod cli_config;
 pub(crate) mod dev_overrides;
 pub(crate) mod diagnostics;

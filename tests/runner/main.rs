@@ -37,6 +37,8 @@ mod binding {
     mod aws_provider;
     mod document;
     pub(crate) mod elsewhere;
+    mod modules;
+    mod other_state;
     pub(crate) mod snapshot;
     mod snapshot_files;
 }

@@ -16,6 +16,7 @@ pub(crate) use signature::{KeyError, SigningKey, VerifyKey};
 
 use crate::basis::backend::Backend;
 use crate::basis::binding::signature::Signature;
+use crate::basis::modules::Modules;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
@@ -46,6 +47,9 @@ pub(crate) struct Binding {
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The modules that init had downloaded.
+    #[serde(default, skip_serializing_if = "Modules::is_empty")]
+    modules: Modules,
     /// The providers' versions, by their addresses.
     pub(crate) providers: Option<BTreeMap<String, String>>,
     /// The digests of the providers' packages, for the tool's platform.
@@ -187,6 +191,7 @@ impl Binding {
             backend: report.backend.clone(),
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
+            modules: report.modules.clone(),
             providers: report.providers.clone(),
             provider_digests,
             mocks: report.mocks.clone(),
@@ -260,6 +265,7 @@ impl Binding {
             place: self.place.clone(),
             backend: self.backend.clone(),
             configuration_sha256: self.configuration_sha256,
+            modules: self.modules.clone(),
             providers: self.providers.clone(),
             mocks: self.mocks.clone(),
             bound: true,

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::basis::backend;
+use crate::tool::cli_args::Inputs;
 use crate::version::{SearchContext, ToolName, variable_names};
 
 /// The values of environment variables that no flag sets.
@@ -30,7 +31,7 @@ pub struct Environment {
     /// Variables that replace settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
     /// Variables that give the tool values of variables (`TF_VAR_*`) and arguments (`TF_CLI_ARGS*`).
-    pub inputs: BTreeMap<OsString, SecretSlice<u8>>,
+    pub inputs: Inputs,
     /// Variables and directories that may request a version.
     pub search_context: SearchContext,
     /// tenv's other variables.
@@ -113,6 +114,11 @@ impl Environment {
 }
 
 impl Environment {
+    /// Where the tool keeps its data, relative to its working directory or absolute.
+    pub(crate) fn data_dir(&self) -> &Path {
+        self.tf_data_dir.as_deref().unwrap_or(Path::new(".terraform"))
+    }
+
     /// Whether variables make init replace the providers of the lock file (`-upgrade`).
     pub fn upgrades_providers(&self) -> bool {
         let of_init = ["TF_CLI_ARGS", "TF_CLI_ARGS_init"].into_iter();
@@ -122,7 +128,7 @@ impl Environment {
 }
 
 /// The variables `TF_VAR_*` and `TF_CLI_ARGS*`.
-fn inputs() -> BTreeMap<OsString, SecretSlice<u8>> {
+fn inputs() -> Inputs {
     let is_input = |name: &OsStr| {
         let name = name.as_encoded_bytes();
         name.starts_with(b"TF_VAR_") || name.starts_with(b"TF_CLI_ARGS")

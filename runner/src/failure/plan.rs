@@ -155,6 +155,20 @@ impl From<&BasisError> for Failure {
             BasisError::Changed { .. } => {
                 (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
             }
+            BasisError::Module { .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan again, and name the module by a commit or an exact version; \
+                 --snapshot=always keeps the modules with the plan. If only old files in .terraform/modules differ, \
+                 delete that directory first",
+            ),
+            BasisError::UnreadModules { .. } => (
+                Kind::Integrity,
+                "nothing was applied; delete .terraform/modules, which init downloads again, and apply again",
+            ),
+            BasisError::OtherState { .. } => (
+                Kind::Integrity,
+                "nothing was applied; remove the option from the variable, and set the path in the backend `local`",
+            ),
             BasisError::Tool { .. } => {
                 (Kind::Integrity, "nothing was applied; leave out the flag, or plan again with it")
             }

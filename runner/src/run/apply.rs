@@ -70,6 +70,9 @@ impl Run<'_> {
             }
             return self.record_empty(choice, plan, sum).await;
         }
+        if let Some(choice) = &choice {
+            choice.basis.check_arguments(&self.environment.inputs)?;
+        }
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
         let artifacts = self.artifacts.clone();
         let fetched = async {

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use crate::basis::backend::{self, Backend};
 use crate::basis::configuration;
+use crate::basis::modules::{Downloaded, Modules};
 use crate::basis::plan_file::Contents;
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
+use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
 
 impl Run<'_> {
@@ -46,6 +48,31 @@ impl Run<'_> {
         Ok(self.log.line(&line)?)
     }
 
+    /// Lists the modules that init has downloaded. `None` with terragrunt, which runs init during the plan and the apply,
+    /// and if they cannot be read.
+    pub(super) async fn downloaded_modules(
+        &self,
+        prepared: &Prepared,
+    ) -> Result<Option<Downloaded>, RunError> {
+        if prepared.terragrunt.is_some() {
+            return Ok(None);
+        }
+        let dir = prepared.workspace.dir.clone();
+        let data_dir = self.environment.data_dir().to_owned();
+        let listed = tokio::task::spawn_blocking(move || Downloaded::list(&dir, &data_dir));
+        let listed = listed.await.map_err(std::io::Error::other)?;
+        Ok(listed.map_err(|error| warn_of_unread_modules(&error)).ok())
+    }
+
+    /// Records the digests of the modules.
+    pub(super) fn record_modules(&mut self, digests: Option<Result<Modules, SnapshotError>>) {
+        match digests {
+            Some(Ok(modules)) => self.report.modules = modules,
+            Some(Err(error)) => warn_of_unread_modules(&error),
+            None => {}
+        }
+    }
+
     /// Records backend and configuration.
     pub(super) fn describe(&mut self, prepared: &Prepared) -> Result<(), RunError> {
         let (dir, environment) = (&prepared.workspace.dir, self.environment);
@@ -57,4 +84,8 @@ impl Run<'_> {
         self.report.configuration_sha256 = Some(configuration::digest(dir)?);
         Ok(())
     }
+}
+
+fn warn_of_unread_modules(error: &SnapshotError) {
+    tracing::warn!("an apply does not compare the modules that init has downloaded: {error}");
 }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::basis::backend::Backend;
 use crate::basis::binding::{self, Binding, Bound};
+use crate::basis::modules::Downloaded;
 use crate::basis::plan_file;
 use crate::basis::providers::Digests;
 use crate::order::layer;
@@ -59,11 +60,13 @@ impl Run<'_> {
         drop(private_file(&bin)?);
         let options = &self.job.options;
         let before = fs::metadata(self.log.path())?.len();
+        let modules = self.downloaded_modules(prepared).await?;
         self.step_with_mirror_fallback(prepared, "plan", |tool| tool.plan(&bin, options)).await?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.find_backend(prepared, &bin);
         self.record_removed_state(prepared)?;
+        let modules = tokio::task::spawn_blocking(|| modules.map(Downloaded::digests));
         let packed = source.map(|source| self.pack(source));
         let tool = &prepared.tool();
 
@@ -91,6 +94,8 @@ impl Run<'_> {
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
             (File::Plan(PlanFormat::Short), Upload::bytes(short)),
         ];
+        let modules = modules.await.map_err(std::io::Error::other)?;
+        self.record_modules(modules);
         let packed = match packed {
             Some(packed) => {
                 let packed = self.signals.or(packed).await.map_err(RunError::Stopped)?;

@@ -5,7 +5,7 @@
 
 mod compression;
 mod headers;
-pub(super) mod link;
+pub(crate) mod link;
 mod stoppable;
 mod unpack;
 

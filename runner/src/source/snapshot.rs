@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub(crate) use needed::check;
 pub(crate) use pack::pack;
-pub(crate) use select::{Before, SourceFiles, before, select};
+pub(crate) use select::{Before, SourceFiles, before, of_module, select};
 
 use crate::source::archive::MAX_DEPTH;
 

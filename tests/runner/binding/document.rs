@@ -18,13 +18,13 @@ fi
 if [ $STEP = state ]; then echo '{"version": 4, "serial": 7, "lineage": "l", "resources": []}'; exit; fi
 "#;
 
-struct Planned {
-    datastore: TestDatastore,
-    sandbox: Sandbox,
+pub(crate) struct Planned {
+    pub(crate) datastore: TestDatastore,
+    pub(crate) sandbox: Sandbox,
 }
 
 /// A plan `p` of the layer `x`, made with these arguments in a clone of `example.com/infra`.
-async fn planned(args: &[&str]) -> Planned {
+pub(crate) async fn planned(args: &[&str]) -> Planned {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(STATE);
     let work = sandbox.work();
@@ -52,7 +52,7 @@ impl Planned {
         self.stored().put_artifact("binding.json", 0, document.to_string().into_bytes()).await;
     }
 
-    fn apply(&self, args: &[&str]) -> Ended {
+    pub(crate) fn apply(&self, args: &[&str]) -> Ended {
         let args = [&["apply", "--name", "x", "--plan", "p"], args].concat();
         self.sandbox.run_with(&self.datastore.url, &args)
     }
@@ -76,7 +76,7 @@ impl Planned {
         assert_eq!(self.calls(), "", "{expected}");
     }
 
-    fn calls(&self) -> String {
+    pub(crate) fn calls(&self) -> String {
         std::fs::read_to_string(self.sandbox.path("calls")).unwrap_or_default()
     }
 }

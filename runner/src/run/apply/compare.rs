@@ -52,6 +52,9 @@ impl Run<'_> {
         {
             binding.check_lock_file(&choice.name(), self.report.lock_file_sha256)?;
         }
+        if prepared.terragrunt.is_none() {
+            self.compare_modules(basis, prepared).await?;
+        }
         if let Some(binding) = &choice.binding {
             // Terragrunt's init takes the lock file of the code, if there is one.
             let is_compared = |address: &str| binding.compares_provider(address);
@@ -59,6 +62,14 @@ impl Run<'_> {
             binding.check_providers(&choice.name(), &ours, &unread)?;
         }
         Ok(())
+    }
+
+    /// Compares the modules that init has downloaded with those of the plan.
+    async fn compare_modules(&self, basis: &Basis, prepared: &Prepared) -> Result<(), RunError> {
+        let (basis, dir) = (basis.clone(), prepared.workspace.dir.clone());
+        let data_dir = self.environment.data_dir().to_owned();
+        let compared = tokio::task::spawn_blocking(move || basis.check_modules(&dir, &data_dir));
+        Ok(compared.await.map_err(std::io::Error::other)??)
     }
 
     /// Compares the state with that of which the plan was made, as late as possible: another apply changes it.

@@ -61,6 +61,13 @@ pub(crate) fn before(root: &Path) -> Result<Before, SnapshotError> {
     Ok(before)
 }
 
+/// Lists what a snapshot has of a downloaded module in `root`, if its links lead to files of the module.
+pub(crate) fn of_module(root: &Path) -> Result<Before, SnapshotError> {
+    let mut files = before(root)?;
+    files.retain(|path, _| !is_credential(path));
+    Ok(files)
+}
+
 /// The paths of a snapshot, relative to its root.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selected {

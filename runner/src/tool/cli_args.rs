@@ -1,0 +1,84 @@
+//! Arguments that the tool takes from variables: `TF_CLI_ARGS`, and one variable for each command. Only what an apply must
+//! refuse is searched; the tool reads them itself.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use secrecy::{ExposeSecret as _, SecretSlice};
+
+/// The variables `TF_VAR_*` and `TF_CLI_ARGS*`, with their values.
+pub(crate) type Inputs = BTreeMap<OsString, SecretSlice<u8>>;
+
+/// The variables of an apply.
+const OF_APPLY: [&str; 2] = ["TF_CLI_ARGS", "TF_CLI_ARGS_apply"];
+/// The options that have an apply read or write another state file than that of the backend.
+const OTHER_STATE: [&str; 3] = ["-state", "-state-out", "-backup"];
+
+/// The first option that moves an apply to another state file, and its variable.
+pub(crate) fn other_state(variables: &Inputs) -> Option<(&'static str, &'static str)> {
+    OF_APPLY.into_iter().find_map(|variable| {
+        let value = variables.get(OsStr::new(variable))?;
+        let words = words(&String::from_utf8_lossy(value.expose_secret()));
+        words.iter().enumerate().find_map(|(index, word)| {
+            let word = word.strip_prefix('-').filter(|rest| rest.starts_with('-')).unwrap_or(word);
+            let (name, value) =
+                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            let value = value.or_else(|| words.get(index + 1).map(String::as_str));
+            let option = OTHER_STATE.into_iter().find(|option| *option == name)?;
+            // `-backup=-` only writes no backup.
+            (option != "-backup" || value != Some("-")).then_some((option, variable))
+        })
+    })
+}
+
+/// The words of a value, with quotes and backslashes as in a shell.
+fn words(value: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let (mut quote, mut chars) = (None, value.chars());
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(chars.next()),
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(variable: &str, value: &str) -> Option<(&'static str, &'static str)> {
+        other_state(&[(variable.into(), value.as_bytes().to_vec().into())].into())
+    }
+
+    #[test]
+    fn options_for_another_state_are_found_however_they_are_written() {
+        for (value, option) in [
+            ("-state-out=/x", "-state-out"),
+            ("-lock=false --state=/x", "-state"),
+            ("-state /x", "-state"),
+            ("-st'ate-o'ut=/x", "-state-out"),
+            ("'-state=a b'", "-state"),
+            (r"\-state=x", "-state"),
+            ("-backup=-\t-backup=/x", "-backup"),
+            ("-state", "-state"),
+        ] {
+            assert_eq!(found("TF_CLI_ARGS_apply", value), Some((option, "TF_CLI_ARGS_apply")));
+            assert_eq!(found("TF_CLI_ARGS", value), Some((option, "TF_CLI_ARGS")), "{value}");
+            assert_eq!(found("TF_CLI_ARGS_plan", value), None, "{value}");
+            assert_eq!(found("TF_VAR_x", value), None, "{value}");
+        }
+        for value in ["", "-backup=-", "-backup -", "-lock=false", "-var 'x=a -state=b'", "-states"]
+        {
+            assert_eq!(found("TF_CLI_ARGS_apply", value), None, "{value}");
+        }
+    }
+}
