@@ -15,6 +15,7 @@ mod source;
 mod tool;
 pub mod version;
 
+pub use process::panics::reporting_panics;
 pub use process::{guard, init};
 
 /// The functions that fuzz targets call.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use runner::cli::{Cli, Environment};
-use runner::{guard, init};
+use runner::{guard, init, reporting_panics};
 
 fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == guard::NAME) {
@@ -12,6 +12,10 @@ fn main() -> ExitCode {
     if let Some(code) = init::run() {
         return code;
     }
+    reporting_panics(run)
+}
+
+fn run() -> ExitCode {
     let cli = match Cli::from_arguments(std::env::args_os()) {
         Ok(cli) => cli,
         Err(exit) => return exit,

@@ -12,6 +12,7 @@ pub mod guard;
 pub mod init;
 mod log;
 mod pager;
+pub(crate) mod panics;
 mod shell;
 mod signals;
 pub(crate) mod url_secrets;
@@ -209,6 +210,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        // After a panic the program still runs, and the guard ends it.
+        if std::thread::panicking() {
+            return;
+        }
         self.release();
     }
 }

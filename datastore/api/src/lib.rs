@@ -10,6 +10,7 @@ pub mod digest;
 mod duration;
 pub mod key;
 pub mod name;
+pub mod panics;
 
 pub use chain::chain;
 pub use client::{Client, ClientError};

@@ -194,7 +194,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.whole.get().is_some() {
+        // A panic is like a kill: the tool may still write here. A later run removes it, or copies a state that is left.
+        if self.whole.get().is_some() || std::thread::panicking() {
             return;
         }
         if let Err(error) = clear(&self.dir) {
