@@ -6,6 +6,7 @@ mod applied_record;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::basis::backend::Backend;
 use crate::basis::modules::Modules;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
+use crate::source::path::resolve;
 use crate::tool::diagnostics::Diagnostic;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
@@ -321,11 +323,16 @@ impl Report {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return write_special(path, text.as_bytes(), UNREAD_LIMIT);
         }
-        // A symbolic link is kept; its target is replaced.
-        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;
+        // A symbolic link is kept; its target is replaced, or created.
+        let path = &resolve(&std::path::absolute(path)?)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        // As the user's umask has it.
+        let mode = PermissionsExt::from_mode(0o666);
+        let mut new = tempfile::Builder::new();
+        let mut file = new.prefix(".plancha-").permissions(mode).tempfile_in(directory)?;
+        if let Ok(existing) = fs::metadata(path) {
+            file.as_file().set_permissions(existing.permissions())?;
+        }
         file.write_all(text.as_bytes())?;
         file.persist(path)?;
         Ok(())
@@ -438,12 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_private_and_replaces_only_plain_files() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("result.json");
-        report("x").write_result(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    fn a_result_replaces_only_plain_files() {
         report("x").write_result(Path::new("/dev/null")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }

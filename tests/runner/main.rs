@@ -9,7 +9,7 @@ mod terragrunt;
 /// Plans and applies, and what is stored of them.
 mod run {
     mod apply;
-    mod apply_once;
+    pub(crate) mod apply_once;
     mod file_locks;
     mod full_disk;
     mod output_streams;
@@ -63,6 +63,7 @@ mod source {
     mod interrupted_git;
     mod slow_git;
     mod submodules;
+    mod work_dir;
 }
 
 /// Versions, downloads, verification and mirrors.

@@ -51,6 +51,13 @@ impl From<&CheckoutError> for Failure {
                 "name another --work-dir; if it is the same code under a new address or path, empty the file {}",
                 dir.join(MARK).display()
             )),
+            CheckoutError::ForeignCode { .. } => failure.with_hint(
+                "move these files out of it, or name another --work-dir: a kept one has no other code than the source",
+            ),
+            CheckoutError::HiddenChanges { .. } => failure.with_hint(
+                "save your changes elsewhere and delete these files, which the next run writes again; or name another \
+                 --work-dir",
+            ),
             CheckoutError::Busy(_) => {
                 failure.with_hint("wait until that run has ended, or name another --work-dir")
             }
@@ -74,6 +81,8 @@ fn kind(error: &CheckoutError) -> Kind {
         CheckoutError::NotADirectory { .. }
         | CheckoutError::ForeignFiles(_)
         | CheckoutError::OtherSource { .. }
+        | CheckoutError::ForeignCode { .. }
+        | CheckoutError::HiddenChanges { .. }
         | CheckoutError::Busy(_)
         | CheckoutError::StateInTheWay { .. }
         | CheckoutError::NoSuchPath { .. }
@@ -104,6 +113,9 @@ fn of_archive(error: &ArchiveError) -> String {
         }
         ArchiveError::BadEnd | ArchiveError::BadHeader => {
             "transfer or make the file again: `tar -tf FILE` lists a whole one"
+        }
+        ArchiveError::Trailing => {
+            "make one archive of all files: `tar -A` joins archives that are not compressed, `cat` does not"
         }
         ArchiveError::Refused { reason: Refusal::Twice, .. } => {
             "make the archive again: `tar -r` and `tar -u` add a file that is in it already"
@@ -172,6 +184,9 @@ fn of_git(error: &CheckoutError) -> Option<String> {
         CheckoutError::Git { reason } if reason.contains("No user exists for uid") => {
             "ssh needs an entry of this user in /etc/passwd: add one, run as another user, or use an https URL"
                 .to_owned()
+        }
+        CheckoutError::Git { reason } if reason.starts_with("SIG") => {
+            "run again; if a signal ends git again, find out what sent it, or give the run more memory".to_owned()
         }
         CheckoutError::Git { reason } if reason.contains("git cannot be started") => {
             "install git, or name a directory as the source".to_owned()

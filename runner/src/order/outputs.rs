@@ -11,6 +11,7 @@ use crate::cli::{Environment, RunArgs, SnapshotMode};
 use crate::order::datastore::FLAG;
 use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
+use crate::source::path::resolve;
 use crate::source::regular;
 use crate::source::scratch::reason;
 use crate::source::states::is_state;
@@ -89,11 +90,19 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), Stri
         return access(path, AccessFlags::W_OK)
             .or_else(|error| refused(format!("{shown} cannot be written: {}", error.desc())));
     }
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = leads_to(path);
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     if !parent.is_dir() {
-        return refused(format!("{shown}: its directory does not exist: create it first"));
+        let missing = if path.is_symlink() {
+            format!("{shown} is a link to {}, whose directory", target.display())
+        } else {
+            format!("{shown}: its directory")
+        };
+        return refused(format!("{missing} does not exist: create it first"));
+    }
+    if target.is_symlink() {
+        return refused(format!("{shown} is a link to itself: name another file"));
     }
     match tempfile::Builder::new().prefix(".plancha-").tempfile_in(parent) {
         Ok(_) => Ok(()),
@@ -103,6 +112,12 @@ fn check_output(flag: &str, path: &Path, may_be_device: bool) -> Result<(), Stri
             reason(&error)
         )),
     }
+}
+
+/// The file that is written: that to which a link leads, also where it does not exist yet.
+fn leads_to(path: &Path) -> PathBuf {
+    let resolved = std::path::absolute(path).and_then(|path| resolve(&path));
+    resolved.unwrap_or_else(|_| path.to_owned())
 }
 
 /// Checks that no two flags name one file.
@@ -115,8 +130,7 @@ fn check_distinct(args: &RunArgs) -> Result<(), JobError> {
         ("--result", &args.result),
         ("--summary", &args.summary),
     ];
-    let real = |path: &PathBuf| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
-    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, real(path.as_ref()?)?)));
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, leads_to(path.as_ref()?))));
     let files = files.collect::<Vec<_>>();
     for (index, (flag, file)) in files.iter().enumerate() {
         // Several flags may name the terminal or a pipe.
@@ -137,10 +151,12 @@ fn unfit(flag: &str, path: &Path, reason: &str) -> String {
 
 /// Checks that the tool does not use a file of this name.
 fn check_name(flag: &str, path: &Path) -> Result<(), String> {
-    if file_names::is_input(path.file_name().unwrap_or_default().as_encoded_bytes()) {
+    let target = leads_to(path);
+    let names = [path, &target].map(|path| path.file_name().unwrap_or_default());
+    if names.iter().any(|name| file_names::is_input(name.as_encoded_bytes())) {
         return Err(unfit(flag, path, "has the name of a configuration file"));
     }
-    if is_state(path) {
+    if is_state(path) || is_state(&target) {
         return Err(unfit(flag, path, "has the name of a state"));
     }
     Ok(())
@@ -157,7 +173,7 @@ fn check_replaced_report(path: &Path) -> Result<(), String> {
     if !fs::metadata(path).is_ok_and(|file| is_full(&file)) {
         return Ok(());
     }
-    let file = regular::open(path).map(std::io::BufReader::new);
+    let file = regular::open_followed(path).map(std::io::BufReader::new);
     let is_report = |file| serde_json::from_reader::<_, Reported>(file).is_ok();
     if file.is_ok_and(is_report) {
         return Ok(());

@@ -51,6 +51,8 @@ pub(crate) enum ArchiveError {
     TooLarge(String),
     #[error("it is not complete, or is followed by other data")]
     BadEnd,
+    #[error("other data follows its end, such as a second archive")]
+    Trailing,
     #[error("{}", .0.display())]
     File(PathBuf, #[source] io::Error),
     #[error("it cannot be read")]

@@ -15,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::copy::{self, Links};
+use crate::source::copy::{self, Existing, Links};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
@@ -117,8 +117,9 @@ pub(crate) async fn checkout(
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
                     let (from, target) = (dir.clone(), to.clone());
+                    let existing = existing(&to, context).await?;
                     let copied = tokio::task::spawn_blocking(move || {
-                        copy::tree(&from, &target, Links::Followed)
+                        copy::tree(&from, &target, Links::Followed, existing)
                     });
                     copied.await.map_err(std::io::Error::other)??;
                     (to, revision, work_dir.is_some(), lock)
@@ -159,6 +160,11 @@ pub(crate) async fn checkout(
     Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
 }
 
+/// What a directory that is copied to may hold.
+async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, CheckoutError> {
+    Ok(Existing { checked_out: git::checked_out(dir).await?, of_tools: context.of_tools() })
+}
+
 /// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run. Returns the commit that
 /// the archive names.
 async fn unpack(
@@ -169,6 +175,7 @@ async fn unpack(
 ) -> Result<Option<String>, CheckoutError> {
     let new = context.scratch.join("unpacked");
     let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
+    let existing = existing(dir, context).await?;
     let unpacked = tokio::task::spawn_blocking(move || {
         let failed = |error| CheckoutError::Archive { path: path.clone(), error };
         let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
@@ -177,7 +184,7 @@ async fn unpack(
         let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
         tracing::info!("unpacked {}: {packed}", named(&path));
         if stays {
-            copy::tree(&new, &target, Links::Kept)?;
+            copy::tree(&new, &target, Links::Kept, existing)?;
             fs::remove_dir_all(&new)?;
         } else {
             fs::rename(&new, &target)?;

@@ -5,15 +5,16 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
 
 use crate::source::error::CheckoutError;
+use crate::source::path::is_below;
 use crate::source::regular::unless_missing;
 use crate::source::states::{self, is_state};
-use crate::source::work_dir::MARK;
+use crate::source::work_dir::{MARK, foreign};
 
 /// The list of the files that copies brought, so that the next copy can remove those that are gone
 /// from the source. Each name ends with a NUL byte, which no file name can contain; lists of earlier
@@ -29,21 +30,47 @@ pub(super) enum Links {
     Kept,
 }
 
+/// What a work directory may hold that is of no person.
+#[derive(Debug, Default)]
+pub(super) struct Existing {
+    /// The files of an earlier checkout by git.
+    pub(super) checked_out: BTreeSet<PathBuf>,
+    /// Directories in which tools keep data.
+    pub(super) of_tools: Vec<PathBuf>,
+}
+
+/// Removes what earlier copies have brought, but for states and the files `but`: from now on the directory has a checkout.
+pub(super) fn remove_copied(dir: &Path, but: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let list = dir.join(LIST);
+    for copied in read_list(&list)?.difference(but) {
+        if is_below(copied) && !is_state(copied) && !is_behind_link(dir, copied) {
+            remove(&dir.join(copied))?;
+        }
+    }
+    unless_missing(fs::remove_file(list)).map(drop)
+}
+
 /// Copies `from` into `to`, which may hold an earlier copy and the tool's own files: files that are
 /// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed. Nothing is written
-/// or removed through a link in `to`.
-pub(super) fn tree(from: &Path, to: &Path, links: Links) -> Result<(), CheckoutError> {
+/// or removed through a link in `to`. Code of others in `to` is refused.
+pub(super) fn tree(
+    from: &Path,
+    to: &Path,
+    links: Links,
+    existing: Existing,
+) -> Result<(), CheckoutError> {
     let mut found = Found { links, directories: Vec::new(), files: BTreeSet::new() };
     found.walk(from, Path::new(""), &mut Vec::new())?;
     found.check_states(to)?;
     let list = to.join(LIST);
-    let before = read_list(&list)?;
+    let mut before = existing.checked_out;
+    before.extend(read_list(&list)?);
+    foreign::check(to, &before, &existing.of_tools)?;
     // Both lists at once: a copy that is killed halfway leaves no file that no list names.
     write_list(&list, before.union(&found.files))?;
     // First, because a link or a directory may take the place of a file, and the other way round.
     for stale in before.difference(&found.files) {
-        let inside = stale.components().all(|part| matches!(part, Component::Normal(_)));
-        if inside && !is_state(stale) && !is_behind_link(to, stale) {
+        if is_below(stale) && !is_state(stale) && !is_behind_link(to, stale) {
             remove(&to.join(stale))?;
         }
     }
@@ -208,7 +235,7 @@ mod tests {
     use super::*;
 
     fn tree(from: &Path, to: &Path) -> Result<(), CheckoutError> {
-        super::tree(from, to, Links::Followed)
+        super::tree(from, to, Links::Followed, Existing::default())
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -323,7 +350,7 @@ mod tests {
             fs::create_dir_all(from.join(path).parent().unwrap()).unwrap();
             symlink(target, from.join(path)).unwrap();
         };
-        let copy = || super::tree(&from, &to, Links::Kept);
+        let copy = || super::tree(&from, &to, Links::Kept, Existing::default());
         let target = |path: &str| fs::read_link(to.join(path)).unwrap();
         write("b/x.tf", "b");
         link("a", "b");

@@ -8,6 +8,9 @@ use crate::process::Stop;
 use crate::process::url_secrets::{Parameters, masked};
 use crate::source::archive::ArchiveError;
 
+/// A message names so many files.
+const LISTED: usize = 5;
+
 /// Why the code could not be checked out or copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckoutError {
@@ -43,6 +46,12 @@ pub(crate) enum CheckoutError {
     ForeignFiles(PathBuf),
     #[error("{} contains the code of {theirs}, and perhaps its state, not that of {ours}", .dir.display())]
     OtherSource { dir: PathBuf, theirs: String, ours: String },
+    #[error("the work directory {} contains {}, which the source does not have, and which the tool would read",
+            .dir.display(), list(.files))]
+    ForeignCode { dir: PathBuf, files: Vec<PathBuf> },
+    #[error("the work directory {} contains changes of {}, which git hides (assume-unchanged or skip-worktree)",
+            .dir.display(), list(.files))]
+    HiddenChanges { dir: PathBuf, files: Vec<PathBuf> },
     #[error("another run is using {}", .0.display())]
     Busy(PathBuf),
     #[error("the work directory holds the state {}, but the code has the file {} in its place", .state.display(), .file.display())]
@@ -74,6 +83,15 @@ pub(crate) enum CheckoutError {
 /// The name of a file in messages: it may be hostile, or hold a secret.
 pub(super) fn named(path: &Path) -> String {
     masked(&path.display().to_string(), Parameters::Secret).escape_debug().to_string()
+}
+
+/// The first of some files.
+pub(super) fn list(files: &[PathBuf]) -> String {
+    let shown = files.iter().take(LISTED).map(|file| named(file)).collect::<Vec<_>>().join(", ");
+    match files.len().saturating_sub(LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// A path in the source.

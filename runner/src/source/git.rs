@@ -3,6 +3,7 @@
 mod checkout;
 mod command;
 mod files;
+mod hidden;
 mod incomplete;
 mod reason;
 mod source;
@@ -10,6 +11,7 @@ mod work_tree;
 
 pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
+pub(super) use crate::source::git::files::checked_out;
 pub(crate) use crate::source::git::files::files;
 pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;

@@ -85,7 +85,7 @@ async fn update(git: &Git<'_>, tree: &Path, path: &Path) -> Result<(), CheckoutE
     let has_states = !is_new && !states::find(&dir)?.is_empty();
     let force = if has_states { &[][..] } else { &["--force"] };
     let update = [&["update", "--init"], force].concat();
-    match submodule(&[&update[..], &["--depth=1"]].concat()).await {
+    let updated = match submodule(&[&update[..], &["--depth=1"]].concat()).await {
         // A server that does not serve single commits has it in its branches and tags.
         Err(error) if is_missing_commit(&error) && fs::exists(dir.join(".git"))? => {
             let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
@@ -95,7 +95,9 @@ async fn update(git: &Git<'_>, tree: &Path, path: &Path) -> Result<(), CheckoutE
         }
         Err(error) if needs_whole_history(&error) => submodule(&update).await,
         done => done,
-    }
+    };
+    updated?;
+    if has_states { git.write_again(&dir).await } else { Ok(()) }
 }
 
 fn is_missing_commit(error: &CheckoutError) -> bool {

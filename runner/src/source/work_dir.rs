@@ -1,5 +1,7 @@
 //! The runner's own directories: private ones, and work directories that stay from run to run, with mark and lock.
 
+pub(super) mod foreign;
+
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;

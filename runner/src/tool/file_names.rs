@@ -3,6 +3,7 @@
 const CODE: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
 const TERRAGRUNT: [&str; 2] = [".hcl", ".hcl.json"];
 const VALUES: [&str; 2] = [".tfvars", ".tfvars.json"];
+const OWN_VALUES: [&str; 2] = [".auto.tfvars", ".auto.tfvars.json"];
 
 /// Whether a name ends like that of code of terraform or tofu.
 pub(crate) fn is_code(name: impl AsRef<[u8]>) -> bool {
@@ -17,6 +18,14 @@ pub(crate) fn is_module(name: impl AsRef<[u8]>) -> bool {
 /// Whether a name ends like that of code, of a configuration of terragrunt, or of values of variables.
 pub(crate) fn is_input(name: impl AsRef<[u8]>) -> bool {
     is_module(&name) || ends_in(name.as_ref(), &VALUES)
+}
+
+/// Whether a tool reads it wherever it is, although nothing names it: not values that `-var-file` must name.
+pub(crate) fn is_read(name: impl AsRef<[u8]>) -> bool {
+    let name = name.as_ref();
+    is_module(name)
+        || ends_in(name, &OWN_VALUES)
+        || [&b"terraform.tfvars"[..], b"terraform.tfvars.json"].contains(&name)
 }
 
 fn ends_in(name: &[u8], endings: &[&str]) -> bool {
@@ -39,6 +48,9 @@ mod tests {
             ("main.tf~", [false; 3]),
         ] {
             assert_eq!([is_code(name), is_module(name), is_input(name)], expected, "{name}");
+            assert_eq!(is_read(name), is_input(name), "{name}");
         }
+        assert!(is_input("prod.tfvars") && !is_read("prod.tfvars"));
+        assert!(is_read("terraform.tfvars") && is_read("terraform.tfvars.json"));
     }
 }

@@ -36,3 +36,47 @@ fn report_and_summary_replace_no_other_file() {
         assert!(sandbox.read("r.json").contains("\"outcome\""));
     }
 }
+
+#[test]
+fn report_is_written_through_links_and_keeps_the_mode_of_its_file() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let work = sandbox.work();
+    let mode = |name: &str| work.join(name).metadata().unwrap().permissions().mode() & 0o777;
+    std::fs::create_dir(work.join("out")).unwrap();
+    symlink("out/r.json", work.join("r")).unwrap();
+    symlink("out/s.md", work.join("s")).unwrap();
+    for link in ["r", "s"] {
+        assert!(!work.join(link).exists(), "it leads to no file yet");
+    }
+    let plan = |result: &str, summary: &str| {
+        let line = format!("umask 027; exec {RUNNER} plan --result {result} --summary {summary}");
+        let ended = sandbox.program(std::path::Path::new("/bin/sh"), &["-c", &line]).output();
+        support::Ended::from(ended.unwrap())
+    };
+    let ended = plan("r", "s");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(work.join("r").is_symlink() && work.join("s").is_symlink());
+    assert!(sandbox.read("out/r.json").contains("\"outcome\""));
+    assert!(sandbox.read("out/s.md").starts_with("### "));
+    assert_eq!((mode("out/r.json"), mode("out/s.md")), (0o640, 0o600));
+    for kept in [0o644, 0o600, 0o664] {
+        let mode_of = std::fs::Permissions::from_mode(kept);
+        std::fs::set_permissions(work.join("out/r.json"), mode_of).unwrap();
+        assert_eq!(plan("r", "s").code, 0);
+        assert_eq!(mode("out/r.json"), kept);
+    }
+    symlink("missing/r.json", work.join("nowhere")).unwrap();
+    symlink("round", work.join("round")).unwrap();
+    symlink("main.tf.new.tf", work.join("code")).unwrap();
+    for (link, expected) in [
+        ("nowhere", "missing/r.json, whose directory does not exist: create it first"),
+        ("round", "--result round is a link to itself"),
+        ("code", "--result code has the name of a configuration file"),
+    ] {
+        let ended = plan(link, "s");
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+        assert!(work.join(link).is_symlink());
+    }
+}

@@ -299,7 +299,7 @@ pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> E
 }
 
 /// The same in this directory.
-fn plan_read_only_at(sandbox: &Sandbox, from: &Path, to: &Path, args: &[&str]) -> Ended {
+pub(crate) fn plan_read_only_at(sandbox: &Sandbox, from: &Path, to: &Path, args: &[&str]) -> Ended {
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;

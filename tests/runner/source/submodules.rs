@@ -12,15 +12,15 @@ use crate::{RUNNER, json};
 
 /// `infra` with the module `modules/net` and the files `data` as submodules, one of them by a relative URL;
 /// `net` has a submodule of its own, and `infra` a third one that nothing needs.
-struct Repositories {
-    sandbox: Sandbox,
+pub(super) struct Repositories {
+    pub(super) sandbox: Sandbox,
     infra: PathBuf,
 }
 
 const LIVE: &str = "module \"net\" {\n  source = \"../modules/net\"\n}\noutput \"x\" {\n  value = module.net.x\n}\n";
 
 impl Repositories {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let sandbox = Sandbox::new(RUNNER);
         std::fs::write(sandbox.path("gitconfig"), "[protocol \"file\"]\n\tallow = always\n")
             .unwrap();
@@ -61,7 +61,7 @@ impl Repositories {
         self.git(dir, &["commit", "--quiet", "-m", "all"]);
     }
 
-    fn git(&self, dir: &Path, args: &[&str]) -> String {
+    pub(super) fn git(&self, dir: &Path, args: &[&str]) -> String {
         let mut command = Command::new("git");
         command.args(["-c", "user.name=t", "-c", "user.email=t@example.com"]);
         command.args(["-c", "init.defaultBranch=main"]).args(args).current_dir(dir);
@@ -71,11 +71,11 @@ impl Repositories {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("file://{}", self.infra.display())
     }
 
-    fn run(&self, args: &[&str]) -> Ended {
+    pub(super) fn run(&self, args: &[&str]) -> Ended {
         let mut command = self.sandbox.command(args);
         command.env("GIT_CONFIG_GLOBAL", self.sandbox.path("gitconfig"));
         command.output().unwrap().into()
@@ -87,7 +87,7 @@ impl Repositories {
     }
 
     /// Writes the submodule `modules/net`, with a state if there is to be one.
-    fn net(&self, text: &str, state: Option<&str>) {
+    pub(super) fn net(&self, text: &str, state: Option<&str>) {
         let net = self.sandbox.path("repositories/net");
         std::fs::write(net.join("main.tf"), text).unwrap();
         if let Some(state) = state {
@@ -133,7 +133,7 @@ fn submodules_of_a_git_url_are_fetched_with_their_own() {
     assert!(ended.stdout.contains("+ x = \"moved\""), "{}", ended.stdout);
 }
 
-const NET: &str = "kept/modules/net";
+pub(super) const NET: &str = "kept/modules/net";
 
 /// A git whose update of `modules/net` is killed before it records anything, where the file `killed` exists: it leaves
 /// files, and the lock of the index.

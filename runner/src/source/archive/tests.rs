@@ -202,7 +202,7 @@ fn truncated_or_continued_archives_are_refused() {
         unpacked(&whole[..end], Limits::default()).unwrap_err();
     }
     let twice = [&tar[..], &tar].concat();
-    assert!(error(&compressed(&twice)).contains("followed by other data"));
+    assert!(error(&compressed(&twice)).contains("other data follows its end"));
     unpacked(&[&whole[..], &whole].concat(), Limits::default()).unwrap_err();
     unpacked(&[&whole[..], b"more"].concat(), Limits::default()).unwrap_err();
 }

@@ -124,8 +124,11 @@ impl<'a> Unpacking<'a> {
         io::copy(&mut bytes, &mut io::sink())?;
         // Other programs write more zeros than the format asks for. Those of the last entry do not count.
         let rest = bytes.read.saturating_sub(end);
-        if bytes.zeros < END.max(rest) || rest < END {
+        if rest < END {
             return Err(ArchiveError::BadEnd);
+        }
+        if bytes.zeros < rest {
+            return Err(ArchiveError::Trailing);
         }
         self.finish()
     }

@@ -10,14 +10,17 @@ use secrecy::ExposeSecret as _;
 
 use crate::process::{self, Log, Output};
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::error::CheckoutError;
-use crate::source::git::command::program;
+use crate::source::copy;
+use crate::source::error::{CheckoutError, list};
+use crate::source::git::command::{program, question};
+use crate::source::git::files::{checked_out, paths};
+use crate::source::git::hidden;
 use crate::source::git::incomplete::{self, Tree, mark_complete, remove_locks};
 use crate::source::git::reason::{failure, no_such_revision};
 use crate::source::git::source::GitSource;
 use crate::source::regular::unless_missing;
 use crate::source::states;
-use crate::source::work_dir::MARK;
+use crate::source::work_dir::{MARK, foreign};
 
 /// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
@@ -178,14 +181,53 @@ impl Git<'_> {
     /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
     /// as they are, also where the commit has others.
     async fn check_out(&self, commit: &str, branch: Option<&str>) -> Result<(), CheckoutError> {
+        self.reveal().await?;
         let states = find_states(self.dir).await?;
         incomplete::remove_dropped_submodules(self.dir, commit).await?;
+        self.check_foreign().await?;
         if !states.is_empty() {
             return self.check_out_around(&states, commit, branch).await;
         }
         incomplete::mark_incomplete(self.dir, commit)?;
         let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
         self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+    }
+
+    /// Makes git see all files of an earlier checkout as they are. Refuses changes that it was ordered to hide, and warns of
+    /// others, which are replaced.
+    async fn reveal(&self) -> Result<(), CheckoutError> {
+        let reason = |reason| CheckoutError::Git { reason };
+        let (files, trees) = hidden::edits_and_trees(self.dir).await.map_err(reason)?;
+        if !files.is_empty() {
+            return Err(CheckoutError::HiddenChanges { dir: self.dir.to_owned(), files });
+        }
+        for tree in trees {
+            if hidden::is_sparse(&tree).await {
+                self.run_in(&tree, &["sparse-checkout", "disable"].map(OsStr::new)).await?;
+            }
+            // An index without flags. Without times as well: the checkout writes every file.
+            self.run_in(&tree, &["read-tree", "HEAD"].map(OsStr::new)).await?;
+        }
+        let args = ["diff", "--name-only", "-z", "--diff-filter=d", "--ignore-submodules=all"];
+        let edits = paths(&question(self.dir, &args).await.map_err(reason)?);
+        let is_own = |file: &Path| states::is_state(file) || file.ends_with(".terraform.lock.hcl");
+        let edits = edits.into_iter().filter(|file| !is_own(file)).collect::<Vec<_>>();
+        if !edits.is_empty() {
+            let (files, dir) = (list(&edits), self.dir.display());
+            tracing::warn!("the changes of {files} in {dir} are replaced by what the commit has");
+        }
+        Ok(())
+    }
+
+    /// Refuses code that no earlier checkout has brought.
+    async fn check_foreign(&self) -> Result<(), CheckoutError> {
+        let tracked = checked_out(self.dir).await?;
+        let (dir, of_tools) = (self.dir.to_owned(), self.context.of_tools());
+        let checked = tokio::task::spawn_blocking(move || {
+            copy::remove_copied(&dir, &tracked)?;
+            foreign::check(&dir, &tracked, &of_tools)
+        });
+        checked.await.map_err(std::io::Error::other)?
     }
 
     /// Writes the files of a submodule again, where it has states: git would leave those that are changed or missing.
@@ -197,6 +239,13 @@ impl Git<'_> {
         let contents = submodule.contents().await;
         let files = contents.map_err(|reason| CheckoutError::Git { reason })?.files;
         self.write_all_but(&states, &files, &submodule.dir, "HEAD").await
+    }
+
+    /// Writes all files of a submodule's commit again, but for states.
+    pub(in crate::source) async fn write_again(&self, dir: &Path) -> Result<(), CheckoutError> {
+        let listed = question(dir, &["ls-files", "-z"]).await;
+        let files = paths(&listed.map_err(|reason| CheckoutError::Git { reason })?);
+        self.write_all_but(&find_states(dir).await?, &files, dir, "HEAD").await
     }
 
     /// Checks out everything but these files.
@@ -268,7 +317,7 @@ impl Git<'_> {
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),
             None if ended.status.success() => Ok(()),
-            None => Err(failure(self.source, &self.log.since(before)?)),
+            None => Err(failure(self.source, &self.log.since(before)?, ended.status)),
         }
     }
 

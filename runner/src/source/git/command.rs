@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::process::{self, Program};
-use crate::source::git::reason::reason;
+use crate::source::git::reason::reason_of;
 
 /// Variables that git sets for its hooks. If a hook starts the runner, they would select the hook's repository.
 const WITHOUT: &[&str] = &[
@@ -38,7 +38,7 @@ pub(in crate::source) async fn question(
     let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
     match process::output(&program(dir, args, env)).await {
         Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => Err(reason(&String::from_utf8_lossy(&output.stderr))),
+        Ok(output) => Err(reason_of(&String::from_utf8_lossy(&output.stderr), output.status)),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::source::error::CheckoutError;
 use crate::source::git::command::question;
 use crate::source::git::work_tree::may_have_git;
 
@@ -36,7 +37,17 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
     }
 }
 
-fn paths(names: &[u8]) -> BTreeSet<PathBuf> {
+/// The files of a checkout that has its repository in the directory itself, with those of submodules.
+pub(in crate::source) async fn checked_out(dir: &Path) -> Result<BTreeSet<PathBuf>, CheckoutError> {
+    if !dir.join(".git").exists() {
+        return Ok(BTreeSet::new());
+    }
+    let listed = question(dir, &["ls-files", "-z", "--recurse-submodules"]).await;
+    Ok(paths(&listed.map_err(|reason| CheckoutError::Git { reason })?))
+}
+
+/// The paths in a list of git whose entries end with a NUL byte.
+pub(super) fn paths(names: &[u8]) -> BTreeSet<PathBuf> {
     let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     names.map(|name| PathBuf::from(OsStr::from_bytes(name))).collect()
 }

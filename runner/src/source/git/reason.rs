@@ -1,5 +1,10 @@
 //! What git's messages mean; they are stable in the C locale.
 
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use nix::sys::signal::Signal;
+
 use crate::process::url_secrets::{Parameters, masked};
 use crate::source::error::CheckoutError;
 use crate::source::git::source::GitSource;
@@ -9,16 +14,18 @@ pub(crate) const CHANGED_KEY: &str = "known_hosts has another key of this host."
 
 const NOT_WHOLE: &str = "it needs commits that are not in it";
 
-/// Why git failed, from its standard error.
-pub(super) fn failure(source: &GitSource, stderr: &str) -> CheckoutError {
+/// Why git failed, from its standard error and its end.
+pub(super) fn failure(source: &GitSource, stderr: &str, status: ExitStatus) -> CheckoutError {
     let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
     let url = source.url.clone();
-    let reason = match reason(stderr) {
+    let reason = match reason_of(stderr, status) {
         reason if says(&["HOST IDENTIFICATION HAS CHANGED"]) => format!("{reason} {CHANGED_KEY}"),
         reason => reason,
     };
     if says(&["couldn't find remote ref", "not our ref", "request for unadvertised object"]) {
         no_such_revision(source)
+    } else if status.signal().is_some() {
+        CheckoutError::Git { reason }
     } else if source.is_bundle() {
         let needs_more = says(&["lacks these prerequisite commits"]);
         let reason = if needs_more { NOT_WHOLE.to_owned() } else { reason };
@@ -64,8 +71,21 @@ pub(super) fn no_such_revision(source: &GitSource) -> CheckoutError {
     CheckoutError::NoSuchRevision { url: source.url.clone(), revision }
 }
 
+/// The reason, and the signal that ended git: what it printed before may be no error.
+pub(super) fn reason_of(stderr: &str, status: ExitStatus) -> String {
+    let Some(signal) = status.signal() else { return reason(stderr) };
+    let name = Signal::try_from(signal).map_or_else(|_| signal.to_string(), |s| s.to_string());
+    let memory = if signal == Signal::SIGKILL as i32 { ", perhaps for lack of memory" } else { "" };
+    let printed = if stderr.trim().is_empty() {
+        String::new()
+    } else {
+        format!("; it had printed: {}", reason(stderr))
+    };
+    format!("{name} killed it{memory}{printed}")
+}
+
 /// The line with the cause: from git itself, or from ssh.
-pub(super) fn reason(stderr: &str) -> String {
+fn reason(stderr: &str) -> String {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = |prefix: &str| lines().find(|line| line.starts_with(prefix));
     let line = first("fatal:").or_else(|| first("error:")).or_else(|| lines().next());
@@ -127,5 +147,13 @@ mod tests {
         ] {
             assert_eq!(reason(printed), shown);
         }
+    }
+
+    #[test]
+    fn a_signal_that_ended_git_is_named() {
+        let killed = |signal, printed| reason_of(printed, ExitStatus::from_raw(signal));
+        assert_eq!(killed(9, ""), "SIGKILL killed it, perhaps for lack of memory");
+        assert_eq!(killed(11, "error: no\n"), "SIGSEGV killed it; it had printed: no");
+        assert_eq!(killed(0x100, "fatal: no"), "no");
     }
 }

@@ -199,7 +199,8 @@ fn read_ignore_file(root: &Path) -> Result<Gitignore, SnapshotError> {
     let text = text.map_err(|error| SnapshotError::Ignore { error: reason(&error) })?;
     let text = text.unwrap_or_default();
     for line in text.trim_start_matches('\u{feff}').lines() {
-        builder.add_line(None, line).map_err(|error| failed(&error))?;
+        // Terraform ignores spaces before a pattern. Git does not.
+        builder.add_line(None, line.trim_start()).map_err(|error| failed(&error))?;
     }
     builder.build().map_err(|error| failed(&error))
 }
@@ -337,6 +338,13 @@ mod tests {
     fn without_git_every_file_that_terraformignore_does_not_exclude_is_selected() {
         let files = ["main.tf", "a.md", "README.md", "examples/x.tf", IGNORE_FILE];
         let (dir, source) = directory(&files, &files, SourceFiles::default());
+        assert_eq!(selected(&dir, &source), [".terraformignore", "README.md", "main.tf"]);
+        // Terraform trims the lines.
+        fs::write(
+            dir.path().join(IGNORE_FILE),
+            "  *.md\n\t# no\n   \n  !README.md\n\texamples/ \r\n",
+        )
+        .unwrap();
         assert_eq!(selected(&dir, &source), [".terraformignore", "README.md", "main.tf"]);
     }
 

@@ -79,10 +79,10 @@ fn what_is_no_whole_archive_is_refused_with_its_reason() {
         (&tar[..tar.len() - 1024], "not complete"),
         (&gz[..gz.len() / 2], "not complete"),
         (&zst[..zst.len() / 2], "not complete"),
-        (&[&tar[..], b"more"].concat(), "followed by other data"),
+        (&[&tar[..], b"more"].concat(), "other data follows its end"),
         (&[&gz[..], b"more"].concat(), "followed by other data"),
         (&[&gz[..], b"\0\0more"].concat(), "other data follows"),
-        (&[&tar[..], &tar].concat(), "followed by other data"),
+        (&[&tar[..], &tar].concat(), "such as a second archive"),
     ] {
         let found = datastore_api::chain(&unpacked(archive, any()).unwrap_err());
         assert!(found.contains(reason), "{reason}: {found}");

@@ -1,0 +1,141 @@
+//! Tracked files whose changes git does not show, because its index has the flag assume-unchanged or skip-worktree for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::source::git::command::question;
+
+/// One command gets at most so many paths.
+const AT_ONCE: usize = 500;
+
+/// A file with such a flag.
+struct Flagged {
+    /// Its path below the directory.
+    path: PathBuf,
+    /// Whether a sparse checkout may leave it out.
+    is_skipped: bool,
+}
+
+/// The files below a directory, also in submodules, that differ from the index and have such a flag. What a sparse checkout
+/// leaves out is no change. The error is git's reason.
+pub(super) async fn changes(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let flagged = flagged(dir).await?;
+    let (present, missing) =
+        flagged.into_iter().partition::<Vec<_>, _>(|file| is_there(&dir.join(&file.path)));
+    let mut changes = edits(dir, present).await?;
+    if !missing.is_empty() {
+        let is_sparse = is_sparse(dir).await;
+        let removed = missing.into_iter().filter(|file| !(is_sparse && file.is_skipped));
+        changes.extend(removed.map(|file| file.path));
+    }
+    Ok(changes)
+}
+
+/// Those of the files that are there and differ, and the work trees that have any flags: the directory, or submodules in it.
+pub(super) async fn edits_and_trees(
+    dir: &Path,
+) -> Result<(Vec<PathBuf>, BTreeSet<PathBuf>), String> {
+    let flagged = flagged(dir).await?;
+    let tree_of = |file: &Flagged| {
+        let mut above = file.path.ancestors().skip(1);
+        let tree = above.find(|above| is_there(&dir.join(above).join(".git")));
+        dir.join(tree.unwrap_or(Path::new("")))
+    };
+    let trees = flagged.iter().map(tree_of).collect();
+    let present = flagged.into_iter().filter(|file| is_there(&dir.join(&file.path))).collect();
+    Ok((edits(dir, present).await?, trees))
+}
+
+/// Whether a work tree has a sparse checkout.
+pub(super) async fn is_sparse(tree: &Path) -> bool {
+    let value = question(tree, &["config", "--type=bool", "--get", "core.sparseCheckout"]).await;
+    value.is_ok_and(|value| value.starts_with(b"true"))
+}
+
+fn is_there(file: &Path) -> bool {
+    std::fs::symlink_metadata(file).is_ok()
+}
+
+async fn flagged(dir: &Path) -> Result<Vec<Flagged>, String> {
+    let listed = question(dir, &["ls-files", "-v", "-z", "--recurse-submodules"]).await?;
+    let entries = listed.split(|byte| *byte == 0).filter_map(|entry| {
+        let (tag, path) = (*entry.first()?, entry.get(2..)?);
+        let is_skipped = matches!(tag, b'S' | b's');
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        (is_skipped || tag.is_ascii_lowercase()).then_some(Flagged { path, is_skipped })
+    });
+    Ok(entries.collect())
+}
+
+/// Those of the files that differ from the index.
+async fn edits(dir: &Path, files: Vec<Flagged>) -> Result<Vec<PathBuf>, String> {
+    let mut edits = Vec::new();
+    let paths = files.into_iter().map(|file| file.path).collect::<Vec<_>>();
+    for paths in paths.chunks(AT_ONCE) {
+        let recorded = recorded(dir, paths).await?;
+        let (mut regular, mut ids) = (Vec::new(), Vec::new());
+        for path in paths {
+            let file = dir.join(path);
+            let Ok(metadata) = fs::symlink_metadata(&file) else { continue };
+            match recorded.get(path) {
+                Some((mode, id)) if mode == "120000" && metadata.is_symlink() => {
+                    let dir = file.parent().unwrap_or(dir);
+                    let target = question(dir, &["cat-file", "blob", id]).await?;
+                    if fs::read_link(&file).is_ok_and(|to| to.as_os_str().as_bytes() != target) {
+                        edits.push(path.clone());
+                    }
+                }
+                Some((mode, id)) if mode.starts_with("100") && metadata.is_file() => {
+                    regular.push(path);
+                    ids.push(id);
+                }
+                // Another kind of file; or a merge, which has several entries.
+                _ => edits.push(path.clone()),
+            }
+        }
+        let hashes = hashes(dir, &regular).await?;
+        let pairs = regular.into_iter().zip(ids).zip(hashes);
+        edits
+            .extend(pairs.filter(|((_, id), hash)| *id != hash).map(|((path, _), _)| path.clone()));
+    }
+    Ok(edits)
+}
+
+/// Mode and object of files in the index.
+async fn recorded(
+    dir: &Path,
+    paths: &[PathBuf],
+) -> Result<BTreeMap<PathBuf, (String, String)>, String> {
+    let args = ["--literal-pathspecs", "ls-files", "--stage", "-z", "--recurse-submodules", "--"];
+    let args = args.iter().map(OsStr::new).chain(paths.iter().map(|path| path.as_os_str()));
+    let listed = question(dir, &args.collect::<Vec<_>>()).await?;
+    let entries = listed.split(|byte| *byte == 0).filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b'\t')?;
+        let text = String::from_utf8_lossy(&entry[..at]).into_owned();
+        let mut words = text.split(' ').map(str::to_owned);
+        let (mode, id, stage) = (words.next()?, words.next()?, words.next()?);
+        let path = PathBuf::from(OsStr::from_bytes(&entry[at + 1..]));
+        (stage == "0").then_some((path, (mode, id)))
+    });
+    Ok(entries.collect())
+}
+
+/// The objects that the files would be in git.
+async fn hashes(dir: &Path, paths: &[&PathBuf]) -> Result<Vec<String>, String> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let args = ["hash-object", "--"].iter().map(OsStr::new);
+    let args = args.chain(paths.iter().map(|path| path.as_os_str())).collect::<Vec<_>>();
+    let hashes = String::from_utf8_lossy(&question(dir, &args).await?).into_owned();
+    let hashes = hashes.lines().map(str::to_owned).collect::<Vec<_>>();
+    if hashes.len() == paths.len() {
+        Ok(hashes)
+    } else {
+        Err("git hashed not all files".to_owned())
+    }
+}
