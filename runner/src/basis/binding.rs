@@ -44,6 +44,9 @@ pub(crate) struct Binding {
     pub(crate) tool: BoundTool,
     pub(crate) terragrunt: Option<BoundTool>,
     pub(crate) place: Option<PlanPlace>,
+    /// The path of the code, where it is in no known repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
@@ -156,6 +159,7 @@ pub(crate) struct Bound<'a> {
     pub(crate) plan: Sha256,
     pub(crate) workspace: Option<Workspace>,
     pub(crate) report: &'a Report,
+    pub(crate) source: Option<&'a str>,
     pub(crate) tool: &'a Installed,
     pub(crate) terragrunt: Option<&'a Installed>,
     pub(crate) provider_digests: Digests,
@@ -171,6 +175,7 @@ impl Binding {
             plan,
             workspace,
             report,
+            source,
             tool,
             terragrunt,
             provider_digests,
@@ -188,6 +193,7 @@ impl Binding {
             tool: BoundTool::new(tool),
             terragrunt: terragrunt.map(BoundTool::new),
             place: report.place.clone(),
+            source: source.map(str::to_owned),
             backend: report.backend.clone(),
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
@@ -199,6 +205,12 @@ impl Binding {
             arguments,
             state,
         }
+    }
+
+    /// Where the code comes from: the repository, or else its path.
+    pub(crate) fn source(&self) -> Option<&str> {
+        let repository = self.place.as_ref().and_then(|place| place.repository.as_deref());
+        repository.or(self.source.as_deref())
     }
 
     /// The document, signed if there is a key.

@@ -146,6 +146,17 @@ impl FromStr for RunName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let is_url = text.contains("://")
+            || text.split_once(':').is_some_and(|(host, _)| host.contains('@'));
+        // A URL may hold a password.
+        let code = if is_url { "URL" } else { text };
+        let is_code = is_url || text.starts_with(['.', '/', '~']) || text.ends_with('/');
+        let of_code = format!("for the newest run of a directory or git URL use --source {code}");
+        if is_code && !text.is_empty() {
+            return Err(format!(
+                "expected RUN[/ATTEMPT] or NAMESPACE/LAYER/RUN[/ATTEMPT]; {of_code}"
+            ));
+        }
         let parts = text.split('/').collect::<Vec<_>>();
         let (layer, run, attempt) = match *parts {
             [run] => (None, run, None),
@@ -158,9 +169,8 @@ impl FromStr for RunName {
         let layer =
             layer.map(|(namespace, layer)| Ok::<_, String>((name(namespace)?, name(layer)?)));
         let attempt = attempt.map(str::parse).transpose();
-        let attempt = attempt.map_err(|error: datastore_api::InvalidName| {
-            format!("{error}; for the newest run of a directory use --source {text}")
-        });
+        let attempt =
+            attempt.map_err(|error: datastore_api::InvalidName| format!("{error}; {of_code}"));
         Ok(Self { layer: layer.transpose()?, run: name(run)?, attempt: attempt? })
     }
 }
@@ -195,8 +205,15 @@ mod tests {
         }
         let error = "live/vpc".parse::<RunName>().unwrap_err();
         assert!(
-            error.ends_with("; for the newest run of a directory use --source live/vpc"),
+            error.ends_with("; for the newest run of a directory or git URL use --source live/vpc"),
             "{error}"
         );
+        for text in [".", "./e", "/abs/x", "live/vpc/", "https://u:hush@h/x.git", "git@h:a/b.git"] {
+            let error = text.parse::<RunName>().unwrap_err();
+            assert!(
+                error.starts_with("expected RUN[/ATTEMPT]") && !error.contains("hush"),
+                "{error}"
+            );
+        }
     }
 }

@@ -414,7 +414,12 @@ impl ReleaseError {
             Self::DiskFull { .. } => {
                 "free some space (or raise the quota), or name a directory on another disk"
             }
-            Self::Stdout(_) => "check the program that reads the output",
+            Self::Stdout(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                "check the program that reads the output"
+            }
+            Self::Stdout(_) => {
+                "check where stdout goes: free some space there, or write to another file"
+            }
             Self::Io(_) => "check that it can be written, or name another directory",
             Self::Client(_) => "check the system's certificates",
             _ => return None,

@@ -23,6 +23,7 @@ use crate::run::plan_summary::Summary;
 use crate::run::prepare::Prepared;
 use crate::run::snapshot::{Packed, SnapshotSource};
 use crate::run::{PLAN_FILE, Run, open_artifacts};
+use crate::source::checkout::source_id::SourceId;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
@@ -224,12 +225,19 @@ impl Run<'_> {
             plan: files.first.1.sha256(),
             workspace,
             report: &self.report,
+            source: self.local_source(),
             tool: &prepared.installed,
             terragrunt: prepared.terragrunt.as_ref(),
             provider_digests,
             arguments: self.job.options.shown(),
             state: plan_file::version_in_plan(files.bin),
         })
+    }
+
+    /// The path of the code, if it is in no known repository.
+    fn local_source(&self) -> Option<&str> {
+        let source = self.source_id.as_ref().filter(|_| self.job.place.repository.is_none());
+        source.map(SourceId::root)
     }
 
     /// Writes the plan's annotations to the layer.

@@ -77,8 +77,13 @@ impl Run<'_> {
         let workspace = workspace?;
         self.warn_of_unused_work_dir(&workspace, snapshot.is_some());
         if let Some((choice, snapshot)) = snapshot {
-            self.source_id = choice.repository().map(SourceId::of_repository);
+            self.source_id = choice.source().map(SourceId::of_repository);
             self.path_in_snapshot = Some(snapshot.path.clone());
+            // The code is that of the plan, and so is its place.
+            if let Some(place) = choice.binding.as_ref().and_then(|binding| binding.place.clone()) {
+                self.report.place = Some(place);
+            }
+            self.report.directory = choice.basis.made_in().map(str::to_owned);
         }
         self.report.revision.clone_from(&workspace.revision);
         if let (Some(basis), None) = (basis, snapshot) {

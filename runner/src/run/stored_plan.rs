@@ -216,8 +216,8 @@ impl Choice {
     }
 
     /// The plan's report and its `plan-sum`, if the plan changes nothing and has kept that of the layer's last apply. Such a
-    /// plan never reaches the tool, so its bytes are not compared. With another `plan-sum` by now, or where it is not known,
-    /// the plan is compared as any other.
+    /// plan never reaches the tool, so its bytes are not compared. With another `plan-sum` or `plan-run` by now, or where
+    /// the sum is not known, the plan is compared as any other: all such plans have kept the same sum.
     pub(crate) fn kept_sum(&self, job: &Job) -> Option<(PlanReport, String)> {
         let stored = self.stored.as_ref()?;
         let record = stored.record.as_ref()?;
@@ -227,13 +227,21 @@ impl Choice {
             attempt: stored.attempt,
             ..record.plan.clone()?
         };
-        let annotated = job.layer.as_ref().and_then(|layer| layer.layer().annotation("plan-sum"));
-        annotated.is_some_and(|annotated| annotated == sum).then(|| (plan, sum.clone()))
+        let annotation = |name| job.layer.as_ref().and_then(|layer| layer.layer().annotation(name));
+        let names_this = |name: &str| {
+            name.parse::<PlanName>().is_ok_and(|PlanName { run, attempt }| {
+                run == stored.run && (attempt.is_none() || attempt == stored.attempt)
+            })
+        };
+        // Burrito's controllers have named the plan.
+        let is_newest = (job.pod || annotation("plan-run").is_none_or(names_this))
+            && annotation("plan-sum").is_some_and(|annotated| annotated == sum);
+        is_newest.then(|| (plan, sum.clone()))
     }
 
-    /// The repository of the plan, as its binding has it.
-    pub(crate) fn repository(&self) -> Option<&str> {
-        self.binding.as_ref()?.place.as_ref()?.repository.as_deref()
+    /// Where the code of the plan comes from, as its binding has it.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.binding.as_ref()?.source()
     }
 
     /// The snapshot in which the plan is applied. `None`: the source is used.

@@ -28,7 +28,7 @@ pub(crate) use adopt::{adopt_abandoned, adopt_left};
 pub(crate) use copies::remove_copy;
 pub(crate) use find::{
     KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states,
-    unreadable, waiting,
+    unreadable, unsent_apply, waiting,
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cli::{Environment, ShowArgs};
 use crate::run::artifacts::applied_key;
+use crate::run::unsent::{command_to, unsent_apply};
 use crate::show::error::ShowError;
 use crate::show::header::{Applied, header};
 use crate::show::record::{Known, is_of_file, read};
@@ -37,7 +38,7 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
     let target = target::find(&args.target, &args.common, environment).await?;
     let Target { client, run, files, attempts, .. } = &target;
     let known = read(client, run, files).await?;
-    let applied = find_applied(client, run, &known).await?;
+    let applied = find_applied(client, run, &known, environment).await?;
     let no_pager = args.common.no_pager;
     if args.json {
         let document = AttemptJson {
@@ -69,6 +70,7 @@ async fn find_applied(
     client: &Client,
     run: &RunKey,
     known: &Known,
+    environment: &Environment,
 ) -> Result<Applied, ClientError> {
     let plan = known.record().and_then(|record| record.plan.as_ref());
     let sha256 = plan.and_then(|plan| plan.sha256.as_ref()?.parse::<Sha256>().ok());
@@ -76,7 +78,13 @@ async fn find_applied(
     let key: AppliedKey = applied_key(run, sha256);
     match client.get_applied(&key).await {
         Ok(Some(json)) => Ok(Applied::parse(&json)),
-        Ok(None) => Ok(Applied::No),
+        Ok(None) => {
+            let (state_home, url) = (environment.state_home.as_deref(), &client.settings().url);
+            let unsent = unsent_apply(state_home, run, sha256, url);
+            Ok(unsent.map_or(Applied::No, |kept| {
+                Applied::unsent(&kept.record, command_to(client, false, &kept.dir))
+            }))
+        }
         Err(error) if is_of_file(&error) => {
             tracing::warn!("whether the plan was applied cannot be read: {error}");
             Ok(Applied::Unknown)

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::report::Counts;
+use crate::report::{AppliedRecord, Counts};
 use crate::show::record::{Known, Program, Record};
 use crate::show::target::Target;
 use crate::show::terminal::colours::{Colours, Style};
@@ -22,6 +22,8 @@ const SHOWN_ERRORS: usize = 20;
 pub(super) enum Applied {
     /// The record of its apply.
     Yes(Value),
+    /// The record waits on this machine; the command that sends it.
+    Unsent(#[serde(serialize_with = "record_of")] (Value, String)),
     No,
     Unknown,
 }
@@ -33,14 +35,23 @@ impl Applied {
         Self::Yes(Value::Object(record.unwrap_or_default()))
     }
 
+    /// A record that the datastore does not have yet.
+    pub(super) fn unsent(record: &AppliedRecord, command: String) -> Self {
+        match Self::parse(record.to_json().as_bytes()) {
+            Self::Yes(record) => Self::Unsent((record, command)),
+            other => other,
+        }
+    }
+
     pub(super) fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown)
     }
 
     /// The run that applied it, and when.
     fn describe(&self, when: impl Fn(Timestamp) -> String) -> String {
-        let record = match self {
-            Self::Yes(record) => record,
+        let (record, command) = match self {
+            Self::Yes(record) => (record, None),
+            Self::Unsent((record, command)) => (record, Some(command)),
             Self::No => return "no".to_owned(),
             Self::Unknown => return String::new(),
         };
@@ -48,8 +59,17 @@ impl Applied {
         let attempt = record["attempt"].as_u64().map(|attempt| format!("/{attempt}"));
         let at = record["at"].as_str().and_then(|at| at.parse().ok());
         let at = at.map(|at| format!(", {}", when(at)));
-        format!("by {run}{}{}", attempt.unwrap_or_default(), at.unwrap_or_default())
+        let by = format!("by {run}{}{}", attempt.unwrap_or_default(), at.unwrap_or_default());
+        match command {
+            None => by,
+            Some(command) => format!("{by}; its record is not sent yet: `{command}`"),
+        }
     }
+}
+
+/// Only the record: the command is for people.
+fn record_of<S: Serializer>((record, _): &(Value, String), to: S) -> Result<S::Ok, S::Error> {
+    record.serialize(to)
 }
 
 /// Lines of a label and a value. Values are cleaned.

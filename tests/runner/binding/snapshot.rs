@@ -71,7 +71,12 @@ async fn an_apply_works_in_the_snapshot_when_the_repository_is_gone() {
         json(&stored(&datastore, "p").artifact("run.json", 0).await),
         json(&stored(&datastore, "a").artifact("run.json", 0).await),
     );
-    assert_eq!(apply["revision"], plan["revision"]);
+    for field in ["revision", "place", "directory"] {
+        assert_eq!(apply[field], plan[field], "{field}");
+    }
+    assert_eq!(apply["place"]["path"], "live/vpc");
+    let record = json(&stored(&datastore, "a").artifact("applied.json", 0).await);
+    assert_eq!(record["place"], plan["place"]);
     assert!(sandbox.is_clean());
     // The same as a command with the URL, which is not fetched either.
     let again = ["apply", &url, "--plan", "p", "--run", "b"];

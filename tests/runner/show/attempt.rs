@@ -3,6 +3,7 @@
 use datastore_api::Sha256;
 use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
 
+use crate::run::apply_once::lost_everything;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
@@ -129,6 +130,32 @@ async fn apply_is_denied_only_where_it_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn apply_whose_record_is_not_sent_is_shown_with_the_command_that_sends_it() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let lossy = lost_everything(&datastore).await;
+    let applied = sandbox.run_with(&lossy.url, &["apply", "--layer", "layer.yaml", "--run", "a"]);
+    assert_eq!(applied.code, 10, "{}", applied.stderr);
+    lossy.set_faults(Vec::new());
+    let show = |more: &[&str]| {
+        let shown = sandbox.run_with(&lossy.url, &[&["show", "default/hello/p"], more].concat());
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        shown.stdout
+    };
+    let text = show(&[]);
+    let fact = fact(&text, "Applied:");
+    let dir = sandbox.path("home/.local/state/plancha/unsent/default/hello/a/0");
+    assert!(fact.starts_with("by a/0, "), "{fact}");
+    assert!(fact.contains("; its record is not sent yet: `runner upload "), "{fact}");
+    assert!(fact.ends_with(&format!("{}`", dir.display())), "{fact}");
+    assert_eq!(json(show(&["--json"]).as_bytes())["applied"]["run"], "a");
+    // In another datastore the plan is another one.
+    let other = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
+    assert!(other.stdout.contains("\nApplied:       no\n"), "{}", other.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn run_without_files_is_not_the_default() {
     let datastore = TestDatastore::temporary().await;
     let sandbox = Sandbox::new(RUNNER);
@@ -237,7 +264,8 @@ async fn error_names_the_runs_and_attempts_that_exist() {
     assert_eq!(show("p/1").0, 0);
     let (code, stderr) = show("live/x");
     assert_eq!(code, 64, "{stderr}");
-    assert!(stderr.contains("for the newest run of a directory use --source live/x"), "{stderr}");
+    let expected = "for the newest run of a directory or git URL use --source live/x";
+    assert!(stderr.contains(expected), "{stderr}");
     for (arguments, named) in
         [(&["live"][..], "DIR"), (&["--name", "x"], "--name"), (&["--layer", "f"], "--layer")]
     {

@@ -29,6 +29,7 @@ const ANY_BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true),
 );
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A key file has at most as many bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// The public key in its DER form (RFC 8410), before its 32 bytes.
@@ -174,11 +175,21 @@ impl KeyError {
 /// Reads a key file; the error is the reason.
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() || metadata.len() > MAX_FILE {
-        return Err(format!("it is not a file of at most {MAX_FILE} bytes"));
+    if metadata.is_dir() {
+        return Err("it is a directory".to_owned());
     }
-    let content = fs::read(path).map_err(|error| error.to_string())?;
-    Ok(Zeroizing::new(content))
+    if !metadata.is_file() {
+        return Err("it is a device or a named pipe, which may be read only once".to_owned());
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(format!("it has more than {MAX_FILE} bytes, and is no key"));
+    }
+    let mut content = Zeroizing::new(fs::read(path).map_err(|error| error.to_string())?);
+    // Some editors write it before text.
+    if content.starts_with(BYTE_ORDER_MARK) {
+        content.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(content)
 }
 
 fn is_pem(content: &[u8]) -> bool {
@@ -254,6 +265,21 @@ impl fmt::Debug for VerifyKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn byte_order_mark_is_no_part_of_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let (public, private) = (dir.path().join("public"), dir.path().join("private"));
+        for (file, key) in [(&public, PUBLIC), (&private, PRIVATE)] {
+            fs::write(file, format!("\u{feff}{key}")).unwrap();
+        }
+        let signature = SigningKey::read(&private).unwrap().sign(b"x");
+        VerifyKey::read(&public).unwrap().verify(b"x", &signature).unwrap();
+        let reason = |path: &Path| VerifyKey::read(path).unwrap_err().reason;
+        assert_eq!(reason(dir.path()), "it is a directory");
+        assert!(reason(Path::new("/dev/null")).starts_with("it is a device or a named pipe"));
+        assert!(reason(Path::new("/proc/self/fd/999")).starts_with("No such file"));
+    }
 
     /// A throwaway pair, made by `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIDdlmflEit/EP1V1fOAopBHnUd6cIuwhUthY8/pgZvck\n-----END PRIVATE KEY-----";

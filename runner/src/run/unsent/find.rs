@@ -76,6 +76,17 @@ pub(crate) fn records(
     dirs.filter_map(read).collect()
 }
 
+/// The record of the apply of a plan that waits in the state home for this datastore.
+pub(crate) fn unsent_apply(
+    state_home: Option<&Path>,
+    run: &RunKey,
+    plan: Sha256,
+    datastore: &url::Url,
+) -> Option<KeptRecord> {
+    let mut kept = attempts(state_home, run).into_iter().filter_map(read).flatten();
+    kept.find(|kept| kept.record.is_of(plan) && kept.other_datastore(datastore).is_none())
+}
+
 /// The record in a directory of unsent files, if there is one.
 fn read(dir: PathBuf) -> Option<Result<KeptRecord, UnreadableRecord>> {
     let file = dir.join(APPLIED);

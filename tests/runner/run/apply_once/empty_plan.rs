@@ -93,6 +93,32 @@ async fn empty_plan_whose_layer_has_another_plan_sum_is_refused() {
     assert_eq!((&record["sum"], applies(&sandbox)), (&sum.into(), 1));
 }
 
+/// All plans that have kept a sum have the same one.
+#[tokio::test(flavor = "multi_thread")]
+async fn older_empty_plan_is_refused_where_the_layer_names_a_newer_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(SCRIPT);
+    sandbox.write("empty", "");
+    let run = |words: &[&str]| {
+        sandbox.run_with(&datastore.url, &[words, &["--layer", "layer.yaml"]].concat())
+    };
+    assert_eq!(run(&["plan"]).code, 0);
+    assert_eq!(run(&["apply"]).code, 0);
+    for name in ["older", "newer"] {
+        sandbox.write("main.tf", &format!("# {name}\n"));
+        assert_eq!(run(&["plan", "--run", name, "--skip-empty-plans"]).code, 0);
+    }
+    assert_eq!(annotation(&sandbox, "plan-run").as_deref(), Some("newer/0"));
+    let before = sandbox.read("layer.yaml");
+    let refused = run(&["apply", "--plan", "older"]);
+    assert_eq!((refused.code, applies(&sandbox)), (9, 1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the annotation plan-sum has"), "{}", refused.stderr);
+    assert_eq!(sandbox.read("layer.yaml"), before, "nothing is annotated");
+    let applied = run(&["apply", "--plan", "newer/0"]);
+    assert_eq!((applied.code, applies(&sandbox)), (0, 1), "{}", applied.stderr);
+    assert!(applied.stderr.contains("the plan changes nothing"), "{}", applied.stderr);
+}
+
 /// Only the layer's `plan-sum` shows that the plan is still the layer's newest.
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_plan_is_given_to_the_tool_where_no_plan_sum_is_known() {

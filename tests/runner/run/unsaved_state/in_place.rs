@@ -54,6 +54,23 @@ async fn push_after_an_apply_in_a_snapshot_names_the_directory_of_the_plan() {
     assert!(ended.stderr.contains(place), "{}", ended.stderr);
 }
 
+/// A repository at a path has no URL that others know.
+#[tokio::test(flavor = "multi_thread")]
+async fn record_of_an_apply_in_a_snapshot_names_the_path_of_a_local_repository() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, url) = refusing(".", "exit 1");
+    let plan = ["plan", &url, "--path", "live/vpc", "--name", "x", "--run", "p"];
+    let ended = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let apply = ["apply", "--plan", "p", "--name", "x", "--run", "r"];
+    let ended = sandbox.run_with(&datastore.url, &apply);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("working in the snapshot"), "{}", ended.stderr);
+    let record = std::fs::read(unsent(&sandbox).join("errored.tfstate.json")).unwrap();
+    let repository = sandbox.path("repository").canonicalize().unwrap();
+    assert_eq!(crate::json(&record)["source"], repository.to_str().unwrap());
+}
+
 #[test]
 fn unsaved_state_refuses_applies_of_its_repository_in_other_places() {
     for (dir, origin) in [(".", None), (".terragrunt-cache/a/b", None), (".", Some(INFRA))] {
