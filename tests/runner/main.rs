@@ -36,6 +36,7 @@ mod show {
 mod binding {
     mod aws_provider;
     mod document;
+    mod each_compare;
     pub(crate) mod elsewhere;
     mod modules;
     mod other_state;

@@ -40,15 +40,15 @@ pub(crate) async fn planned(args: &[&str]) -> Planned {
 }
 
 impl Planned {
-    fn stored(&self) -> StoredRun {
+    pub(crate) fn stored(&self) -> StoredRun {
         StoredRun::new(&self.datastore, "default", "x", "p")
     }
 
-    async fn document(&self) -> Value {
+    pub(crate) async fn document(&self) -> Value {
         parsed(&self.stored().artifact("binding.json", 0).await)
     }
 
-    async fn replace(&self, document: &Value) {
+    pub(crate) async fn replace(&self, document: &Value) {
         self.stored().put_artifact("binding.json", 0, document.to_string().into_bytes()).await;
     }
 
@@ -69,7 +69,7 @@ impl Planned {
 
     /// The apply is refused with this text, and the tool has not run.
     #[track_caller]
-    fn refused(&self, args: &[&str], expected: &str) {
+    pub(crate) fn refused(&self, args: &[&str], expected: &str) {
         let refused = self.apply(args);
         assert_eq!(refused.code, 9, "{expected}: {}", refused.stderr);
         assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);

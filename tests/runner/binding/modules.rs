@@ -117,3 +117,28 @@ async fn file_that_the_plan_writes_into_a_module_is_no_difference() {
         assert_eq!(applied.code, 0, "{name}: {}", applied.stderr);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modules_that_cannot_be_listed_are_a_warning_of_a_plan_and_refused_by_an_apply() {
+    let datastore = TestDatastore::memory().await;
+    let breaks = "[ $STEP = init ] && [ -n \"$BREAK\" ] && echo { > $m/modules.json";
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(&format!("{GENERATES}{breaks}\n"));
+    let run = |args: &[&str], is_broken: &str| {
+        let stored = ["--name", "x", "--datastore", datastore.url.as_str()];
+        let mut command = sandbox.command(&[args, &stored].concat());
+        Ended::from(command.env("BREAK", is_broken).output().unwrap())
+    };
+    assert_eq!(run(&["plan", "--run", "p"], "").code, 0);
+    let refused = run(&["apply", "--plan", "p"], "1");
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    for text in ["cannot be compared with those of the plan p/0: ", "modules.json cannot be read"] {
+        assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
+    }
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    let planned = run(&["plan", "--run", "q"], "1");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let warning = "an apply does not compare the modules that init has downloaded: ";
+    assert!(planned.stderr.contains(warning), "{}", planned.stderr);
+    let applied = run(&["apply", "--plan", "q"], "1");
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}

@@ -1,7 +1,8 @@
 //! Variables with arguments for the tool must not move an apply away from what was compared.
 
-use support::Ended;
+use support::{Ended, Sandbox, TestDatastore};
 
+use crate::RUNNER;
 use crate::binding::document::planned;
 
 /// The plan would be applied to a state that nothing has compared.
@@ -36,4 +37,47 @@ async fn variable_that_moves_an_apply_to_another_state_is_refused_by_name() {
     assert_eq!(planned.calls(), "");
     let applied = apply(&stored, "TF_CLI_ARGS_apply", "-backup=- -parallelism=2");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// What else the tool takes from variables either shows after init, or the tool refuses it itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_that_move_init_plan_or_workspace_never_apply_to_another_state() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let code = "terraform {\n  backend \"local\" {}\n}\noutput \"x\" {\n  value = 1\n}\n";
+    sandbox.write("main.tf", code);
+    sandbox.write("data/environment", "dev");
+    let own = [("TF_CLI_ARGS_init", "-backend-config=path=own.tfstate")];
+    let run = |action: &[&str], variables: &[(&str, &str)]| {
+        drop(std::fs::remove_dir_all(sandbox.work().join(".terraform")));
+        let stored = ["--name", "x", "--datastore", datastore.url.as_str()];
+        let mut command = sandbox.command(&[action, &stored].concat());
+        Ended::from(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    let refused = |plan: &str, variables: &[(&str, &str)], code: i32, expected: &str| {
+        let refused = run(&["apply", "--plan", plan], variables);
+        assert_eq!(refused.code, code, "{variables:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{variables:?}: {}", refused.stderr);
+    };
+    let planned = run(&["plan", "--run", "p"], &own);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+
+    let other = [("TF_CLI_ARGS_init", "-backend-config=path=other.tfstate")];
+    refused("p", &other, 9, "another backend: local, path \"own.tfstate\"");
+    refused("p", &[("TF_CLI_ARGS_init", "-backend=false")], 9, "another backend: local, path");
+    refused("p", &[own[0], ("TF_DATA_DIR", "data")], 9, "workspace dev");
+    refused("p", &[own[0], ("TF_WORKSPACE", "dev")], 9, "workspace dev");
+    refused("p", &[("TF_CLI_ARGS", "-chdir=..")], 1, "not defined: -chdir");
+    refused("p", &[own[0], ("TF_CLI_ARGS_apply", "other.tfplan")], 1, "Too many command line");
+    for state in ["own.tfstate", "other.tfstate", "terraform.tfstate"] {
+        assert!(!sandbox.work().join(state).exists(), "{state}");
+    }
+    let applied = run(&["apply", "--plan", "p"], &own);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(sandbox.work().join("own.tfstate").exists());
+    // A plan of another state file.
+    let state = [own[0], ("TF_CLI_ARGS_plan", "-state=other.tfstate")];
+    let planned = run(&["plan", "--run", "q"], &state);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    refused("q", &own, 9, "another serial of the state: 0; here it is 1");
 }
