@@ -7,7 +7,6 @@
 
 mod burrito;
 mod callers;
-mod entry_point;
 mod keys;
 mod settings;
 mod sources;
@@ -23,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use datastore_api::HumanDuration;
+use datastore_api::{HumanDuration, entry_point};
 
 use crate::auth::{Auth, NewToken};
 use crate::cli::args::{Cat, Gc, Ls, ServeFlags, Subcommand, VERSION, Verify};
@@ -138,6 +137,8 @@ pub struct Drain {
     pub timeout: Duration,
 }
 
+/// The program's own name.
+const PROGRAM: &str = "datastore";
 const USAGE: u8 = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_MEMORY: Memory = Memory(limits::MEMORY);
@@ -148,7 +149,7 @@ impl Command {
     /// Parses arguments and environment. Prints help, version and errors itself, and then returns the exit code: 64
     /// for wrong usage; as `burrito`, 2 for an unknown command and otherwise 1.
     pub fn parse() -> Result<Self, ExitCode> {
-        let (args, as_burrito) = entry_point::read(env::args_os().collect());
+        let (args, as_burrito) = entry_point::read(env::args_os().collect(), PROGRAM);
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
         let file = |path: &Path| std::fs::read_to_string(path);
         Self::read(&args, as_burrito, Sources { env: &env, file: &file }).map_err(|error| {

@@ -24,7 +24,7 @@ pub use tools::{
 };
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use clap::parser::ValueSource;
 use clap::{
     Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
-use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name};
+use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name, entry_point};
 
 use crate::version::ToolName;
 
@@ -76,7 +76,7 @@ impl Cli {
     ///
     /// As `burrito` the first word is `runner` (or `version`).
     pub fn from_arguments(args: impl Iterator<Item = OsString>) -> Result<Self, ExitCode> {
-        let (mut args, burrito) = entry_point(args.collect());
+        let (mut args, burrito) = entry_point::read(args.collect(), "runner");
         let of_runner = burrito && args.get(1).is_some_and(|word| word == "runner");
         if of_runner {
             args.remove(1);
@@ -130,25 +130,6 @@ impl Cli {
         }
         Ok(cli)
     }
-}
-
-/// The arguments, and whether they are Burrito's. A container's command may name the program once more, after the image's
-/// entry point: `burrito ...` and `runner start` are Burrito's, any other `runner ...` is ours.
-fn entry_point(mut args: Vec<OsString>) -> (Vec<OsString>, bool) {
-    let name = args.first().and_then(|program| Path::new(program).file_name());
-    let is_burrito = name.is_some_and(|name| name == "burrito");
-    let word = |at: usize| args.get(at).and_then(|word| word.to_str());
-    match (word(1), word(2)) {
-        _ if is_burrito => {}
-        (Some("burrito"), _) => return (args.split_off(1), true),
-        (Some("runner"), Some("start")) => {
-            args[0] = "burrito".into();
-            return (args, true);
-        }
-        (Some("runner"), _) => return (args.split_off(1), false),
-        _ => {}
-    }
-    (args, is_burrito)
 }
 
 /// The command line. Some commands describe a shared argument differently.

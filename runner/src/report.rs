@@ -6,7 +6,7 @@ mod applied_record;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -331,6 +331,8 @@ impl Report {
         let mut new = tempfile::Builder::new();
         let mut file = new.prefix(".plancha-").permissions(mode).tempfile_in(directory)?;
         if let Ok(existing) = fs::metadata(path) {
+            // Only root may change the owner.
+            let _refused = fchown(file.as_file(), Some(existing.uid()), Some(existing.gid())).err();
             file.as_file().set_permissions(existing.permissions())?;
         }
         file.write_all(text.as_bytes())?;

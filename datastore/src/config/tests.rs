@@ -18,7 +18,7 @@ fn read_with(args: &str, env: Texts, files: Texts) -> Result<Serve, (u8, String)
         let found = files.iter().find(|(name, _)| Path::new(name) == path);
         found.map(|(_, text)| (*text).to_owned()).ok_or(std::io::ErrorKind::NotFound.into())
     };
-    let (args, as_burrito) = entry_point::read(args);
+    let (args, as_burrito) = entry_point::read(args, PROGRAM);
     match Command::read(&args, as_burrito, Sources { env: &env, file: &file }) {
         Ok(Command::Serve(serve)) => Ok(serve),
         Ok(other) => panic!("{other:?}"),

@@ -16,6 +16,7 @@ pub(crate) use contents::Contents;
 pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};
+use crate::source::path::resolve;
 use crate::source::regular;
 
 /// A larger record is not read.
@@ -32,8 +33,8 @@ pub(crate) fn record_path(plan: &Path) -> PathBuf {
 /// apply refuses the plan.
 pub(crate) fn export_plan(plan: &Path, to: &Path, report: &Report) -> io::Result<()> {
     let record = record_path(to);
-    // A symbolic link is kept; its target is replaced.
-    let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
+    // A symbolic link is kept; its target is replaced, or created.
+    let to = &resolve(&std::path::absolute(to)?)?;
     // Both are written completely before either becomes visible.
     let staged_plan = stage(to, &mut fs::File::open(plan)?)?;
     let staged_record = stage(&record, &mut report.to_json().as_bytes())?;

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::process::url_secrets::{Parameters, masked};
+
 /// Options of terraform that the runner sets itself or does not need, each with the alternative.
 const SET_BY_THE_RUNNER: [(&str, &str); 5] = [
     ("out", "the runner sets -out itself: write `--plan-file PATH` to keep the plan in a file"),
@@ -60,6 +62,11 @@ pub(super) fn with_hint(
     given: &[OsString],
     program: &clap::Command,
 ) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        // A URL in place of another value may hold a password.
+        let shown = ContextValue::String(masked(value, Parameters::Secret));
+        error.insert(ContextKind::InvalidValue, shown);
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }

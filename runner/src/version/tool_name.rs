@@ -52,8 +52,11 @@ impl std::str::FromStr for ToolName {
 }
 
 impl ToolName {
-    /// The tool that a misspelt name means: at most two letters differ.
+    /// The tool that a misspelt name means: at most two letters differ, or it is the name of the project.
     pub(crate) fn meant_by(text: &str) -> Option<Self> {
+        if text.eq_ignore_ascii_case("opentofu") {
+            return Some(Self::Tofu);
+        }
         let differs = |tool: &Self| distance(text, tool.program());
         let nearest = Self::ALL.into_iter().min_by_key(differs)?;
         (1..=2).contains(&differs(&nearest)).then_some(nearest)

@@ -46,17 +46,20 @@ fn report_is_written_through_links_and_keeps_the_mode_of_its_file() {
     std::fs::create_dir(work.join("out")).unwrap();
     symlink("out/r.json", work.join("r")).unwrap();
     symlink("out/s.md", work.join("s")).unwrap();
-    for link in ["r", "s"] {
+    symlink("out/p", work.join("p")).unwrap();
+    for link in ["r", "s", "p"] {
         assert!(!work.join(link).exists(), "it leads to no file yet");
     }
     let plan = |result: &str, summary: &str| {
-        let line = format!("umask 027; exec {RUNNER} plan --result {result} --summary {summary}");
+        let files = format!("--result {result} --summary {summary} --plan-file p");
+        let line = format!("umask 027; exec {RUNNER} plan {files}");
         let ended = sandbox.program(std::path::Path::new("/bin/sh"), &["-c", &line]).output();
         support::Ended::from(ended.unwrap())
     };
     let ended = plan("r", "s");
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(work.join("r").is_symlink() && work.join("s").is_symlink());
+    assert!(["r", "s", "p"].iter().all(|link| work.join(link).is_symlink()));
+    assert_eq!(mode("out/p"), 0o600, "a plan may hold secrets");
     assert!(sandbox.read("out/r.json").contains("\"outcome\""));
     assert!(sandbox.read("out/s.md").starts_with("### "));
     assert_eq!((mode("out/r.json"), mode("out/s.md")), (0o640, 0o600));

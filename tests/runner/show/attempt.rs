@@ -266,6 +266,9 @@ async fn error_names_the_runs_and_attempts_that_exist() {
     assert_eq!(code, 64, "{stderr}");
     let expected = "for the newest run of a directory or git URL use --source live/x";
     assert!(stderr.contains(expected), "{stderr}");
+    let (code, stderr) = show("https://user:hush@h/x.git");
+    assert_eq!(code, 64, "{stderr}");
+    assert!(stderr.contains("use --source URL") && !stderr.contains("hush"), "{stderr}");
     for (arguments, named) in
         [(&["live"][..], "DIR"), (&["--name", "x"], "--name"), (&["--layer", "f"], "--layer")]
     {

@@ -82,6 +82,17 @@ fn edits_in_a_kept_checkout_are_replaced_and_hidden_ones_refused() {
             assert!(git(&kept, &["ls-files", "-v"]).starts_with("H "), "no flag is left");
         }
     }
+    // A flagged state stays as it is.
+    let state = "kept/live/vpc/terraform.tfstate";
+    std::fs::write(dir.join("live/vpc/terraform.tfstate"), "committed").unwrap();
+    commit_all(&dir);
+    std::fs::remove_file(sandbox.work().join(state)).unwrap();
+    assert_eq!(plan().code, 0);
+    git(&kept, &["update-index", "--skip-worktree", "live/vpc/terraform.tfstate"]);
+    sandbox.write(state, "of the apply");
+    let ended = plan();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(sandbox.read(state), "of the apply");
     // A flagged file without changes follows the next commit.
     git(&kept, &["update-index", "--skip-worktree", "live/vpc/main.tf"]);
     std::fs::write(dir.join("live/vpc/main.tf"), "# next").unwrap();
@@ -148,6 +159,30 @@ fn changes_in_a_submodule_of_a_kept_checkout_are_replaced_or_refused() {
         std::fs::remove_file(net.join("extra.tf")).unwrap();
     }
     assert_eq!(sandbox.read(state), "of an apply");
+}
+
+/// What a submodule ignores by its configuration is a change nevertheless, but not untracked data of the tool.
+#[test]
+fn ignored_submodule_hides_no_change_of_tracked_files() {
+    let repositories = Repositories::new();
+    let clone = repositories.sandbox.work().join("clone");
+    let url = repositories.url();
+    let clone_all = ["clone", "--quiet", "--recurse-submodules", &url, "clone"];
+    repositories.git(&repositories.sandbox.work(), &clone_all);
+    let revision = || {
+        let ended = repositories.run(&["plan", "clone", "--path", "live", "--result", "r.json"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let report = json(repositories.sandbox.read("r.json").as_bytes());
+        report["revision"].as_str().unwrap().to_owned()
+    };
+    repositories.git(&clone, &["config", "submodule.modules/net.ignore", "all"]);
+    std::fs::create_dir(clone.join("modules/net/.terraform")).unwrap();
+    std::fs::write(clone.join("modules/net/.terraform/x"), "").unwrap();
+    assert!(!revision().ends_with("-dirty"));
+    let main = clone.join("modules/net/main.tf");
+    let code = std::fs::read_to_string(&main).unwrap();
+    std::fs::write(&main, format!("{code}# changed\n")).unwrap();
+    assert!(revision().ends_with("-dirty"));
 }
 
 /// The tool's own data is no code of others, wherever it is.

@@ -189,6 +189,9 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     if content.starts_with(BYTE_ORDER_MARK) {
         content.drain(..BYTE_ORDER_MARK.len());
     }
+    if content.trim_ascii().is_empty() {
+        return Err("it is empty".to_owned());
+    }
     Ok(content)
 }
 
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn keys_that_cannot_be_used_are_refused_with_the_reason() {
         for (content, reason) in [
-            ("", "at least 32 printable"),
+            ("", "it is empty"),
             ("short\n", "at least 32 printable"),
             (
                 "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGb9ECWmEzf6FQbrBZ9w7lshQhqowtrb a@b",

@@ -196,8 +196,13 @@ impl Git<'_> {
     /// Makes git see all files of an earlier checkout as they are. Refuses changes that it was ordered to hide, and warns of
     /// others, which are replaced.
     async fn reveal(&self) -> Result<(), CheckoutError> {
-        let reason = |reason| CheckoutError::Git { reason };
-        let (files, trees) = hidden::edits_and_trees(self.dir).await.map_err(reason)?;
+        if !self.dir.join(".git/index").exists() {
+            return Ok(());
+        }
+        let is_own = |file: &Path| states::is_state(file) || file.ends_with(".terraform.lock.hcl");
+        let found = hidden::edits_and_trees(self.dir).await;
+        let (mut files, trees) = found.map_err(|reason| CheckoutError::Git { reason })?;
+        files.retain(|file| !is_own(file));
         if !files.is_empty() {
             return Err(CheckoutError::HiddenChanges { dir: self.dir.to_owned(), files });
         }
@@ -209,8 +214,8 @@ impl Git<'_> {
             self.run_in(&tree, &["read-tree", "HEAD"].map(OsStr::new)).await?;
         }
         let args = ["diff", "--name-only", "-z", "--diff-filter=d", "--ignore-submodules=all"];
-        let edits = paths(&question(self.dir, &args).await.map_err(reason)?);
-        let is_own = |file: &Path| states::is_state(file) || file.ends_with(".terraform.lock.hcl");
+        // Only for the warning: in a large work tree it may take too long.
+        let edits = paths(&question(self.dir, &args).await.unwrap_or_default());
         let edits = edits.into_iter().filter(|file| !is_own(file)).collect::<Vec<_>>();
         if !edits.is_empty() {
             let (files, dir) = (list(&edits), self.dir.display());

@@ -39,7 +39,7 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
 
 /// The files of a checkout that has its repository in the directory itself, with those of submodules.
 pub(in crate::source) async fn checked_out(dir: &Path) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-    if !dir.join(".git").exists() {
+    if !dir.join(".git/index").exists() {
         return Ok(BTreeSet::new());
     }
     let listed = question(dir, &["ls-files", "-z", "--recurse-submodules"]).await;

@@ -87,19 +87,24 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     }
 }
 
-/// Also changes in submodules that `.gitmodules` or the user's configuration ignores.
-const STATUS: &[&str] = &[
+const STATUS: &[&str] =
+    &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
+/// Only tracked files, also of submodules that `.gitmodules` or the user's configuration ignores.
+const TRACKED_STATUS: &[&str] = &[
     "status",
     "--porcelain=v1",
     "--no-renames",
     "-z",
-    "--untracked-files=all",
-    "--ignore-submodules=none",
+    "--untracked-files=no",
+    "--ignore-submodules=untracked",
 ];
 
 /// Adds to git's status the changes that it hides.
 async fn with_hidden(status: Result<Vec<u8>, String>, top: &Path) -> Result<Vec<u8>, String> {
     let mut status = status?;
+    if top.join(".gitmodules").exists() {
+        status.extend(question(top, TRACKED_STATUS).await?);
+    }
     for path in hidden::changes(top).await? {
         status.extend_from_slice(b" M ");
         status.extend_from_slice(path.as_os_str().as_bytes());
