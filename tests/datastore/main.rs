@@ -46,6 +46,7 @@ mod storage {
     mod probe;
     mod put_faults;
     mod run_index;
+    mod unfit_servers;
 }
 
 /// Connections, limits, memory and TLS.

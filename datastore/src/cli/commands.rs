@@ -10,11 +10,11 @@ use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 
 use crate::auth::{Authenticator, NewToken, add_rules};
-use crate::cli::error::{CommandError, counted};
+use crate::cli::error::{CommandError, Damage, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
 use crate::store::{
-    Ability, BEGIN, Key, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
+    Ability, Key, NEEDED, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
     check_directory_in_time, concise, is_own,
 };
 use crate::transport::tls::Tls;
@@ -130,12 +130,8 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
         counted(all, "object", "objects"),
         counted(copied, "copy", "copies"),
     )?;
-    match (changed, missing, unread) {
-        (0, 0, 0) => Ok(()),
-        (0, 0, unread) => Err(CommandError::Unread(unread)),
-        (0, missing, _) => Err(CommandError::Missing(missing)),
-        (changed, ..) => Err(CommandError::Changed(changed)),
-    }
+    let damage = Damage { changed, missing, unread };
+    if damage.is_none() { Ok(()) } else { Err(CommandError::Damaged(damage)) }
 }
 
 /// Whether `verify` with this prefix covers a key: its own files have no digest.
@@ -276,7 +272,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     for ability in Ability::ALL {
         print_row(ability.name(), &shown(&results, ability), out)?;
     }
-    let uploads = store.try_cleanup(&results).await;
+    let uploads = store.try_uploads(&results).await;
     print_uploads(&uploads, out)?;
     out.flush()?;
     started.map_err(unusable)?;
@@ -331,7 +327,7 @@ fn print_uploads(uploads: &[(&str, Tried)], out: &mut impl Write) -> io::Result<
         print_row(name, &can, out)?;
     }
     for (name, tried) in uploads {
-        if *name != BEGIN && matches!(tried, Tried::Unsupported(_)) {
+        if !NEEDED.contains(name) && matches!(tried, Tried::Unsupported(_)) {
             writeln!(
                 out,
                 "warning: {name}: parts of uploads that a killed process leaves may stay, and cost money"
@@ -342,11 +338,11 @@ fn print_uploads(uploads: &[(&str, Tried)], out: &mut impl Write) -> io::Result<
 }
 
 /// Fails if a right is missing, if artifacts above 8 MiB cannot be stored, or if a step has shown nothing.
-fn judge_uploads(uploads: [(&'static str, Tried); 3]) -> Result<(), CommandError> {
+fn judge_uploads(uploads: [(&'static str, Tried); 5]) -> Result<(), CommandError> {
     for (name, tried) in uploads {
         match tried {
             Tried::Denied(error) => return Err(CommandError::Unfit(error)),
-            Tried::Unsupported(error) if name == BEGIN => {
+            Tried::Unsupported(error) if NEEDED.contains(&name) => {
                 let error = format!("artifacts above 8 MiB need uploads in parts: {error}");
                 return Err(CommandError::Unfit(error));
             }

@@ -1,6 +1,6 @@
 //! Why a command failed, and its exit code.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 
 use crate::start::StartError;
@@ -37,28 +37,9 @@ pub enum CommandError {
         "cannot see whether the storage can {0}: {1}\nhint: correct the cause, and run `check` again"
     )]
     Unknown(&'static str, String),
-    /// Objects have changed since they were stored.
-    #[error(
-        "{}\nhint: restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`",
-        counted(*.0, "object has changed since it was stored", "objects have changed since they were stored")
-    )]
-    Changed(usize),
-    /// Objects with a digest record are gone.
-    #[error(
-        "{}\nhint: restore from a backup, or remove the records below .plancha/sha256/",
-        counted(
-            *.0,
-            "object is missing: its digest is recorded, and its file is gone",
-            "objects are missing: their digests are recorded, and their files are gone"
-        )
-    )]
-    Missing(usize),
-    /// Objects could not be read.
-    #[error(
-        "{} could not be read\nhint: the lines `unread` above have the reasons",
-        counted(*.0, "object", "objects")
-    )]
-    Unread(usize),
+    /// Objects are not as they were stored.
+    #[error("{0}")]
+    Damaged(Damage),
     /// Objects could not be deleted.
     #[error(
         "{} could not be deleted\nhint: the lines `could not delete` above have the reasons; run `gc` again",
@@ -76,6 +57,54 @@ pub enum CommandError {
     Output(#[from] io::Error),
 }
 
+/// How many objects are not as they were stored; at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// They have other bytes.
+    pub changed: usize,
+    /// They have a digest record and no file.
+    pub missing: usize,
+    /// They could not be read.
+    pub unread: usize,
+}
+
+impl Damage {
+    pub(super) fn is_none(self) -> bool {
+        self == Self { changed: 0, missing: 0, unread: 0 }
+    }
+}
+
+impl Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |number, one, several, hint| {
+            (number > 0).then(|| (counted(number, one, several), hint))
+        };
+        let parts = [
+            of(
+                self.changed,
+                "object has changed since it was stored",
+                "objects have changed since they were stored",
+                "restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`",
+            ),
+            of(
+                self.missing,
+                "object is missing: its digest is recorded, and its file is gone",
+                "objects are missing: their digests are recorded, and their files are gone",
+                "restore from a backup, or remove the records below .plancha/sha256/",
+            ),
+            of(
+                self.unread,
+                "object could not be read",
+                "objects could not be read",
+                "the lines `unread` above have the reasons",
+            ),
+        ];
+        let (texts, hints): (Vec<_>, Vec<_>) = parts.into_iter().flatten().unzip();
+        f.write_str(&texts.join("; "))?;
+        hints.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
 /// A number with the text for one, or for several.
 pub(super) fn counted<N: Copy + Display + From<u8> + PartialEq>(
     number: N,
@@ -90,10 +119,11 @@ impl CommandError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
-            Self::Corrupt(_) | Self::Changed(_) | Self::Missing(_) => 9,
+            Self::Corrupt(_) => 9,
+            Self::Damaged(damage) if damage.changed + damage.missing > 0 => 9,
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) | Self::Unknown(..) => 10,
-            Self::Undeleted(_) | Self::Unread(_) => 10,
+            Self::Undeleted(_) | Self::Damaged(_) => 10,
             Self::Output(_) | Self::Token(_) | Self::NotReady(_) => 1,
         }
     }

@@ -5,10 +5,10 @@
 //! start and from time to time.
 
 pub(crate) mod ability;
-pub(crate) mod cleanup;
 mod failure;
 pub(crate) mod health;
 pub(crate) mod multipart;
 pub(crate) mod steps;
 pub(crate) mod update;
+pub(crate) mod uploads;
 pub(crate) mod watch;

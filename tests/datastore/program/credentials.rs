@@ -106,7 +106,7 @@ fn check_says_why_uploads_could_not_be_listed() {
         (403, "InvalidAccessKeyId", "it does not accept the datastore's credentials"),
         (403, "SignatureDoesNotMatch", "it does not accept the datastore's credentials"),
         (400, "ExpiredToken", "it does not accept the datastore's credentials"),
-        (403, "RequestTimeTooSkewed", "it refuses the time of this machine's clock"),
+        (403, "RequestTimeTooSkewed", "this machine's clock and the storage's differ by too much"),
         (503, "SlowDown", "it limits the rate of requests"),
         (429, "", "it limits the rate of requests"),
         (500, "", "the answer has the status code: 500"),
@@ -152,10 +152,10 @@ fn serve_does_not_warn_of_an_ability_that_no_check_has_seen_to_lack() {
         }
     };
     logged("it is not known whether the storage can do this");
-    assert!(!datastore.log.lock().unwrap().contains("this storage overwrites"));
+    assert!(!datastore.log.lock().unwrap().contains("this storage ignores or refuses"));
     double.heal();
     double.ignore_conditions();
-    logged("this storage overwrites");
+    logged("this storage ignores or refuses the condition that no object exists");
     datastore.signal(Signal::SIGTERM);
     assert!(datastore.wait().success());
 }

@@ -146,6 +146,12 @@ impl FakeCloud {
         self.shared.bucket.lock().unwrap().ignores_completions = true;
     }
 
+    /// From now on each PUT that has the condition of a creation gets this status and code, as from servers that do not
+    /// support it.
+    pub fn reject_conditions_of_creations(&self, status: u16, code: &'static str) {
+        self.shared.bucket.lock().unwrap().rejects_creations = Some((status, code));
+    }
+
     /// From now on each completion that has a condition gets this status and code, as from servers that do not support it.
     pub fn reject_conditions_of_completions(&self, status: u16, code: &'static str) {
         self.shared.bucket.lock().unwrap().rejects_completions = Some((status, code));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use datastore_api::{Attempt, ClaimId, RunKey};
 use futures::TryStreamExt as _;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
+use object_store::{ObjectStoreExt as _, PutOptions};
 
 use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
 use crate::store::error::{StoreError, backend_error};
@@ -55,7 +55,7 @@ impl Store {
         }
         // Conditional even before a probe has seen that the backend honours it: a claim of another process must not be
         // overwritten.
-        let mode = PutMode::Create;
+        let mode = self.creation_mode();
         let bytes = Bytes::copy_from_slice(claim.as_ref().as_bytes());
         let options = PutOptions { mode, ..PutOptions::default() };
         let put = self.objects.put_opts(&path, bytes.into(), options);

@@ -4,5 +4,6 @@ pub(crate) mod abandoned;
 pub(crate) mod bucket;
 pub(crate) mod check;
 pub(crate) mod connector;
+pub(crate) mod document;
 pub(crate) mod provider;
 pub(crate) mod variables;

@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::io;
 
+use crate::store::backend::cloud::document::WrongDocument;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::directory::walk::Silent;
@@ -35,6 +36,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         }
         if let Some(hung) = now.downcast_ref::<Hung>() {
             return hung.to_string();
+        }
+        if let Some(wrong) = now.downcast_ref::<WrongDocument>() {
+            return wrong.to_string();
         }
         if let Some(panicked) = now.downcast_ref::<Panicked>() {
             return panicked.text().to_owned();

@@ -74,6 +74,9 @@ pub(in crate::store) struct State {
 /// probed again at once, so that a hung storage is down within 5 s and twice the timeout of a step.
 pub(in crate::store) const MAX_FAILURES: u32 = 2;
 
+/// Which step has shown nothing is logged as this.
+pub(in crate::store) const UNSEEN: &str = "cannot see whether the storage can do this: what was known of it stays, and a later check tries it again";
+
 /// Seconds of clock skew that are logged. S3 refuses more than 15 minutes.
 const SKEW_WARNING: u64 = 300;
 
@@ -114,19 +117,22 @@ impl ProbeResults {
         if !unknown.is_empty() {
             tracing::warn!(
                 unknown,
-                "it is not known whether the storage can do this, because no check of it has succeeded; it is tried again. \
-                 Until then, creations are sent on the condition that no object exists"
+                until_then = self.until_known(),
+                "it is not known whether the storage can do this, because no check of it has succeeded; it is tried again"
+            );
+        }
+        if self.refuses_uploads {
+            tracing::warn!(
+                "this storage refuses uploads in parts: artifacts above 8 MiB cannot be stored"
             );
         }
         if can(Ability::Create) == Some(false) {
             tracing::warn!(
-                "this storage overwrites although the request demands a creation: parallel creations of an object exclude \
-                 each other within this process, but not between replicas"
+                "this storage ignores or refuses the condition that no object exists: parallel creations of an object \
+                 exclude each other within this process, but not between replicas"
             );
         } else if self.refuses_uploads {
-            tracing::warn!(
-                "this storage refuses uploads in parts: artifacts above 8 MiB cannot be stored"
-            );
+            // No condition matters.
         } else if can(Ability::CreateLarge) == Some(false) {
             tracing::info!(
                 "this storage honours no condition on the completion of a multipart upload: a small object beside it \
@@ -139,6 +145,18 @@ impl ProbeResults {
                 );
             }
         }
+    }
+
+    /// What holds until it is known which conditions the storage honours, if that matters.
+    fn until_known(&self) -> Option<String> {
+        let is_unknown = |ability| self.can(ability).is_none();
+        let creations = is_unknown(Ability::Create) || is_unknown(Ability::CreateLarge);
+        let creations =
+            creations.then_some("creations are sent on the condition that no object exists");
+        let leases = is_unknown(Ability::Update)
+            .then_some("leases that killed replicas have left are not taken over");
+        let texts = creations.into_iter().chain(leases).collect::<Vec<_>>();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     /// Whether the backend has this ability; `None` while no try has shown it.
@@ -194,27 +212,26 @@ impl Health {
     ) {
         self.state(|state| {
             results.ended_at = failure.as_ref().map(|(step, _)| *step);
-            let error = failure.as_ref().map(|(_, error)| error);
-            results.reason = error.map(|error| reason(&**error));
-            results.error = error.map(|error| one_line(&**error));
-            if let Some(one_line) =
-                results.error.as_deref().filter(|one_line| blames_clock(one_line))
-            {
-                results.skew = server_time(one_line).map(seconds_since);
-                let by =
-                    results.skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
-                results.error = Some(format!(
-                    "this machine's clock and the storage's differ by {by}, which the storage refuses: set \
-                     the clock, by NTP for example"
-                ));
-                results.reason.clone_from(&results.error);
-            }
-            results.error = results.error.as_deref().map(concise);
-            if let (Some((step, error)), Some(text)) = (failure, &results.error) {
+            results.error = None;
+            results.reason = None;
+            if let Some((step, error)) = failure {
+                let full = one_line(&*error);
+                let text = in_words(&full);
+                results.reason = Some(reason(&*error));
+                if blames_clock(&full) {
+                    results.skew = server_time(&full).map(seconds_since);
+                    results.reason = Some(text.clone());
+                }
+                results.error = Some(text.clone());
                 if shows_inability(step, &*error) {
                     results.set(step, false);
                 } else {
-                    results.unseen.push((step, text.clone()));
+                    if results.can(step).is_none() && state.last.ended_at != Some(step) {
+                        let not_tried = results.unknown().filter(|later| *later > step);
+                        let not_tried = not_tried.map(Ability::name).collect::<Vec<_>>().join(", ");
+                        tracing::warn!(ability = %step, error = text, not_tried, "{UNSEEN}");
+                    }
+                    results.unseen.push((step, text));
                 }
             }
             results.failures =
@@ -234,6 +251,19 @@ impl Health {
             state.last = results;
         });
     }
+}
+
+/// An error of the storage, on one line, as it is shown. A wrong clock is named as such, whichever step fails.
+pub(in crate::store) fn in_words(one_line: &str) -> String {
+    if !blames_clock(one_line) {
+        return concise(one_line);
+    }
+    let skew = server_time(one_line).map(seconds_since);
+    let by = skew.map_or_else(|| "too much".to_owned(), |skew| format!("{skew} s"));
+    format!(
+        "this machine's clock and the storage's differ by {by}, which the storage refuses: set the clock, by NTP for \
+         example"
+    )
 }
 
 /// The server's time, if the error contains it.
@@ -256,6 +286,8 @@ pub(in crate::store) fn one_line(error: &(dyn std::error::Error + 'static)) -> S
 pub(in crate::store) struct Support {
     /// Whether a put that creates is refused if an object exists. Each complete probe tries it.
     pub(in crate::store) creates: Option<bool>,
+    /// Whether a put that creates is refused in any case, because the server does not support the condition.
+    pub(in crate::store) refuses_creations: bool,
     /// Whether a put can replace one version of an object and no other. Each complete probe tries it until it is seen.
     pub(in crate::store) updates: Option<bool>,
     /// Each complete probe tries it until the refusal is seen.
@@ -265,8 +297,8 @@ pub(in crate::store) struct Support {
 /// How a storage handles multipart uploads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct MultipartSupport {
-    /// Whether one can be begun.
-    pub(in crate::store) begins: bool,
+    /// Whether one can be begun, given a part, and completed.
+    pub(in crate::store) works: bool,
     /// Whether a completion is refused if an object exists and the request demands a creation.
     pub(in crate::store) refuses_existing: bool,
     /// Whether a completion returns the object's final `ETag`.

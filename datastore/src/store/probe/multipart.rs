@@ -21,11 +21,11 @@ impl Store {
         match self.backend.provider {
             // In a directory and in memory, uploads of this process exclude each other.
             None => {
-                return Ok(MultipartSupport { begins: true, refuses_existing: true, etags: true });
+                return Ok(MultipartSupport { works: true, refuses_existing: true, etags: true });
             }
             // The signature of a shared key covers the header, so it cannot be added.
             Some(Provider::Azure) => {
-                return Ok(MultipartSupport { begins: true, refuses_existing: false, etags: true });
+                return Ok(MultipartSupport { works: true, refuses_existing: false, etags: true });
             }
             Some(Provider::S3 | Provider::Gcs) => {}
         }
@@ -33,23 +33,27 @@ impl Store {
             Err(error) if is_permanent(&error) => return Ok(MultipartSupport::default()),
             upload => upload?,
         };
-        let mut uploaded = try_completion(upload).await;
+        let mut uploaded = try_completion(upload, true).await;
         if uploaded.as_ref().is_err_and(is_create_rejected) {
             // An earlier probe has left its object.
             self.objects.delete(path).await?;
-            uploaded = self.try_upload(path).await;
+            uploaded = self.try_upload(path, true).await;
         }
-        match uploaded {
-            Ok(put) => {
-                let tag = self.objects.head(path).await?.e_tag;
-                let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
-                Ok(MultipartSupport { begins: true, refuses_existing: true, etags })
-            }
+        let refuses_existing = match uploaded {
+            // A part was refused, or the completion as such, or only its condition.
             Err(error) if is_permanent(&error) => {
-                Ok(MultipartSupport { begins: true, ..MultipartSupport::default() })
+                uploaded = self.try_upload(path, false).await;
+                false
             }
-            Err(error) => Err(error),
-        }
+            _ => true,
+        };
+        let put = match uploaded {
+            Err(error) if is_permanent(&error) => return Ok(MultipartSupport::default()),
+            put => put?,
+        };
+        let tag = self.objects.head(path).await?.e_tag;
+        let etags = tag.zip(put.e_tag).is_some_and(|(now, then)| bare(&now) == bare(&then));
+        Ok(MultipartSupport { works: true, refuses_existing, etags })
     }
 
     /// Tries the same where an object exists.
@@ -61,7 +65,7 @@ impl Store {
         if self.backend.provider.is_none() || !first.refuses_existing {
             return Ok(first);
         }
-        let refuses_existing = match self.try_upload(path).await {
+        let refuses_existing = match self.try_upload(path, true).await {
             Ok(_) => false,
             Err(error) if is_create_rejected(&error) => true,
             Err(error) if is_permanent(&error) => false,
@@ -70,16 +74,23 @@ impl Store {
         Ok(MultipartSupport { refuses_existing, ..first })
     }
 
-    async fn try_upload(&self, path: &Path) -> object_store::Result<PutResult> {
-        try_completion(self.objects.put_multipart(path).await?).await
+    async fn try_upload(&self, path: &Path, creates_only: bool) -> object_store::Result<PutResult> {
+        try_completion(self.objects.put_multipart(path).await?, creates_only).await
     }
 }
 
-/// Completes an upload on condition that no object exists, or aborts it.
-async fn try_completion(mut upload: Box<dyn MultipartUpload>) -> object_store::Result<PutResult> {
+/// Completes an upload, on condition that no object exists if `creates_only`, or aborts it.
+async fn try_completion(
+    mut upload: Box<dyn MultipartUpload>,
+    creates_only: bool,
+) -> object_store::Result<PutResult> {
     let done = async {
         upload.put_part("parts".into()).await?;
-        create_only(Condition::Required, upload.complete()).await
+        if creates_only {
+            create_only(Condition::Required, upload.complete()).await
+        } else {
+            upload.complete().await
+        }
     };
     let done = done.await;
     if done.is_err() {

@@ -9,7 +9,6 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult};
 
 use crate::store::backend::directory::io_threads;
 use crate::store::backend::metered::in_time;
-use crate::store::backend::reason::concise;
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::key::{PROBES, parse, random};
@@ -17,8 +16,9 @@ use crate::store::object::timestamp;
 use crate::store::probe::ability::Ability;
 use crate::store::probe::failure::Differs;
 use crate::store::probe::health::{
-    MultipartSupport, ProbeResults, Support, one_line, seconds_since,
+    MultipartSupport, ProbeResults, Support, UNSEEN, in_words, one_line, seconds_since,
 };
+use crate::store::probe::update::is_permanent;
 
 /// Every so many rounds an object is written too. More often would cost money on a cloud.
 const WRITE_EVERY: u32 = 2;
@@ -120,11 +120,17 @@ impl Store {
         let again = PutOptions::from(PutMode::Create);
         let again = self.objects.put_opts(path, "second".into(), again);
         let again = in_time(STEP_TIMEOUT, "create an object that exists", again).await?;
+        let refuses = again.as_ref().is_err_and(is_permanent);
         let (creates, version, content) = match again {
             Err(Error::AlreadyExists { .. }) => (true, written, "first"),
+            // The condition is refused: without it, the same put was accepted.
+            Err(_) if refuses => (false, written, "first"),
             overwritten => (false, overwritten?, "second"),
         };
-        learn(&|support| support.creates = Some(creates));
+        learn(&|support| {
+            support.creates = Some(creates);
+            support.refuses_creations = refuses;
+        });
         results.set(Ability::Create, creates);
         *step = Ability::Update;
         let updates = if seen.updates == Some(true) {
@@ -148,8 +154,8 @@ impl Store {
             }
         };
         learn(&|support| support.multipart = multipart.or(support.multipart));
-        if let Some(MultipartSupport { begins, refuses_existing, etags }) = multipart {
-            results.refuses_uploads = !begins;
+        if let Some(MultipartSupport { works, refuses_existing, etags }) = multipart {
+            results.refuses_uploads = !works;
             results.set(Ability::CreateLarge, creates && refuses_existing);
             results.set(Ability::MultipartEtag, etags);
         }
@@ -212,14 +218,10 @@ fn seen_by<T>(
 ) -> Option<T> {
     let error = match work {
         Ok(seen) => return Some(seen),
-        Err(error) => concise(&one_line(&error)),
+        Err(error) => in_words(&one_line(&error)),
     };
     for ability in abilities {
-        tracing::warn!(
-            %ability,
-            error,
-            "cannot see whether the storage can do this: what was known of it stays, and a later check tries it again"
-        );
+        tracing::warn!(%ability, error, "{UNSEEN}");
         results.unseen.push((*ability, error.clone()));
     }
     None

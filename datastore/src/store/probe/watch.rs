@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use object_store::PutMode;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,7 @@ use crate::store::backend::reason::{concise, reason};
 use crate::store::backend::response::{blames_clock, status};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
+use crate::store::probe::ability::Ability;
 use crate::store::probe::health::{MultipartSupport, ProbeResults, one_line};
 use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 
@@ -72,14 +74,16 @@ impl Store {
                     .into(),
             );
         }
-        Some(match status(&cause)? {
+        let refusal: BoxError = match status(&cause)? {
             404 => "there is no such bucket: make it, or name another with --storage".into(),
             401 | 403 => {
                 format!("it may not be listed ({cause}): allow it, or {credentials_hint}").into()
             }
             301 | 307 => format!("the bucket is in another region or at another endpoint ({cause}): {credentials_hint}").into(),
             _ => return None,
-        })
+        };
+        self.health.record(self.probe_results(), Some((Ability::List, error.into())));
+        Some(refusal)
     }
 
     /// Logs the results of the first probe, and probes regularly until `shutdown`.
@@ -149,6 +153,16 @@ impl Store {
     /// Whether the backend refuses to create an existing object; `None` until a probe has seen it.
     pub(in crate::store) fn creates(&self) -> Option<bool> {
         self.health.state(|state| state.support.creates)
+    }
+
+    /// The mode of a put that creates: without the condition where a probe has seen that the server refuses the condition
+    /// as such.
+    pub(in crate::store) fn creation_mode(&self) -> PutMode {
+        if self.health.state(|state| state.support.refuses_creations) {
+            PutMode::Overwrite
+        } else {
+            PutMode::Create
+        }
     }
 
     /// Whether it is known to refuse that also when a multipart upload is completed.

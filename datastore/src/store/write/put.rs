@@ -171,7 +171,7 @@ impl Store {
         };
         let limit = put_timeout(bytes.content_length());
         let deadline = Instant::now() + limit;
-        let mut is_unconditional = !create;
+        let mut is_unconditional = !create || self.creation_mode() == PutMode::Overwrite;
         let mut retried = false;
         let mut pauses = PAUSES.into_iter();
         loop {

@@ -13,6 +13,8 @@ pub(super) struct Bucket {
     pub(super) ignores_conditions: bool,
     /// Those of a completion alone.
     pub(super) ignores_completions: bool,
+    /// The status and code of each PUT that has the condition of a creation, if the server does not support it.
+    pub(super) rejects_creations: Option<(u16, &'static str)>,
     /// The status and code of each completion that has a condition, if the server does not support it.
     pub(super) rejects_completions: Option<(u16, &'static str)>,
     /// Those of a replacement alone.
@@ -68,6 +70,7 @@ impl Default for Bucket {
             uploads: HashMap::new(),
             ignores_conditions: false,
             ignores_completions: false,
+            rejects_creations: None,
             rejects_completions: None,
             ignores_updates: false,
             returns_wrong_etags: false,

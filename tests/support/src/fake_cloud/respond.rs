@@ -65,6 +65,9 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request)
         let code = if fault.code.is_empty() { "OrderedByTheTest" } else { fault.code };
         return refused(status, code);
     }
+    if let Some(document) = fault.document {
+        return (StatusCode::OK, document).into_response();
+    }
     let Some(received) = received else { return refused(StatusCode::OK, "") };
     let (mut parts, mut data) = done(&shared, received);
     if is_head {
@@ -206,6 +209,11 @@ fn too_skewed(now: Timestamp) -> String {
 
 fn put(shared: &Shared, received: Received) -> (Response, Vec<Bytes>) {
     let mut bucket = shared.bucket.lock().unwrap();
+    if let Some((status, code)) = bucket.rejects_creations
+        && creates(shared.dialect, &received.headers)
+    {
+        return text(StatusCode::from_u16(status).unwrap(), error(code));
+    }
     if creates(shared.dialect, &received.headers)
         && !bucket.ignores_conditions
         && bucket.objects.contains_key(&received.key)

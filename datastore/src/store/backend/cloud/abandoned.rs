@@ -18,6 +18,7 @@ use object_store::signer::{SignedUrlOptions, Signer as _};
 use serde::Deserialize;
 use url::Url;
 
+use crate::store::backend::cloud::document::check_root;
 use crate::store::backend::response::answer_error;
 use crate::store::error::BoxError;
 use crate::store::key::Key;
@@ -38,6 +39,11 @@ pub(in crate::store) struct Abandoned {
     pub(in crate::store) lister: UploadLister,
     pub(in crate::store) client: HttpClient,
 }
+
+/// An upload that exists is not in the list.
+#[derive(Debug, thiserror::Error)]
+#[error("the list of uploads does not show an upload that was begun")]
+pub(in crate::store) struct Unlisted;
 
 /// Signs the requests that list uploads, and aborts uploads.
 #[derive(Clone, Debug)]
@@ -112,9 +118,11 @@ impl Abandoned {
         Ok(swept)
     }
 
-    /// Lists uploads below `prefix`, once.
-    pub(in crate::store) async fn try_list(&self, prefix: &str) -> Result<(), BoxError> {
-        self.page(prefix, &(String::new(), String::new())).await.map(drop)
+    /// Lists the uploads of this key, which has one. Fails with [`Unlisted`] if they are none.
+    pub(in crate::store) async fn try_list(&self, key: &str) -> Result<(), BoxError> {
+        let page = self.page(key, &(String::new(), String::new())).await?;
+        let is_listed = page.uploads.iter().any(|upload| upload.key == key);
+        if is_listed { Ok(()) } else { Err(Unlisted.into()) }
     }
 
     async fn page(&self, prefix: &str, (key, id): &(String, String)) -> Result<Page, BoxError> {
@@ -133,6 +141,7 @@ impl Abandoned {
             };
             return Err(answer_error(parts.status, &text, right));
         }
+        check_root("ListMultipartUploadsResult", &body)?;
         Ok(quick_xml::de::from_reader(&*body)?)
     }
 }

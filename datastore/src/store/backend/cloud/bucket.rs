@@ -101,7 +101,7 @@ impl Cloud {
                 Ok(OpenedBucket { abandoned, ..self.opened(&gcs, credential_check(credentials)) })
             }
             Provider::Azure => {
-                let azure = Arc::new(self.azure()?);
+                let azure = Arc::new(self.azure(&Connector::azure())?);
                 let credentials = Arc::clone(azure.credentials());
                 Ok(self.opened(&azure, credential_check(credentials)))
             }
@@ -174,9 +174,11 @@ impl Cloud {
         builder.with_bucket_name(&self.bucket).build()
     }
 
-    fn azure(&self) -> object_store::Result<MicrosoftAzure> {
-        let mut builder =
-            MicrosoftAzureBuilder::new().with_retry(retry()).with_client_options(client());
+    fn azure(&self, connector: &Connector) -> object_store::Result<MicrosoftAzure> {
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_http_connector(connector.clone())
+            .with_retry(retry())
+            .with_client_options(client());
         for (key, value) in self.variables.typed::<AzureConfigKey>() {
             builder = builder.with_config(key, value);
         }

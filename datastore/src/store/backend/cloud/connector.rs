@@ -1,4 +1,5 @@
-//! Adds a condition to the completion of a multipart upload, which `object_store` does not offer.
+//! Adds a condition to the completion of a multipart upload, which `object_store` does not offer, and refuses answers that
+//! `object_store` would misunderstand (`document.rs`).
 //!
 //! A completion within [`create_only`] succeeds only if no object exists. `object_store` signs a request before it passes it
 //! to its HTTP client, which adds the header here. That is valid, because a signature need not cover this header. A probe
@@ -8,12 +9,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use axum::http::HeaderValue;
 use datastore_api::chain;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use object_store::{ClientOptions, Error};
 
+use crate::store::backend::cloud::document::{check_document, expected_root};
 use crate::store::backend::response::{code, is_permanent, may_be_permanent, status};
 
 tokio::task_local! {
@@ -33,20 +36,25 @@ pub(in crate::store) enum Condition {
 /// Connects as `object_store` does, and adds the condition. Clones share the client.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
-    header: &'static str,
-    value: &'static str,
+    /// The header with its value; `None` where the signature covers it.
+    condition: Option<(&'static str, &'static str)>,
     client: Arc<Mutex<Option<HttpClient>>>,
 }
 
 impl Connector {
     /// `If-None-Match: *`, as S3 has it.
     pub(in crate::store) fn s3() -> Self {
-        Self { header: "if-none-match", value: "*", client: Arc::default() }
+        Self { condition: Some(("if-none-match", "*")), client: Arc::default() }
     }
 
     /// The same condition for Google Cloud Storage: no generation of the object exists.
     pub(in crate::store) fn gcs() -> Self {
-        Self { header: "x-goog-if-generation-match", value: "0", client: Arc::default() }
+        Self { condition: Some(("x-goog-if-generation-match", "0")), client: Arc::default() }
+    }
+
+    /// No condition: on Azure the signature of a shared key covers the header.
+    pub(in crate::store) fn azure() -> Self {
+        Self { condition: None, client: Arc::default() }
     }
 
     /// The client of the bucket, once a builder of `object_store` has returned. A builder connects first for the
@@ -76,15 +84,13 @@ pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
 #[derive(Debug)]
 struct Conditional {
     client: HttpClient,
-    header: &'static str,
-    value: &'static str,
+    condition: Option<(&'static str, &'static str)>,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        let (header, value) = (self.header, self.value);
-        let client = HttpClient::new(Conditional { client, header, value });
+        let client = HttpClient::new(Conditional { client, condition: self.condition });
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }
@@ -96,11 +102,16 @@ impl HttpService for Conditional {
         let query = request.uri().query().unwrap_or_default();
         let completes = request.method() == "POST" && query.contains("uploadId=");
         let condition = CREATE_ONLY.try_with(|condition| *condition).ok().filter(|_| completes);
-        let (Some(condition), Ok(value)) = (condition, self.value.parse()) else {
-            return self.client.execute(request).await;
+        let (Some(condition), Some((header, value))) = (condition, self.condition) else {
+            let expected = expected_root(request.method(), query);
+            let response = self.client.execute(request).await?;
+            return match expected {
+                Some(expected) => check_document(expected, response).await,
+                None => Ok(response),
+            };
         };
         let without = (condition == Condition::IfSupported).then(|| request.clone());
-        request.headers_mut().insert(self.header, value);
+        request.headers_mut().insert(header, HeaderValue::from_static(value));
         let response = self.client.execute(request).await?;
         let status = response.status().as_u16();
         let Some(without) = without.filter(|_| may_be_permanent(status)) else {
