@@ -106,7 +106,7 @@ async fn silent_datastore_times_out_for_every_call() {
     let datastore = TestDatastore::memory().await;
     let fault = Fault { method: "GET", part: "", status: 0, times: usize::MAX };
     let hanging = FaultyDatastore::before(&datastore.url, vec![fault]).await;
-    let timeout = Duration::from_millis(400);
+    let timeout = Duration::from_secs(2);
     let settings = Settings { timeout, retries: 99, ..settings(&hanging.url) };
     let client = Client::new(settings).unwrap();
     let error = client.attempts(&run()).await.unwrap_err();
@@ -150,7 +150,7 @@ async fn restarted_uploads_do_not_count_as_progress() {
     let file = dir.path().join("file");
     std::fs::write(&file, vec![1; 1 << 20]).unwrap();
     let upload = Upload::file(&file).await.unwrap();
-    let timeout = Duration::from_millis(600);
+    let timeout = Duration::from_secs(2);
     let settings = Settings { timeout, retries: 99, ..settings(&hanging.url) };
     let client = Client::new(settings).unwrap();
     let (run, condition) = (run(), Condition::Replace);

@@ -115,6 +115,7 @@ impl ApiError {
             Cause::Store(StoreError::Clash(_)) => StatusCode::CONFLICT,
             Cause::Store(StoreError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
             Cause::Store(StoreError::Hung(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Store(StoreError::RecordLeft(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Backend(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -99,6 +99,9 @@ pub enum StoreError {
     /// The file system hangs, so no job was started.
     #[error("the storage hangs")]
     Hung(#[source] BoxError),
+    /// It is deleted, and its digest record could not be removed.
+    #[error("it is deleted, but not its digest record")]
+    RecordLeft(#[source] BoxError),
     /// The backend failed.
     #[error("the storage backend failed")]
     Backend(#[source] BoxError),

@@ -80,7 +80,8 @@ impl Store {
         }
     }
 
-    /// File jobs of a directory whose callers have given up, and closings and removals that have taken 10 s or more.
+    /// File jobs of a directory whose callers have given up, and closings, removals and checks of the root that have taken
+    /// 10 s or more.
     pub(crate) fn hung_jobs(&self) -> usize {
         self.disk.as_ref().map_or(0, |disk| disk.jobs().hung())
     }

@@ -10,6 +10,7 @@ use datastore::cli::gc::select::Rules;
 use datastore::config::{StorageCommand, StorageConfig};
 use datastore::store::{Storage, Store};
 use futures::TryStreamExt as _;
+use jiff::SignedDuration;
 use support::{CloudFault, Dialect, FakeCloud, Pace, TestDatastore};
 
 use crate::http::{files, get, stored};
@@ -292,7 +293,7 @@ async fn an_object_that_was_replaced_since_it_was_listed_is_not_deleted() {
     for file in files(&directory).iter().step_by(2) {
         std::fs::write(directory.join(file), "new").unwrap();
     }
-    let deleted = store.delete_listed("repositories/a/b", &listed).await;
+    let deleted = store.delete_listed("repositories/a/b", &listed, |_| true).await;
     let deleted = deleted.into_iter().map(Result::unwrap).collect::<Vec<_>>();
     assert_eq!(deleted, [false, true].repeat(50));
     let left = files(&directory);
@@ -316,10 +317,20 @@ async fn a_digest_record_that_cannot_be_removed_is_reported_for_its_own_object()
     let fault = CloudFault { times: usize::MAX, status: 403, ..CloudFault::default() };
     // The first request deletes the objects, the second the record.
     double.fault(CloudFault { method: "POST", query: "delete", after: 1, ..fault });
-    let deleted = store.delete_listed("layers/a/b", &listed).await;
+    let deleted = store.delete_listed("layers/a/b", &listed, |_| true).await;
     let failed = deleted.iter().map(Result::is_err).collect::<Vec<_>>();
     assert_eq!(failed, [false, true, false]);
-    assert_eq!(double.keys(), [record]);
+    let error = datastore::chain(deleted[1].as_ref().unwrap_err());
+    assert!(error.starts_with("it is deleted, but not its digest record"), "{error}");
+    assert_eq!(double.keys(), std::slice::from_ref(&record));
+
+    // The next deletion below the same owner finds and removes it.
+    double.heal();
+    double.put(&keys[0], "content");
+    let listed = store.list("layers/a/b/").unwrap().try_collect::<Vec<_>>().await.unwrap();
+    let deleted = store.delete_listed("layers/a/b", &listed, |key| key == keys[0]).await;
+    assert!(deleted.iter().all(Result::is_ok));
+    assert_eq!(double.keys(), Vec::<String>::new());
 
     // Where the owner of a remaining record is unknown, each record is reported.
     for key in &keys {
@@ -328,10 +339,33 @@ async fn a_digest_record_that_cannot_be_removed_is_reported_for_its_own_object()
     let listed = store.list("layers/a/b/").unwrap().try_collect::<Vec<_>>().await.unwrap();
     double.heal();
     double.fault(CloudFault { method: "GET", query: "sha256", ..fault });
-    let deleted = store.delete_listed("layers/a/b", &listed).await;
+    let deleted = store.delete_listed("layers/a/b", &listed, |_| true).await;
     for deleted in deleted {
         let error = datastore::chain(&deleted.unwrap_err());
-        assert!(error.contains("its digest record could not be read"), "{error}");
+        assert!(error.contains("the digest records could not be listed"), "{error}");
+    }
+}
+
+#[test]
+fn a_deletion_whose_answer_is_lost_counts_as_done_and_its_record_is_removed() {
+    for apply_then_fail in [true, false] {
+        let double = FakeCloud::start(Dialect::S3);
+        double.clock(SignedDuration::from_mins(-10));
+        double.put("layers/a/b/r/0/plan.json", "content");
+        double.put(".plancha/sha256/layers/a/b/r/0/plan.json", "{}");
+        double.clock(SignedDuration::ZERO);
+        let fault =
+            CloudFault { method: "POST", query: "delete", status: 403, ..Default::default() };
+        // What `gc` deletes first is the object that shows it the storage's clock.
+        let fault = CloudFault { after: 1, times: usize::MAX, apply_then_fail, ..fault };
+        double.fault(fault);
+        let mut gc = program(&["gc", "--max-age", "json=0s", "--min-age", "0s"]);
+        let output =
+            gc.args(["--storage", double.url()]).envs(double.variables()).output().unwrap();
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.success(), apply_then_fail, "{shown}");
+        assert_eq!(shown.contains("could not delete"), !apply_then_fail, "{shown}");
+        assert_eq!(double.keys().is_empty(), apply_then_fail, "{shown}");
     }
 }
 
@@ -441,7 +475,7 @@ async fn several_layers_of_a_bucket_are_swept_at_once() {
         for (layer, run) in (0..layers).flat_map(|layer| (0..3).map(move |run| (layer, run))) {
             double.put(&format!("layers/a/b{layer}/r{run}/0/run.log"), "12345");
         }
-        let latency = Duration::from_millis(300);
+        let latency = Duration::from_millis(600);
         double.pace(Pace { latency, ..Pace::default() });
         let swept = sweep(&double.storage(), 0).await;
         let all = layers * 3;

@@ -144,9 +144,48 @@ async fn each_command_over_a_directory_that_hangs_ends_in_20_s() {
     let commands = ["check", "ls", "verify", "reindex", "gc --keep-runs 1"].map(str::to_owned);
     let ended = commands.into_iter().chain([format!("cat {key}")]).map(async |words| {
         let text = failed(root.path(), root.path(), &words).await;
-        assert!(text.contains("does not answer"), "{words}: {text}");
+        let expected = format!("{} does not answer", root.path().display());
+        assert!(text.contains(&expected), "{words}: {text}");
     });
     join_all(ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn check_and_cat_name_the_directory_where_a_directory_below_the_root_hangs() {
+    let root = TempDir::new().unwrap();
+    let nested = root.path().join("layers/hung");
+    let own = root.path().join(".plancha");
+    std::fs::create_dir_all(&nested).unwrap();
+    std::fs::create_dir(&own).unwrap();
+    let of_object = nested.join("b/c/0");
+    let commands =
+        [("check", &own, root.path()), ("cat layers/hung/b/c/0/plan.json", &nested, &of_object)];
+    let ended = commands.into_iter().map(async |(words, hung, named)| {
+        let text = failed(root.path(), hung, words).await;
+        let expected = format!("{} does not answer (", named.display());
+        assert!(text.contains(&expected), "{words}: {text}");
+    });
+    join_all(ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FUSE in a user namespace"]
+async fn the_checks_of_the_storage_alone_count_a_hung_job_until_the_directory_answers() {
+    let root = TempDir::new().unwrap();
+    let datastore = start(root.path(), false);
+    readiness(&datastore, 200, ANSWER).await;
+    let hang = Hang::begin(&datastore, root.path());
+    let until = async |expected: fn(u64) -> bool| {
+        let since = Instant::now();
+        while !expected(metric(&datastore, "datastore_storage_hung_jobs").await) {
+            assert!(since.elapsed() < ANSWER);
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    until(|jobs| jobs > 0).await;
+    drop(hang);
+    until(|jobs| jobs == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

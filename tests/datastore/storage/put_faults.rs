@@ -301,7 +301,7 @@ async fn client_disconnecting_between_parts_leaves_no_open_upload() {
         drop(socket);
         let since = Instant::now();
         eventually("none", || datastore.cloud().open_uploads() == 0);
-        assert!(since.elapsed() < Duration::from_secs(1), "{since:?}");
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
         assert_eq!(datastore.cloud().artifacts(), Vec::<String>::new());
     }
 }

@@ -148,7 +148,7 @@ async fn reindex_finds_unindexed_runs_and_can_be_repeated() {
 
 #[tokio::test]
 async fn reindex_reads_several_layers_and_writes_many_entries_at_once() {
-    let latency = std::time::Duration::from_millis(400);
+    let latency = std::time::Duration::from_millis(600);
     for double in doubles() {
         for (layer, run) in (0..8).flat_map(|layer| (0..20).map(move |run| (layer, run))) {
             double.put(&format!("layers/a/b{layer}/r{run}/0/run.log"), "x");

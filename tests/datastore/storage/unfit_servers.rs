@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use datastore::store::Ability;
+use jiff::SignedDuration;
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
@@ -169,7 +170,9 @@ async fn an_answer_that_is_no_listing_is_an_error_and_no_empty_bucket() {
 #[test]
 fn gc_does_not_take_a_page_of_a_proxy_for_a_deletion() {
     let double = FakeCloud::start(Dialect::S3);
+    double.clock(SignedDuration::from_mins(-10));
     double.put("layers/a/b/c/0/plan.json", "content");
+    double.clock(SignedDuration::ZERO);
     let delete = CloudFault { method: "POST", query: "delete", ..CloudFault::default() };
     double.fault(CloudFault { times: FOR_EVER, document: Some(HTML), ..delete });
     let (exit, shown) = output(&double, &["gc", "--max-age", "json=0s", "--min-age", "0s"]);

@@ -47,6 +47,16 @@ pub(crate) fn answer(socket: &mut TcpStream) -> String {
     answer
 }
 
+/// An upload of unknown length that has taken memory, and sends nothing.
+pub(crate) fn holds_memory(datastore: &TestDatastore) -> TcpStream {
+    let mut socket = connect(datastore);
+    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
+    let head = format!("PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n");
+    socket.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 100 "));
+    socket
+}
+
 /// Asks for a plan of 200 KiB so often without reading an answer that one is stuck on its way.
 fn stuck(mut socket: TcpStream) -> TcpStream {
     for _ in 0..100 {
@@ -93,7 +103,8 @@ fn response_in_progress_at_shutdown_is_written_completely() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_without_memory_waits_and_then_returns_503_with_retry_after() {
-    let limits = Limits { memory: MIB, wait: SECOND / 2, ..Limits::default() };
+    let wait = 2 * SECOND;
+    let limits = Limits { memory: MIB, wait, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let plan = format!("plans?{RUN}&attempt=0");
     let artifact = format!("artifacts?{RUN}&attempt=0&name=b");
@@ -101,14 +112,10 @@ async fn request_without_memory_waits_and_then_returns_503_with_retry_after() {
     stored(&datastore, &plan, old).await;
     stored(&datastore, &artifact, noise(200 << 10, 3)).await;
 
-    let mut holds_all = connect(&datastore);
-    let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
-    write!(holds_all, "PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-        .unwrap();
-    tokio::time::sleep(SECOND / 10).await;
+    let mut holds_all = holds_memory(&datastore);
     let since = Instant::now();
     let refused = put(&datastore, &plan, new.clone()).await;
-    assert!(since.elapsed() >= SECOND / 2);
+    assert!(since.elapsed() >= wait);
     assert_eq!(refused.header("retry-after"), Some("5"));
     insta::assert_snapshot!(refused.refusal(), @"503 text/plain; charset=UTF-8 server is at capacity; retry later");
     let refused = get(&datastore, &artifact).await;
@@ -199,7 +206,7 @@ async fn slow_reader_releases_prefetched_memory_and_still_gets_the_whole_object(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_reader_releases_its_memory() {
-    let limits = Limits { memory: 64 << 10, wait: SECOND / 4, ..Limits::default() };
+    let limits = Limits { memory: 64 << 10, wait: 2 * SECOND, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let plan = format!("plans?{RUN}&attempt=0");
     stored(&datastore, &plan, noise(32 * MIB, 1)).await;

@@ -44,7 +44,11 @@ impl Swept {
 
     pub(super) fn failure(&mut self, path: &str, error: &StoreError) {
         self.failed += 1;
-        self.line(&format!("could not delete {path}: {}", concise(&chain(error))));
+        let what = match error {
+            StoreError::RecordLeft(_) => "could not delete the digest record of",
+            _ => "could not delete",
+        };
+        self.line(&format!("{what} {path}: {}", concise(&chain(error))));
     }
 
     pub(super) fn add(&mut self, other: Self) {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use crate::cli::error::CommandError;
 use crate::cli::gc::context::{Context, Swept, failed};
 use crate::cli::gc::select::{Item, Reason, Rules};
-use crate::store::{INDEX, Key, Object, RunSet, Store};
+use crate::store::{INDEX, Key, Object, RunSet, Store, StoreError};
 use crate::transport::limits::Size;
 
 /// The age from which the index entry of a run without objects is deleted. A younger one may belong to an upload in
@@ -153,7 +153,7 @@ impl Owner<'_> {
                 unchanged.push(selected);
             }
         }
-        let deleted = self.delete(&unchanged, &mut swept).await;
+        let deleted = self.delete(&unchanged, known, &mut swept).await;
         for (directory, deleted) in deleted {
             let listed = listed.iter().filter(|object| object.key.starts_with(directory));
             if listed.count() == deleted {
@@ -167,6 +167,7 @@ impl Owner<'_> {
     async fn delete<'b>(
         &self,
         selected: &[&Selected<'b>],
+        known: &HashMap<&str, Timestamp>,
         swept: &mut Swept,
     ) -> HashMap<&'b str, usize> {
         let items = selected.iter().flat_map(|(_, items)| items).collect::<Vec<_>>();
@@ -178,19 +179,23 @@ impl Owner<'_> {
         let results = if self.context.rules.dry_run {
             objects.iter().map(|_| Ok(true)).collect()
         } else {
-            self.context.store.delete_listed(self.path, &objects).await
+            let known = |key: &str| known.contains_key(key);
+            self.context.store.delete_listed(self.path, &objects, known).await
         };
         let mut deleted = HashMap::new();
         for ((item, reason), result) in items.into_iter().zip(results) {
             match result {
                 Ok(false) => swept.line(&format!("kept {}: it has changed meanwhile", item.path)),
-                Ok(true) => {
+                Ok(true) | Err(StoreError::RecordLeft(_)) => {
                     *deleted.entry(group(item)).or_default() += 1;
                     swept.deleted += 1;
                     swept.bytes += item.size;
                     let verb = if self.context.rules.dry_run { "would delete" } else { "deleted" };
                     let why = why(self.context.rules, item, *reason);
                     swept.line(&format!("{verb} {} ({why})", item.path));
+                    if let Err(error) = &result {
+                        swept.failure(&item.path, error);
+                    }
                 }
                 Err(error) => swept.failure(&item.path, &error),
             }

@@ -8,8 +8,10 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
+use tokio::time::timeout;
 
 use crate::store::backend::directory::walk;
+use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::random;
@@ -108,13 +110,15 @@ impl Store {
     }
 
     /// Deletes these objects and their digest records. Returns for each, in order, whether it was deleted: `false` if
-    /// it has changed since it was listed. All are below the directory `owner`.
+    /// it has changed since it was listed. All are below the directory `owner`, which had the objects `known`: digest
+    /// records of others, which an interrupted deletion has left in a bucket, are removed as well.
     ///
     /// A bucket deletes many objects by one request without checking each: list them right before.
     pub async fn delete_listed(
         &self,
         owner: &str,
         objects: &[Object],
+        known: impl Fn(&str) -> bool,
     ) -> Vec<Result<bool, StoreError>> {
         if self.backend.root.is_some() {
             let deletions = stream::iter(objects).map(|object| self.delete_unchanged(object));
@@ -124,7 +128,7 @@ impl Store {
         let gone = objects.iter().zip(&deleted).filter(|(_, deleted)| deleted.is_ok());
         let gone = gone.map(|(object, _)| &*object.key).collect::<HashSet<_>>();
         // An error reports a digest record that could not be removed.
-        let mut left = self.remove_records(owner, &gone).await;
+        let mut left = self.remove_records(owner, &gone, known).await;
         for (object, deleted) in objects.iter().zip(&mut deleted) {
             if let Some(error) = left.remove(&object.key) {
                 *deleted = Err(error);
@@ -160,12 +164,19 @@ impl Store {
         &self,
         owner: &str,
         gone: &HashSet<&str>,
+        known: impl Fn(&str) -> bool,
     ) -> HashMap<String, StoreError> {
-        let keys = match self.records_of(owner, gone).await {
+        if gone.is_empty() {
+            return HashMap::new();
+        }
+        let is_left = |key: &str| gone.contains(key) || !known(key);
+        let keys = match self.records_of(owner, is_left).await {
             Ok(keys) => keys,
             Err(error) => {
-                let text = format!("its digest record could not be read: {}", chain(&error));
-                let left = gone.iter().map(|key| ((*key).to_owned(), backend_error(text.clone())));
+                let text = format!("the digest records could not be listed: {}", chain(&error));
+                let left = gone
+                    .iter()
+                    .map(|key| ((*key).to_owned(), StoreError::RecordLeft(text.clone().into())));
                 return left.collect();
             }
         };
@@ -180,28 +191,32 @@ impl Store {
         removals.buffer_unordered(DELETIONS).filter_map(std::future::ready).collect().await
     }
 
-    /// Those of these objects that have a digest record.
+    /// The objects below `owner` for which this holds, and which have a digest record.
     async fn records_of(
         &self,
         owner: &str,
-        gone: &HashSet<&str>,
+        is_left: impl Fn(&str) -> bool,
     ) -> Result<Vec<String>, StoreError> {
         let records = record_path(&parse(owner)?)?;
         let found = self.objects.list(Some(&records)).map_err(StoreError::from);
         let keys = found.map_ok(|meta| {
             meta.location.as_ref().strip_prefix(RECORDS).unwrap_or_default().to_owned()
         });
-        keys.try_filter(|key| std::future::ready(gone.contains(key.as_str()))).try_collect().await
+        keys.try_filter(|key| std::future::ready(is_left(key))).try_collect().await
     }
 
-    /// Removes the digest record of an object, if the object is gone.
+    /// Removes the digest record of an object, if the object is gone. Fails with [`StoreError::RecordLeft`] only.
     async fn remove_record(&self, path: &Path) -> Result<(), StoreError> {
         // Another process may have stored the object again.
-        match self.objects.head(path).await {
-            Err(object_store::Error::NotFound { .. }) => self.remove(&record_path(path)?).await,
+        let removed = match self.objects.head(path).await {
+            Err(object_store::Error::NotFound { .. }) => match record_path(path) {
+                Ok(record) => self.remove(&record).await,
+                Err(error) => Err(error),
+            },
             Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
-        }
+        };
+        removed.map_err(|error| StoreError::RecordLeft(error.into()))
     }
 
     async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
@@ -232,9 +247,14 @@ impl Store {
     }
 
     pub(in crate::store) async fn remove(&self, path: &Path) -> Result<(), StoreError> {
-        match self.objects.delete(path).await {
-            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
-            Err(error) => Err(error.into()),
+        let error = match self.objects.delete(path).await {
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        // A failed deletion may have succeeded on the server.
+        match timeout(STAT_TIMEOUT, self.objects.head(path)).await {
+            Ok(Err(object_store::Error::NotFound { .. })) => Ok(()),
+            _ => Err(error.into()),
         }
     }
 }

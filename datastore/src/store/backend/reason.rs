@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io;
 
 use crate::store::backend::cloud::document::WrongDocument;
+use crate::store::backend::directory::dirs::SilentDirectory;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::directory::walk::Silent;
@@ -43,7 +44,7 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         if let Some(panicked) = now.downcast_ref::<Panicked>() {
             return panicked.text().to_owned();
         }
-        if now.is::<NoAnswer>() || now.is::<Silent>() {
+        if now.is::<NoAnswer>() || now.is::<Silent>() || now.is::<SilentDirectory>() {
             return "it does not answer".to_owned();
         }
         cause = now.source();

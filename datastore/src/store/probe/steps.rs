@@ -7,8 +7,9 @@ use futures::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, PutResult};
 
+use crate::store::backend::directory::dirs::SilentDirectory;
 use crate::store::backend::directory::io_threads;
-use crate::store::backend::metered::in_time;
+use crate::store::backend::metered::{NoAnswer, in_time};
 use crate::store::error::BoxError;
 use crate::store::handle::Store;
 use crate::store::key::{PROBES, parse, random};
@@ -50,8 +51,17 @@ impl Store {
             }
             Ok(())
         };
-        let error = tried.await.err();
+        let error = tried.await.err().map(|error| self.name_root(error));
         self.health.record(results, error.map(|error| (step, error)));
+    }
+
+    /// The same error; that of a directory that does not answer names it.
+    fn name_root(&self, error: BoxError) -> BoxError {
+        match (error.downcast::<NoAnswer>(), &self.backend.root) {
+            (Ok(late), Some(root)) => SilentDirectory::new(root, *late).into(),
+            (Ok(late), None) => late,
+            (Err(error), _) => error,
+        }
     }
 
     /// Tries everything, and returns what is known now.
@@ -60,6 +70,7 @@ impl Store {
         results.unseen.clear();
         let mut step = Ability::List;
         let error = self.try_each(&mut results, &mut step).await.err();
+        let error = error.map(|error| self.name_root(error));
         self.health.record(results, error.map(|error| (step, error)));
         self.probe_results()
     }
@@ -197,10 +208,12 @@ impl Store {
         };
         disk.jobs().check()?;
         let root_check = Arc::clone(&self.health.root_check);
+        let jobs = Arc::clone(disk.jobs());
         let check = async {
             let round = root_check.lock_owned().await;
+            let counted = jobs.count_unawaited();
             let metadata = io_threads::run(move || {
-                let _guard = round;
+                let _guards = (round, counted);
                 std::fs::metadata(root)
             });
             metadata.await

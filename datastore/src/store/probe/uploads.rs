@@ -149,7 +149,8 @@ fn tried(result: Result<(), BoxError>) -> Tried {
         if now.is::<Denied>() {
             return Tried::Denied(text);
         }
-        let ignores_request = now.downcast_ref::<WrongDocument>().is_some_and(|it| it.is_listing());
+        let ignores_request =
+            now.downcast_ref::<WrongDocument>().is_some_and(WrongDocument::is_listing);
         if ignores_request || now.is::<Unlisted>() {
             return Tried::Unsupported(text);
         }

@@ -8,19 +8,52 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
-use tokio::time::timeout;
+use object_store::Error;
+use object_store::path::Path;
 
 use crate::store::backend::directory::io_threads;
+use crate::store::backend::metered::{NoAnswer, in_time};
 
 /// How long a check of a directory may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A file system has not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{} does not answer ({late})\nhint: check the mount of its file system", .directory.display())]
+pub(in crate::store) struct SilentDirectory {
+    directory: PathBuf,
+    late: NoAnswer,
+}
+
+impl SilentDirectory {
+    pub(in crate::store) fn new(directory: &FsPath, late: NoAnswer) -> Self {
+        Self { directory: directory.to_owned(), late }
+    }
+}
+
+/// The same error of a job; that of a file system that does not answer names the directory of `path`.
+pub(in crate::store) fn name_directory(error: Error, root: &FsPath, path: &Path) -> Error {
+    match error {
+        Error::Generic { store, source } => match source.downcast::<NoAnswer>() {
+            Ok(late) => {
+                let file_path = root.join(path.as_ref());
+                let is_root = path.as_ref().is_empty();
+                let directory = file_path.parent().filter(|_| !is_root).unwrap_or(root);
+                let source = SilentDirectory::new(directory, *late).into();
+                Error::Generic { store, source }
+            }
+            Err(source) => Error::Generic { store, source },
+        },
+        error => error,
+    }
+}
+
 /// As [`check_directory`], on a thread of its own: a file system that hangs is an error.
 pub async fn check_directory_in_time(path: &FsPath) -> io::Result<()> {
-    let path = path.to_owned();
-    let check = timeout(CHECK_TIMEOUT, io_threads::run(move || check_directory(&path)));
-    let no_answer = "it does not answer\nhint: check the mount of its file system";
-    check.await.unwrap_or_else(|_| Err(io::Error::other(no_answer)))
+    let checked = path.to_owned();
+    let check = io_threads::run(move || check_directory(&checked));
+    let checked = in_time(CHECK_TIMEOUT, "look at it", check).await;
+    checked.unwrap_or_else(|late| Err(io::Error::other(SilentDirectory::new(path, late))))
 }
 
 /// Checks that a path is a directory. Fails with [`ErrorKind::NotFound`] only if nothing has this path, so that a

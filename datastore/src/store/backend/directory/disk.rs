@@ -16,12 +16,12 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
-use crate::store::backend::directory::dirs::{check_directory, lock, sync_parent};
+use crate::store::backend::directory::dirs::{check_directory, lock, name_directory, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
 use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, Part, fail_if_abandoned};
 use crate::store::backend::directory::publish::{
-    publish, record_file_path, record_of, renew_copy, rewrite_record,
+    publish, record_file_path, record_left, record_of, renew_copy, rewrite_record,
 };
 use crate::store::backend::directory::staged::{Staged, is_staged};
 use crate::store::backend::metered::{Calls, IDLE_TIMEOUT, put_timeout};
@@ -95,7 +95,7 @@ impl Disk {
     }
 
     /// The jobs in its file system.
-    pub(in crate::store) fn jobs(&self) -> &Jobs {
+    pub(in crate::store) fn jobs(&self) -> &Arc<Jobs> {
         &self.jobs
     }
 
@@ -356,7 +356,8 @@ impl Disk {
         let (root, location) = (Arc::clone(&self.root), path.clone());
         let work = move || work(&root).map_err(|error| object_error(&root, &location, error));
         let done = async { part.run(work).await.map_err(|error| store_error(path, error)) };
-        self.calls.timed_with(limit, call, done).await
+        let done = self.calls.timed_with(limit, call, done).await;
+        done.map_err(|error| name_directory(error, &self.root, path))
     }
 }
 
@@ -422,7 +423,7 @@ fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    remove(&record)?;
+    remove(&record).map_err(|error| record_left(&error))?;
     for emptied in [&file_path, &record] {
         for parent in emptied.ancestors().skip(1).take_while(|parent| *parent != root) {
             // A directory that is not empty stays.

@@ -106,8 +106,8 @@ struct Running {
     _permits: Permits,
 }
 
-/// A running job for which no caller waits; dropped as [`Running`] is.
-struct Unawaited {
+/// Work for which no caller waits, such as a running job; dropped as [`Running`] is.
+pub(in crate::store) struct Unawaited {
     jobs: Arc<Jobs>,
     since: Instant,
 }
@@ -148,11 +148,19 @@ impl Jobs {
         Part { jobs, places }
     }
 
-    /// The number of jobs whose callers have given up, and of closings and removals that have taken 10 s or more.
+    /// The number of jobs whose callers have given up, and of closings, removals and checks of the root that have taken 10 s
+    /// or more.
     pub(in crate::store) fn hung(&self) -> usize {
         let is_hung = |since: &&Instant| since.elapsed() >= HANG_TIMEOUT;
         let unawaited = self.unawaited().iter().filter(is_hung).count();
         self.abandoned.load(Ordering::Relaxed) + unawaited
+    }
+
+    /// Counts work of other threads in the file system, until the result is dropped.
+    pub(in crate::store) fn count_unawaited(self: &Arc<Self>) -> Unawaited {
+        let since = Instant::now();
+        self.unawaited().push(since);
+        Unawaited { jobs: Arc::clone(self), since }
     }
 
     fn unawaited(&self) -> MutexGuard<'_, Vec<Instant>> {
@@ -216,9 +224,7 @@ impl Part {
     fn start_now(self, permits: Permits, work: impl FnOnce() + Send + 'static) {
         self.places.record_progress();
         self.jobs.places.record_progress();
-        let since = Instant::now();
-        self.jobs.unawaited().push(since);
-        let unawaited = Unawaited { jobs: Arc::clone(&self.jobs), since };
+        let unawaited = self.jobs.count_unawaited();
         let running = self.running(permits);
         io_threads::start(move || {
             work();

@@ -189,6 +189,12 @@ fn read_record(file_path: &FsPath) -> io::Result<Option<Record>> {
     }
 }
 
+/// The error of a record that could not be removed after its object.
+pub(in crate::store) fn record_left(error: &io::Error) -> io::Error {
+    let text = "it is deleted, but not its digest record below .plancha/sha256: remove that";
+    io::Error::new(error.kind(), format!("{text} ({error})"))
+}
+
 /// A directory in the place of a record is a fault of the storage, not a conflict of keys.
 fn no_file(error: io::Error) -> io::Error {
     if error.kind() != ErrorKind::IsADirectory {
