@@ -42,6 +42,7 @@ mod storage {
     mod hanging_file_system;
     mod hanging_fuse_mount;
     mod kill_and_load;
+    mod links;
     pub(crate) mod modified_objects;
     mod probe;
     mod put_faults;

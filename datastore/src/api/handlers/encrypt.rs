@@ -105,7 +105,7 @@ async fn encrypt_all(
         let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
         let encrypted = keys.map(async |key| {
             let key = key?;
-            let encrypted = store.encrypt(&key).await;
+            let encrypted = Box::pin(store.encrypt(&key)).await;
             Ok::<_, StoreError>((key, encrypted))
         });
         let mut encrypted = std::pin::pin!(encrypted.buffer_unordered(CONCURRENCY));

@@ -1,6 +1,7 @@
 //! A `file://` storage: a directory of files.
 
 pub(crate) mod attribute;
+pub(crate) mod beneath;
 pub(crate) mod dirs;
 pub(crate) mod disk;
 pub(crate) mod files;

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io;
 
 use crate::store::backend::cloud::document::WrongDocument;
+use crate::store::backend::directory::beneath::Outside;
 use crate::store::backend::directory::dirs::SilentDirectory;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
@@ -23,6 +24,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         let within = now.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if let Some(irregular) = within.and_then(|error| error.downcast_ref::<Irregular>()) {
             return irregular.to_string();
+        }
+        if within.and_then(|error| error.downcast_ref::<Outside>()).is_some() {
+            return "a symbolic link leads out of its directory; the datastore's log has the details".to_owned();
         }
         if let Some(error) = now.downcast_ref::<io::Error>()
             && error.kind() != io::ErrorKind::Other

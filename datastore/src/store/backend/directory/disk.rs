@@ -16,12 +16,14 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
+use crate::store::backend::directory::beneath::{check_beneath, open_beneath};
 use crate::store::backend::directory::dirs::{check_directory, lock, name_directory, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
-use crate::store::backend::directory::files::{SMALL, etag, is_regular, open_file, remove};
+use crate::store::backend::directory::files::{SMALL, etag, open_file, remove};
 use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, Part, fail_if_abandoned};
 use crate::store::backend::directory::publish::{
-    publish, record_file_path, record_left, record_of, renew_copy, rewrite_record,
+    is_lost, publish, record_file_path, record_left, record_name, record_of, renew_copy,
+    rewrite_record,
 };
 use crate::store::backend::directory::staged::{Staged, is_staged};
 use crate::store::backend::metered::{Calls, IDLE_TIMEOUT, put_timeout};
@@ -108,8 +110,9 @@ impl Disk {
     ) -> Result<Opened> {
         let call = if reads { "get" } else { "head" };
         let location = path.clone();
-        self.run_job(call, IDLE_TIMEOUT, path, move |root| open(root, &location, reads, locking))
-            .await
+        let open = move |root: &FsPath| open(root, &location, reads, locking);
+        // It opens nothing outside of the root, so the path need not be checked before.
+        self.run_in(&self.jobs.part(path), call, IDLE_TIMEOUT, path, open).await
     }
 
     /// Reads a range into one piece.
@@ -258,7 +261,12 @@ impl Disk {
         prefix: &str,
         list: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let part = self.jobs.part(&Path::parse(prefix).unwrap_or_default());
+        let location = Path::parse(prefix).unwrap_or_default();
+        let part = self.jobs.part(&location);
+        let list = move |root: &FsPath| {
+            check_beneath(root, location.as_ref())?;
+            list(root)
+        };
         self.run_in(&part, "list", limit, &Path::default(), list).await
     }
 
@@ -333,7 +341,8 @@ impl Disk {
         file.part().map_or_else(|| self.jobs.part(&Path::default()), Clone::clone)
     }
 
-    /// Runs `work` on an I/O thread, and gives up after `limit`.
+    /// Runs `work` on an I/O thread, and gives up after `limit`. Fails if a link leads from the path of the object, or of
+    /// its record, out of the root.
     pub(in crate::store) async fn run_job<T: Send + 'static>(
         &self,
         call: &'static str,
@@ -341,6 +350,12 @@ impl Disk {
         path: &Path,
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
+        let location = path.clone();
+        let work = move |root: &FsPath| {
+            check_beneath(root, location.as_ref())?;
+            check_beneath(root, &record_name(&location))?;
+            work(root)
+        };
         self.run_in(&self.jobs.part(path), call, limit, path, work).await
     }
 
@@ -384,7 +399,7 @@ fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<O
         return Err(ErrorKind::NotFound.into());
     }
     let file_path = root.join(location.as_ref());
-    let (file, meta) = match open_file(&file_path, File::options().read(true)) {
+    let (file, meta) = match open_beneath(root, location.as_ref()) {
         Err(error) if clashes(root, location, &error) => return Err(ErrorKind::NotFound.into()),
         file => file?,
     };
@@ -433,26 +448,6 @@ fn delete(root: &FsPath, location: &Path, listed: Option<&Object>) -> io::Result
         }
     }
     Ok(true)
-}
-
-fn is_lost(root: &FsPath, location: &Path) -> io::Result<bool> {
-    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
-    if fs::metadata(&file_path).is_ok_and(|meta| meta.is_file()) {
-        return Ok(false);
-    }
-    for _ in 0..MAX_TRIES {
-        // Uploads and deletions change an object and its record under this lock.
-        let lock = match lock(&file_path) {
-            Err(error) if is_absent(&error) => None,
-            lock => Some(lock?),
-        };
-        let is_lost = record.try_exists()? && !is_regular(&file_path)?;
-        // Without a directory there is no lock; an upload may have made the directory since.
-        if !is_lost || lock.is_some() || !file_path.parent().is_some_and(FsPath::is_dir) {
-            return Ok(is_lost);
-        }
-    }
-    Err(io::Error::other("it is replaced again and again"))
 }
 
 /// Whether a file is what a listing showed, to the millisecond.

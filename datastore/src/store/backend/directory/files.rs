@@ -32,6 +32,11 @@ pub(in crate::store) fn open_file(
         }
         file => file?,
     };
+    regular(file)
+}
+
+/// An open file with its metadata. Fails if it is no regular file.
+pub(in crate::store) fn regular(file: File) -> io::Result<(File, Metadata)> {
     let meta = file.metadata()?;
     if meta.is_file() { Ok((file, meta)) } else { Err(irregular(meta.file_type())) }
 }

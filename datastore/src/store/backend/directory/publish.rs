@@ -37,7 +37,9 @@ use object_store::path::Path;
 
 use crate::store::backend::directory::attribute;
 use crate::store::backend::directory::dirs::{lock, make_parents, run_both, sync_parent};
-use crate::store::backend::directory::files::{SMALL, etag, is_absent, open_file, remove};
+use crate::store::backend::directory::files::{
+    MAX_TRIES, SMALL, etag, is_absent, is_regular, open_file, remove,
+};
 use crate::store::backend::directory::jobs::fail_if_abandoned;
 use crate::store::backend::directory::staged::Staged;
 use crate::store::digest_record::{Record, Version, bare};
@@ -173,7 +175,33 @@ pub(in crate::store) fn record_of(
 }
 
 pub(in crate::store) fn record_file_path(root: &FsPath, location: &Path) -> PathBuf {
-    root.join(".plancha/sha256").join(location.as_ref())
+    root.join(record_name(location))
+}
+
+/// The path of a record below the root.
+pub(in crate::store) fn record_name(location: &Path) -> String {
+    format!(".plancha/sha256/{location}")
+}
+
+/// Whether an object has a record and no file. Fails if something other than a file has its path.
+pub(in crate::store) fn is_lost(root: &FsPath, location: &Path) -> io::Result<bool> {
+    let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
+    if fs::metadata(&file_path).is_ok_and(|meta| meta.is_file()) {
+        return Ok(false);
+    }
+    for _ in 0..MAX_TRIES {
+        // Uploads and deletions change an object and its record under this lock.
+        let lock = match lock(&file_path) {
+            Err(error) if is_absent(&error) => None,
+            lock => Some(lock?),
+        };
+        let is_lost = record.try_exists()? && !is_regular(&file_path)?;
+        // Without a directory there is no lock; an upload may have made the directory since.
+        if !is_lost || lock.is_some() || !file_path.parent().is_some_and(FsPath::is_dir) {
+            return Ok(is_lost);
+        }
+    }
+    Err(io::Error::other("it is replaced again and again"))
 }
 
 fn read_record(file_path: &FsPath) -> io::Result<Option<Record>> {

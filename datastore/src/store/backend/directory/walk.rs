@@ -13,6 +13,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
+use crate::store::backend::directory::beneath::leads_out;
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::files::is_absent;
 use crate::store::backend::directory::staged::is_staged;
@@ -108,7 +109,7 @@ impl Walk {
         {
             let path = root.join(&key);
             if is_directory {
-                let mut entries = entries(&path, &key, &self.progress)?;
+                let mut entries = entries(root, &path, &key, &self.progress)?;
                 entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
                 self.pending.append(&mut entries);
             } else {
@@ -120,8 +121,14 @@ impl Walk {
     }
 }
 
-/// The entries of a directory that may be part of a key; none if the directory is gone.
-fn entries(directory: &FilePath, key: &str, progress: &Progress) -> io::Result<Vec<Entry>> {
+/// The entries of a directory that may be part of a key; none if the directory is gone. Links that lead out of the root
+/// are left out: they cannot be read.
+fn entries(
+    root: &FilePath,
+    directory: &FilePath,
+    key: &str,
+    progress: &Progress,
+) -> io::Result<Vec<Entry>> {
     progress.record(directory);
     let found = match std::fs::read_dir(directory) {
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
@@ -138,6 +145,9 @@ fn entries(directory: &FilePath, key: &str, progress: &Progress) -> io::Result<V
             Err(error) if is_absent(&error) => continue,
             kind => kind?,
         };
+        if kind.is_symlink() && leads_out(root, &format!("{key}{name}")) {
+            continue;
+        }
         // A link counts as its target, as in a read.
         let is_directory =
             kind.is_dir() || kind.is_symlink() && is_directory_at(&entry.path(), progress);
