@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use datastore::store::Ability;
+use datastore::store::{Ability, Key, PutConditions};
+use futures::stream;
 use jiff::SignedDuration;
 use nix::sys::signal::Signal;
 use reqwest::Method;
@@ -56,6 +57,22 @@ async fn a_server_that_refuses_the_condition_of_a_creation_is_used_without_it() 
             };
             assert_eq!([claim("a").await, claim("b").await, claim("a").await], [200, 409, 200]);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_condition_that_was_honoured_is_sent_although_a_later_probe_is_refused() {
+    for double in doubles() {
+        let store = open(&double);
+        assert_eq!(store.try_all().await.can(Ability::Create), Some(true));
+        double.reject_conditions_of_creations(405, "MethodNotAllowed");
+        let seen = store.try_all().await;
+        assert_eq!((seen.can(Ability::Create), seen.ended_at), (Some(true), Some(Ability::Create)));
+        let key = Key::from_path("layers/a/b/c/0/plan.bin").unwrap();
+        let create = PutConditions { create: true, ..PutConditions::default() };
+        let body = stream::iter([Ok("body".into())]);
+        store.put(&key, create, body).await.unwrap_err();
+        assert_eq!(double.artifacts(), Vec::<String>::new());
     }
 }
 
