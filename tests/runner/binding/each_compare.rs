@@ -82,3 +82,21 @@ async fn plan_without_a_binding_is_compared_with_its_report_and_refused_where_on
     }
     assert_eq!(planned.calls(), "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binding_of_another_program_is_not_replaced() {
+    let datastore = TestDatastore::memory().await;
+    let url = format!(
+        "{}api/artifacts?namespace=default&layer=x&run=p&attempt=0&name=binding.json",
+        datastore.url
+    );
+    let fill = format!("[ $STEP != plan ] || curl -sf -X PUT --data other '{url}'");
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(&fill);
+    let failed = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]);
+    assert_ne!(failed.code, 0, "{}", failed.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "p");
+    assert_eq!(stored.artifact("binding.json", 0).await, b"other");
+    let refused = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--plan", "p/0"]);
+    assert_ne!(refused.code, 0, "{}", refused.stderr);
+    assert!(!sandbox.calls().iter().any(|call| call.starts_with("apply")));
+}

@@ -142,3 +142,36 @@ async fn modules_that_cannot_be_listed_are_a_warning_of_a_plan_and_refused_by_an
     let applied = run(&["apply", "--plan", "q"], "1");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
+
+/// The snapshot has the modules of the plan, and init downloads them again only with `-upgrade`.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_in_a_snapshot_uses_the_modules_of_the_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = sandbox();
+    let state = sandbox.path("state").join("terraform.tfstate");
+    let backend = format!("terraform {{\n  backend \"local\" {{\n    path = {state:?}\n  }}\n}}\n");
+    sandbox.write("backend.tf", &backend);
+    git(&sandbox.work(), &["init", "--quiet"]);
+    git(&sandbox.work(), &["add", "."]);
+    git(&sandbox.work(), &["commit", "--quiet", "-m", "x"]);
+    let url = format!("file://{}", sandbox.work().display());
+    let stored = ["--name", "x", "--datastore", datastore.url.as_str()];
+    let planned = run(&sandbox, &[&["plan", &url, "--run", "p"][..], &stored].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    commit(&sandbox, "second");
+    let empty = sandbox.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let apply = |variables: &[(&str, &str)]| {
+        let mut command = sandbox.command(&[&["apply", "--plan", "p"][..], &stored].concat());
+        command.current_dir(&empty).env("LOG", sandbox.path("log"));
+        Ended::from(command.envs(variables.iter().copied()).output().unwrap())
+    };
+
+    let refused = apply(&[("TF_CLI_ARGS_init", "-upgrade")]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("another module `script`"), "{}", refused.stderr);
+    assert!(!sandbox.path("log").exists());
+    let applied = apply(&[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert_eq!(std::fs::read_to_string(sandbox.path("log")).unwrap(), "first");
+}

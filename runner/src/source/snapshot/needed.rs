@@ -36,8 +36,11 @@ pub(crate) fn check(
     }
     let files: BTreeSet<_> = lacking(&read.files);
     selected.left_out.extend(files);
-    let unnamed = selected.excluded.difference(&selected.left_out).map(PathBuf::as_path);
-    selected.may_be_read = computed::may_name(&read, root, &module, unnamed);
+    // To search the configuration takes as long as to read it.
+    if !selected.excluded.is_empty() {
+        let unnamed = selected.excluded.difference(&selected.left_out).map(PathBuf::as_path);
+        selected.may_be_read = computed::may_name(&read, root, &module, unnamed);
+    }
     Ok(())
 }
 
