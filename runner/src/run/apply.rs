@@ -11,7 +11,7 @@ use fs_err as fs;
 
 use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
-use crate::run::apply::errored_state::errored_states;
+use crate::run::apply::errored_state::Places;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -185,14 +185,16 @@ impl Run<'_> {
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
         // Another apply of this layer may have left a state since the code was checked out.
         self.check_pushed(prepared, &name).await?;
-        let record = self.push_record(name.clone(), &prepared.workspace);
+        let (downloads, runs_in) = self.downloads(prepared).await?;
+        let record = self.push_record(name, &prepared.workspace).run_in(runs_in.as_deref());
+        let places = Places::new(&prepared.workspace, &downloads);
+        let places = places.map_err(RunError::UnreadableDirectory)?;
         self.scratch.record_apply(&unsent::layer_id(&self.job.run), &record)?;
-        let downloads = &self.environment.terragrunt_downloads;
-        let earlier_states = errored_states(&prepared.workspace, downloads);
+        let logged = fs::metadata(self.log.path())?.len();
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
-        Box::pin(self.keep_errored_states(result, &prepared.workspace, name, &earlier_states))
-            .await?;
+        let kept = self.keep_errored_states(result, &prepared.workspace, record, (&places, logged));
+        Box::pin(kept).await?;
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process::quoted;
 use crate::source::scratch::MissingCode;
-use crate::source::states::{self, KeptState, PushRecord};
+use crate::source::states::{self, ERRORED, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +18,16 @@ pub(crate) struct Push {
     pub(crate) path: PathBuf,
     /// The directory of the module, unless it is removed with the run.
     pub(crate) dir: Option<PathBuf>,
+    /// Where the tool has written the state, if it was not found there.
+    pub(crate) lost_in: Option<PathBuf>,
 }
 
 impl Push {
     /// How a kept state gets into its backend, by its record.
     pub(crate) fn recorded(record: PushRecord) -> Self {
         let dir = record.existing_dir().map(Path::to_owned);
-        let PushRecord { program, workspace, path, .. } = record;
-        Self { program: Some(program), workspace, path, dir }
+        let PushRecord { program, workspace, path, lost_in, .. } = record;
+        Self { program: Some(program), workspace, path, dir, lost_in }
     }
 
     /// Where the commands run.
@@ -68,6 +70,25 @@ impl Push {
         let copied = (!states.broken.is_empty()).then(|| "STATE".to_owned());
         let pushes = whole.chain(copied).map(|file| self.command(&format!("state push {file}")));
         pushes.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What to do if the state is still locked: a backend that refuses writes may also refuse to release the lock.
+    fn unlock(&self) -> String {
+        let program = quoted(self.program.as_deref().unwrap_or("terraform"));
+        format!(
+            " (if the state is still locked: first {program} force-unlock ID, with the ID that the push prints)"
+        )
+    }
+
+    /// How to push a state whose file has to be found first.
+    fn find_and_push(&self, dir: &Path) -> String {
+        let place = self.place();
+        let (init, push) = (self.init(), self.command("state push FILE"));
+        format!(
+            "the tool has written {ERRORED} into the directory that was {} then: it may have been moved. Find that file, and {place} run {init} and then {push}{}; if it is lost, first import what that apply created",
+            dir.display(),
+            self.unlock()
+        )
     }
 }
 
@@ -117,6 +138,8 @@ pub(crate) struct ErroredState {
     pub(crate) files: Vec<PathBuf>,
     /// The runner's copies of those that stay where the tool wrote them.
     pub(crate) copies: Vec<PathBuf>,
+    /// Those without a copy.
+    pub(crate) uncopied: Vec<PathBuf>,
     /// How they get into the backend.
     pub(crate) push: Box<Push>,
     /// Where the tool's output is, if it is stored.
@@ -128,6 +151,12 @@ pub(crate) struct ErroredState {
 impl ErroredState {
     /// Where the states are, and whether they are whole.
     pub(crate) fn whereabouts(&self) -> String {
+        if let Some(dir) = &self.push.lost_in {
+            return format!(
+                "which it wrote to {}, where it is not now",
+                dir.join(ERRORED).display()
+            );
+        }
         let states = Sorted::new(&self.files);
         let whole =
             (!states.whole.is_empty()).then(|| format!("which is in {}", listed(&states.whole)));
@@ -138,8 +167,11 @@ impl ErroredState {
     /// The commands that write the state to its backend.
     pub(crate) fn hint(&self) -> String {
         let Self { push, stored, files, copies, .. } = self;
+        if let Some(dir) = &push.lost_in {
+            return self.lost_hint(dir);
+        }
         let states = Sorted::new(files);
-        let (place, init, pushes) = (push.place(), push.init(), push.all(&states));
+        let (place, init, pushes) = (push.place() + &push.unlock(), push.init(), push.all(&states));
         let copy = match stored {
             Some(true) => {
                 "; the file is deleted with this pod: the datastore has it as errored.tfstate of the attempt"
@@ -167,10 +199,28 @@ impl ErroredState {
             [one] => format!("{all} and the copy {}", one.display()),
             copies => format!("{all} and the copies {}", listed(copies)),
         };
+        let uncopied = match &*self.uncopied {
+            [] => String::new(),
+            files => format!(
+                "; no copy could be made, so do not move or remove {} before",
+                listed(files)
+            ),
+        };
         format!(
             "resources may exist that only {only}: before anything else plans or applies, run \
-             {init} and then {pushes} {place}, and remove {all}{copy}"
+             {init} and then {pushes} {place}, and remove {all}{copy}{uncopied}"
         )
+    }
+
+    /// What to do if the file is not where the tool has written it.
+    fn lost_hint(&self, dir: &Path) -> String {
+        let find = self.push.find_and_push(dir);
+        let then = match &*self.files {
+            [] => "nothing refuses the next apply until then, which would create the same again"
+                .to_owned(),
+            files => format!("then remove {}, which refuses every apply until then", listed(files)),
+        };
+        format!("resources may exist that the backend does not know: {find}; {then}")
     }
 }
 
@@ -194,7 +244,8 @@ impl fmt::Display for MissingState {
         if self.is_killed {
             return write!(
                 f,
-                "an apply was killed, and may have left a state in {state}, which is or was missing or empty since"
+                "an apply was killed, and may have left a state in {state}, which is or was missing, empty or \
+                 replaced since"
             );
         }
         write!(
@@ -236,6 +287,17 @@ fn of_other_code(source: Option<&str>) -> String {
     source.map(hint).unwrap_or_default()
 }
 
+/// What a state is part of, if every run gets it from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A commit of a repository.
+    Commit,
+    /// A commit in a git bundle.
+    Bundle,
+    /// An archive, with the path of the state in it.
+    Archive { file: PathBuf, state: PathBuf },
+}
+
 /// State files that an earlier apply could not write to its backend.
 #[derive(Debug, Default)]
 pub(crate) struct Unpushed {
@@ -243,8 +305,8 @@ pub(crate) struct Unpushed {
     pub(crate) states: Vec<(PathBuf, Push)>,
     /// Other files of the same states, which are removed as well.
     pub(crate) others: Vec<PathBuf>,
-    /// Whether they are part of the commit, so that every checkout brings them back.
-    pub(crate) in_commit: bool,
+    /// What they are part of, so that every run brings them back.
+    pub(crate) origin: Option<Box<Origin>>,
     /// Where the code of one of them is, if it is not known to be that of the run.
     pub(crate) other_source: Option<String>,
     /// What the backend has instead, for each that was compared with it.
@@ -253,10 +315,30 @@ pub(crate) struct Unpushed {
 
 impl fmt::Display for Unpushed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", listed(&self.files()))?;
-        f.write_str(if let [_] = *self.states { " is a state" } else { " are states" })?;
-        f.write_str(" that an earlier apply could not write to its backend")?;
-        f.write_str(if self.in_commit { ", and part of the commit" } else { "" })?;
+        let (lost, found) =
+            self.states.iter().partition::<Vec<_>, _>(|(_, push)| push.lost_in.is_some());
+        let files = |states: &[&(PathBuf, Push)]| {
+            listed(&states.iter().map(|(file, _)| file.as_path()).collect::<Vec<_>>())
+        };
+        let refused = "that an earlier apply could not write to its backend";
+        if !found.is_empty() {
+            let are = if let [_] = *found { "is a state" } else { "are states" };
+            write!(f, "{} {are} {refused}", files(&found))?;
+        }
+        if !lost.is_empty() {
+            let between = if found.is_empty() { "" } else { "; " };
+            let record = if let [_] = *lost { "records a state" } else { "record states" };
+            write!(
+                f,
+                "{between}{} {record} {refused}, and whose file was not found",
+                files(&lost)
+            )?;
+        }
+        f.write_str(match self.origin.as_deref() {
+            Some(Origin::Commit | Origin::Bundle) => ", and part of the commit",
+            Some(Origin::Archive { .. }) => ", and part of the archive",
+            None => "",
+        })?;
         self.differences.iter().try_for_each(|difference| write!(f, "; {difference}"))
     }
 }
@@ -264,7 +346,13 @@ impl fmt::Display for Unpushed {
 impl Unpushed {
     /// Kept states that are in no commit.
     pub(crate) fn kept(states: impl IntoIterator<Item = KeptState>) -> Self {
-        let unknown = || Push { program: None, workspace: None, path: PathBuf::new(), dir: None };
+        let unknown = || Push {
+            program: None,
+            workspace: None,
+            path: PathBuf::new(),
+            dir: None,
+            lost_in: None,
+        };
         let (mut kept, mut others) = (Vec::new(), Vec::new());
         for state in states {
             kept.push((state.file, state.record.map_or_else(unknown, Push::recorded)));
@@ -285,8 +373,8 @@ impl Unpushed {
 
     /// The commands that write the states to their backends, and what to do then.
     pub(crate) fn hint(&self) -> String {
-        if self.in_commit {
-            return self.in_commit_hint();
+        if let Some(origin) = &self.origin {
+            return self.origin_hint(origin);
         }
         let compared = match &*self.differences {
             [] => "",
@@ -306,11 +394,15 @@ impl Unpushed {
             }
         }
         let steps = groups.into_iter().map(|(push, files)| {
+            if let Some(dir) = &push.lost_in {
+                return push.find_and_push(dir);
+            }
             let pushes = push.all(&Sorted::new(files));
-            format!("{} run {} and then {pushes}", push.place(), push.init())
+            format!("{} run {} and then {pushes}{}", push.place(), push.init(), push.unlock())
         });
         let steps = steps.collect::<Vec<_>>().join("; ");
-        let (copy, files) = match Sorted::new(self.states.iter().map(|(file, _)| file)).problem() {
+        let found = self.states.iter().filter(|(_, push)| push.lost_in.is_none());
+        let (copy, files) = match Sorted::new(found.map(|(file, _)| file)).problem() {
             Some(problem) => {
                 let log = Some("run.log of that attempt");
                 let printed = copy_printed("the stdout of that run", log);
@@ -319,13 +411,16 @@ impl Unpushed {
                 (copy, listed(&self.all_files()))
             }
             None if !self.others.is_empty() => (String::new(), listed(&self.all_files())),
+            None if self.states.iter().any(|(_, push)| push.lost_in.is_some()) => {
+                (String::new(), listed(&self.files()))
+            }
             None if self.states.len() == 1 => (String::new(), "the file".to_owned()),
             None => (String::new(), "the files".to_owned()),
         };
         format!("{copy}{steps}, then remove {files}")
     }
 
-    fn in_commit_hint(&self) -> String {
+    fn origin_hint(&self, origin: &Origin) -> String {
         let steps = self.states.first().map(|(_, push)| {
             let unknown = if push.workspace.is_none() {
                 ", with TF_WORKSPACE set to the workspace of that apply,"
@@ -335,13 +430,24 @@ impl Unpushed {
             format!(
                 "{unknown} run {} and then {}",
                 push.init(),
-                push.command("state push errored.tfstate")
+                push.command("state push errored.tfstate") + &push.unlock()
             )
         });
-        format!(
-            "in that directory of a checkout of the commit{}, unless that was done before; then remove the file \
-             from the repository (`git rm`), commit that, and plan again",
-            steps.unwrap_or_default()
-        )
+        let steps = steps.unwrap_or_default();
+        match origin {
+            Origin::Archive { file, state } => format!(
+                "unpack the archive, and in the directory of that file{steps}, unless that was done before; then make \
+                 {} again without {}, and plan again",
+                file.display(),
+                state.display()
+            ),
+            Origin::Commit | Origin::Bundle => {
+                let bundle = if *origin == Origin::Bundle { ", make the bundle again" } else { "" };
+                format!(
+                    "in that directory of a checkout of the commit{steps}, unless that was done before; then remove the \
+                     file from the repository (`git rm`), commit that{bundle}, and plan again"
+                )
+            }
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! apply created, and another apply would create it again.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use datastore_api::chain;
 use fs_err as fs;
@@ -11,7 +12,7 @@ use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
-use crate::run::push::{MissingState, Push, Unpushed, absolute};
+use crate::run::push::{MissingState, Origin, Push, Unpushed, absolute};
 use crate::run::unsent::{self, StateContents};
 use crate::source::checkout::source_id::{SourceId, may_be_same};
 use crate::source::checkout::{Source, Workspace};
@@ -38,8 +39,7 @@ impl Run<'_> {
         workspace: &Workspace,
         program: &str,
     ) -> Result<(), RunError> {
-        self.check_readable()?;
-        let Some(found) = self.find_unpushed(workspace, program).await else {
+        let Some(found) = self.found_unpushed(workspace, program).await? else {
             return self.check_missing();
         };
         let is_own = found.in_code && workspace.own.is_some() && !self.job.burrito;
@@ -66,8 +66,7 @@ impl Run<'_> {
         prepared: &Prepared,
         program: &str,
     ) -> Result<(), RunError> {
-        self.check_readable()?;
-        let Some(found) = self.find_unpushed(&prepared.workspace, program).await else {
+        let Some(found) = self.found_unpushed(&prepared.workspace, program).await? else {
             return self.check_missing();
         };
         let Some(copies) = found.copies else { return Err(RunError::Unpushed(found.unpushed)) };
@@ -118,50 +117,109 @@ impl Run<'_> {
         Ok(contents)
     }
 
+    /// The same as [`Self::find_unpushed`]. If a directory cannot be read, an apply is refused, and a plan warns.
+    async fn found_unpushed(
+        &self,
+        workspace: &Workspace,
+        program: &str,
+    ) -> Result<Option<Found>, RunError> {
+        self.check_readable()?;
+        match self.find_unpushed(workspace, program).await {
+            Ok(found) => Ok(found),
+            Err(cause) => self.unreadable(cause).map(|()| None),
+        }
+    }
+
     /// Looks for such states: in the directory of the module, and if there is none, those that are kept.
-    async fn find_unpushed(&self, workspace: &Workspace, program: &str) -> Option<Found> {
-        let in_code = self.errored_in_code(workspace);
-        let kept = self.kept_states();
-        if let Some(first) = in_code.first() {
-            let in_commit = is_tracked(first).await;
-            let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
-            let (mut states, mut others) = (Vec::new(), Vec::new());
-            for file in &in_code {
-                let real = fs::canonicalize(file).unwrap_or_else(|_| file.clone());
-                let is_same = |kept: &&KeptState| kept.file == real || kept.others.contains(&real);
-                let same = kept.iter().find(is_same);
-                let push = self.push_of(same.and_then(|kept| kept.record.clone()), program);
-                states.push((absolute(file.clone()), Push { dir: dir.clone(), ..push }));
-                others.extend(same.and_then(|kept| kept.copy.clone()));
-            }
-            let unpushed = Unpushed { states, others, in_commit, ..Unpushed::default() };
-            return Some(Found { unpushed, in_code: true, copies: None });
+    async fn find_unpushed(
+        &self,
+        workspace: &Workspace,
+        program: &str,
+    ) -> io::Result<Option<Found>> {
+        let in_code = self.errored_in_code(workspace)?;
+        let kept = self.kept_states()?;
+        if !in_code.is_empty() {
+            let unpushed = self.unpushed_in_code(in_code, &kept, workspace, program).await;
+            return Ok(Some(Found { unpushed, in_code: true, copies: None }));
         }
         let states = kept.into_iter().filter(|state| self.may_be_ours(state.source.as_deref()));
         // Several links and records may lead to one state.
         let mut files = BTreeSet::new();
         let states = states.filter(|state| files.insert(state.file.clone())).collect::<Vec<_>>();
         if states.is_empty() {
-            return None;
+            return Ok(None);
         }
         let copies = states.iter().all(|state| self.may_be_pushed(state)).then(|| states.clone());
-        Some(Found { unpushed: self.unpushed(states, program), in_code: false, copies })
+        Ok(Some(Found { unpushed: self.unpushed(states, program), in_code: false, copies }))
+    }
+
+    /// The states in the directory of the module. Those that are part of the source are named only if there are no others.
+    async fn unpushed_in_code(
+        &self,
+        mut files: Vec<PathBuf>,
+        kept: &[KeptState],
+        workspace: &Workspace,
+        program: &str,
+    ) -> Unpushed {
+        let mut part_of = Vec::new();
+        for file in &files {
+            part_of.push(self.part_of(file, workspace).await);
+        }
+        let mut origin = part_of.first().cloned().flatten();
+        if part_of.iter().any(Option::is_none) {
+            let mut part_of = part_of.iter();
+            files.retain(|_| part_of.next().is_some_and(Option::is_none));
+            origin = None;
+        }
+        let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
+        let state_home = self.environment.state_home.as_deref();
+        let (mut states, mut others) = (Vec::new(), Vec::new());
+        for file in files {
+            let real = fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+            let same = kept.iter().find(|kept| kept.is_of(&real)).cloned();
+            // The apply may have had another name, or another workspace, which is part of the default name.
+            let same = same.or_else(|| unsent::copy_of(state_home, self.scratch, &real));
+            let copy = same.as_ref().and_then(|kept| kept.copy.clone());
+            let push = self.push_of(same.and_then(|kept| kept.record), program);
+            states.push((absolute(file), Push { dir: dir.clone(), ..push }));
+            others.extend(copy);
+        }
+        Unpushed { states, others, origin: origin.map(Box::new), ..Unpushed::default() }
+    }
+
+    /// What a state in the directory of the module is part of, if every run gets it from there.
+    async fn part_of(&self, file: &Path, workspace: &Workspace) -> Option<Origin> {
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let root = workspace.own.as_deref().map(real).unwrap_or_default();
+        if let (Source::Archive(archive), Ok(below)) =
+            (&self.job.source, real(file).strip_prefix(root))
+            && workspace.packed_states.iter().any(|packed| packed == below)
+        {
+            return Some(Origin::Archive { file: archive.clone(), state: below.to_owned() });
+        }
+        if !is_tracked(file).await {
+            return None;
+        }
+        Some(match &self.job.source {
+            Source::Git(git) if git.is_bundle() => Origin::Bundle,
+            _ => Origin::Commit,
+        })
     }
 
     /// The states that are kept for this layer. Those that killed runs have left are copied first.
-    fn kept_states(&self) -> Vec<KeptState> {
+    fn kept_states(&self) -> io::Result<Vec<KeptState>> {
         let run = &self.job.run;
         let state_home = self.environment.state_home.as_deref();
         unsent::remove_leftovers(state_home, self.scratch, run);
         let layer = unsent::layer_id(run);
-        unsent::adopt_left(state_home, self.scratch, run, &layer);
+        unsent::adopt_left(state_home, self.scratch, run, &layer)?;
         let mut kept = unsent::states(state_home, run);
-        let left = self.scratch.left_states(&layer).into_iter();
+        let left = self.scratch.left_states(&layer)?.into_iter().map(unsent::read_left);
         let is_copied =
             |left: &KeptState| kept.iter().any(|state| state.others.contains(&left.file));
         let left = left.filter(|left| !is_copied(left)).collect::<Vec<_>>();
         kept.extend(left);
-        kept
+        Ok(kept)
     }
 
     /// Whether the backend of this run may show that a state is pushed: it is a copy that can be compared, and of this
@@ -171,6 +229,7 @@ impl Run<'_> {
         state.copy.is_some()
             && record.path == self.recorded_path()
             && record.workspace == self.job.place.workspace
+            && states::is_whole(&state.file)
             && StateContents::read(&state.file).is_ok_and(|state| state.is_comparable())
     }
 
@@ -188,8 +247,11 @@ impl Run<'_> {
     /// warns.
     fn check_missing(&self) -> Result<(), RunError> {
         let state_home = self.environment.state_home.as_deref();
-        let killed = self.scratch.missing_code(&unsent::layer_id(&self.job.run)).into_iter();
-        let killed = killed.map(|code| MissingState::of_code(&code));
+        let killed = match self.scratch.missing_code(&unsent::layer_id(&self.job.run)) {
+            Ok(killed) => killed,
+            Err(cause) => return self.unreadable(cause),
+        };
+        let killed = killed.iter().map(MissingState::of_code);
         let missing = unsent::missing_states(state_home, &self.job.run).into_iter();
         let mut missing = missing.chain(killed);
         let is_ours = |state: &MissingState| self.may_be_ours(state.source.as_deref());
@@ -207,7 +269,11 @@ impl Run<'_> {
     /// Refuses an apply if states of earlier runs cannot be found. A plan warns. The disk of a pod has none.
     fn check_readable(&self) -> Result<(), RunError> {
         let state_home = self.environment.state_home.as_deref().filter(|_| !self.job.pod);
-        let Some(cause) = unsent::unreadable(state_home, &self.job.run) else { return Ok(()) };
+        unsent::unreadable(state_home, &self.job.run).map_or(Ok(()), |cause| self.unreadable(cause))
+    }
+
+    /// Refuses an apply because a directory cannot be read. A plan warns.
+    fn unreadable(&self, cause: io::Error) -> Result<(), RunError> {
         let error = RunError::UnreadableDirectory(cause);
         if matches!(self.job.action, Action::Apply(_)) {
             return Err(error);
@@ -278,22 +344,23 @@ impl Run<'_> {
                 workspace: None,
                 path: self.job.path.clone(),
                 dir: None,
+                lost_in: None,
             },
         }
     }
 
     /// The states in the directory of the module.
-    fn errored_in_code(&self, workspace: &Workspace) -> Vec<PathBuf> {
+    fn errored_in_code(&self, workspace: &Workspace) -> io::Result<Vec<PathBuf>> {
         let Some(root) = &workspace.own else { return states::errored_in_place(&workspace.dir) };
-        let found = states::errored(&workspace.dir);
-        match &self.job.source {
+        let found = states::errored(&workspace.dir)?;
+        Ok(match &self.job.source {
             // The copy is removed: the files are named where they came from.
             Source::Directory(from) if !workspace.kept => {
                 let below = found.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
                 below.map(|file| from.join(file)).collect()
             }
             _ => found,
-        }
+        })
     }
 }
 

@@ -24,17 +24,17 @@ use datastore_api::{Attempt, Client, InvalidName, RunKey};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use adopt::{adopt_abandoned, adopt_left};
+pub(crate) use adopt::{adopt_abandoned, adopt_left, read_left};
 pub(crate) use copies::remove_copy;
 pub(crate) use find::{
-    KeptRecord, Unreadable, UnreadableRecord, layer_id, missing_states, records, states,
+    KeptRecord, Unreadable, UnreadableRecord, copy_of, layer_id, missing_states, records, states,
     unreadable, unsent_apply, waiting,
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 pub(crate) use state_contents::StateContents;
 
-use crate::process::quoted;
+use crate::process::{private_file, quoted};
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
 use crate::run::unsent::copies::{copy_state, write_record};
@@ -142,11 +142,15 @@ impl Keeper<'_> {
 
     /// Keeps a copy of a state file that stays where it is, and its record. Returns the path of the copy.
     pub(crate) fn copy_of_original(&self, file: &Path, record: &PushRecord) -> io::Result<PathBuf> {
-        let dir = self.dir_in(self.state_home.ok_or_else(no_home)?);
         let original = fs::canonicalize(file)?;
-        let copy = copy_state(&original, &dir)?;
-        write_record(&record.clone().of_original(&original), &copy, &copy);
-        Ok(copy)
+        self.keep_state(&original, &record.clone().of_original(&original))
+    }
+
+    /// Keeps the record of a state whose file is not there, beside an empty file. Returns the path of that file.
+    pub(crate) fn keep_lost_state(&self, record: &PushRecord) -> io::Result<PathBuf> {
+        let empty = self.scratch.join("no-state");
+        drop(private_file(&empty)?);
+        self.keep_state(&empty, record)
     }
 
     /// The directory of the attempt.

@@ -20,6 +20,7 @@ use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{inside, resolve};
+use crate::source::states;
 use crate::source::submodules::{self, Origin};
 use crate::source::work_dir::{claim, make};
 
@@ -45,6 +46,8 @@ pub(crate) struct Workspace {
     pub(crate) revision: Option<String>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
+    /// The states in the archive that it was unpacked from, by their paths in it.
+    pub(crate) packed_states: Vec<PathBuf>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
     /// The lock of a directory that stays, held while the run lives.
@@ -86,7 +89,8 @@ impl Workspace {
         revision: Option<String>,
     ) -> Result<Self, CheckoutError> {
         let dir = inside(&root, path)?;
-        Ok(Self { dir, revision, own: Some(root), kept: false, _lock: None })
+        let packed_states = Vec::new();
+        Ok(Self { dir, revision, own: Some(root), packed_states, kept: false, _lock: None })
     }
 }
 
@@ -106,6 +110,7 @@ pub(crate) async fn checkout(
         make(&dir)?;
         Ok((dir, None))
     };
+    let mut packed_states = Vec::new();
     let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
@@ -128,7 +133,8 @@ pub(crate) async fn checkout(
         }
         Source::Archive(file) => {
             let (dir, lock) = own()?;
-            let commit = unpack(file, &dir, work_dir.is_some(), context).await?;
+            let (commit, states) = unpack(file, &dir, work_dir.is_some(), context).await?;
+            packed_states = states;
             (dir, commit, work_dir.is_some(), lock)
         }
         Source::Git(git) => {
@@ -150,14 +156,12 @@ pub(crate) async fn checkout(
     }
     if context.submodules {
         missing_parts(source, &root, path, context).await?;
-    }
-    if let Source::Git(_) = source
-        && !context.submodules
-    {
+    } else if let Source::Git(_) = source {
         git::mark_complete(&root)?;
     }
     let dir = inside(&root, path)?;
-    Ok(Workspace { dir, revision, own: (!in_place).then_some(root), kept, _lock: lock })
+    let own = (!in_place).then_some(root);
+    Ok(Workspace { dir, revision, own, packed_states, kept, _lock: lock })
 }
 
 /// What a directory that is copied to may hold.
@@ -166,13 +170,13 @@ async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, 
 }
 
 /// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run. Returns the commit that
-/// the archive names.
+/// the archive names, and the states in it that no backend accepted.
 async fn unpack(
     file: &Path,
     dir: &Path,
     stays: bool,
     context: CheckoutContext<'_>,
-) -> Result<Option<String>, CheckoutError> {
+) -> Result<(Option<String>, Vec<PathBuf>), CheckoutError> {
     let new = context.scratch.join("unpacked");
     let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
     let existing = existing(dir, context).await?;
@@ -183,13 +187,15 @@ async fn unpack(
         let limits = Limits { of_any_program: true, ..Limits::default() };
         let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
         tracing::info!("unpacked {}: {packed}", named(&path));
+        let below = |file: PathBuf| file.strip_prefix(&new).map(Path::to_owned).unwrap_or(file);
+        let states = states::errored(&new)?.into_iter().map(below).collect();
         if stays {
             copy::tree(&new, &target, Links::Kept, existing)?;
             fs::remove_dir_all(&new)?;
         } else {
             fs::rename(&new, &target)?;
         }
-        Ok(packed.commit)
+        Ok((packed.commit, states))
     });
     let unpacked = unpacked.await.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);

@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -39,6 +39,8 @@ pub(crate) const PARTIAL: &str = ".partial-";
 const MIN_AGE: Duration = Duration::from_mins(1);
 /// A younger directory may not have its lock file yet.
 const MIN_AGE_WITHOUT_LOCK: Duration = Duration::from_hours(1);
+/// So much of a tool's output is read from its end.
+const MAX_END: u64 = 64 << 10;
 /// How often a directory is created, if other runs remove it at once.
 const TRIES: usize = 3;
 
@@ -135,49 +137,69 @@ impl Scratch {
     }
 
     /// The states that ended runs of the same layer have left in their directories.
-    pub(crate) fn left_states(&self, layer: &str) -> Vec<KeptState> {
+    pub(crate) fn left_states(&self, layer: &str) -> io::Result<Vec<KeptState>> {
         let mut found = Vec::new();
-        for dir in self.of_layer(layer).into_iter().filter(|dir| !is_used(dir)) {
-            let numbered = below_kept(&dir).into_iter();
-            let numbered = numbered.filter(|file| !file.ends_with(states::ERRORED));
-            let files = states::errored(&dir).into_iter().chain(numbered);
-            found.extend(files.map(|file| KeptState::in_directory(file, &dir)));
-            found.extend(KeptState::of_kept_code(&dir));
+        for dir in self.of_layer(layer)?.into_iter().filter(|dir| !is_used(dir)) {
+            found.extend(
+                states_in(&dir)?.into_iter().map(|file| KeptState::in_directory(file, &dir)),
+            );
+            found.extend(KeptState::of_kept_code(&dir)?);
         }
         found.sort_by(|a, b| a.file.cmp(&b.file));
-        found
+        Ok(found)
+    }
+
+    /// The copies of states that ended runs of any layer have kept in their directories.
+    pub(crate) fn left_copies(&self) -> Vec<PathBuf> {
+        let dirs = self.others().unwrap_or_default();
+        dirs.iter().flat_map(|dir| states::kept(&dir.join(UNSENT))).collect()
     }
 
     /// The code of killed applies of the same layer that is out of reach.
-    pub(crate) fn missing_code(&self, layer: &str) -> Vec<MissingCode> {
-        let dirs = self.of_layer(layer).into_iter().filter(|dir| !is_used(dir));
-        dirs.filter_map(|dir| missing_code(&dir)).collect()
+    pub(crate) fn missing_code(&self, layer: &str) -> io::Result<Vec<MissingCode>> {
+        let dirs = self.of_layer(layer)?.into_iter().filter(|dir| !is_used(dir));
+        Ok(dirs.filter_map(|dir| missing_code(&dir)).collect())
     }
 
     /// The directory of a killed run of the same layer whose tool still works.
-    pub(crate) fn orphaned(&self, layer: &str) -> Option<PathBuf> {
+    pub(crate) fn orphaned(&self, layer: &str) -> io::Result<Option<PathBuf>> {
         let is_orphaned = |dir: &PathBuf| {
             let is_held = |file: &Path| matches!(is_held(file), Ok(Some(true)));
             !is_held(&dir.join(LOCK)) && is_held(&Log::output_of(&dir.join(LOG)))
         };
-        self.of_layer(layer).into_iter().find(is_orphaned)
+        Ok(self.of_layer(layer)?.into_iter().find(is_orphaned))
     }
 
     /// The directories of files that runs of the same layer and user could not store.
-    pub(crate) fn left_unsent(&self, layer: &str) -> Vec<PathBuf> {
-        let dirs = self.of_layer(layer);
-        dirs.iter().map(|dir| dir.join(UNSENT)).filter(|dir| dir.is_dir()).collect()
+    pub(crate) fn left_unsent(&self, layer: &str) -> io::Result<Vec<PathBuf>> {
+        let dirs = self.of_layer(layer)?;
+        Ok(dirs.iter().map(|dir| dir.join(UNSENT)).filter(|dir| dir.is_dir()).collect())
     }
 
     /// The directories of other runs of the same layer and user.
-    fn of_layer(&self, layer: &str) -> Vec<PathBuf> {
+    fn of_layer(&self, layer: &str) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for dir in self.others()? {
+            let file = dir.join(LAYER);
+            let text = regular::exists(&file)
+                .and_then(|exists| exists.then(|| regular::read_text(&file)).transpose());
+            match text {
+                Ok(text) if text.as_deref() == Some(layer) => found.push(dir),
+                Ok(_) => {}
+                // No run has written this: it is a link, no regular file, or no text.
+                Err(error) if error.kind() == io::ErrorKind::Other => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The directories of other runs of the same user.
+    fn others(&self) -> io::Result<Vec<PathBuf>> {
         let parent = self.dir.parent().unwrap_or(&self.dir);
-        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        let dirs = entries.map(|entry| entry.path()).filter(|dir| is_own(dir));
-        let others = dirs.filter(|dir| *dir != self.dir);
-        let is_same =
-            |dir: &PathBuf| regular::read_text(&dir.join(LAYER)).is_ok_and(|text| text == layer);
-        others.filter(is_same).collect()
+        let dirs = fs::read_dir(parent)?.map(|entry| Ok(entry?.path()));
+        let dirs = dirs.collect::<io::Result<Vec<_>>>()?.into_iter();
+        Ok(dirs.filter(|dir| *dir != self.dir && is_own(dir)).collect())
     }
 
     /// Leaves everything where it is when the run ends.
@@ -293,21 +315,37 @@ fn sweep(parent: &Path) -> io::Result<Vec<Abandoned>> {
 /// The code of the killed apply in a private directory, if it is out of reach. That is recorded: this run, or a later
 /// one, may fill the directory of the code, which then looks as if a state was removed there.
 fn missing_code(dir: &Path) -> Option<MissingCode> {
-    let PushRecord { dir: code, source, .. } = PushRecord::of_directory(dir)?;
-    let (code, mark) = (code?, dir.join(OUT_OF_REACH));
-    if fs::read_dir(&code).is_ok_and(|mut entries| entries.next().is_some()) {
+    let record = PushRecord::of_directory(dir)?;
+    let (code, mark) = (record.dir.clone()?, dir.join(OUT_OF_REACH));
+    let is_there = fs::read_dir(&code).is_ok_and(|mut entries| entries.next().is_some());
+    if is_there && !record.is_replaced() {
         if !mark.exists() {
             return None;
         }
-        if !states::errored_in_place(&code).is_empty() {
+        if record.left_in_code().is_ok_and(|states| !states.is_empty()) {
             // The directory is back.
             let _removed = fs::remove_file(mark);
             return None;
         }
+    } else if has_completed(dir) {
+        return None;
     } else if let Err(error) = crate::process::private_file(&mark) {
         tracing::debug!("it is not recorded that {} is out of reach: {error}", code.display());
     }
-    Some(MissingCode { scratch: dir.to_owned(), dir: code, source })
+    Some(MissingCode { scratch: dir.to_owned(), dir: code, source: record.source })
+}
+
+/// Whether the tool of a killed run has said that its apply is complete: then it has left no state.
+fn has_completed(dir: &Path) -> bool {
+    let read = || {
+        let mut output = regular::open(&Log::output_of(&dir.join(LOG)))?;
+        let len = output.metadata()?.len();
+        output.seek(io::SeekFrom::Start(len.saturating_sub(MAX_END)))?;
+        let mut end = Vec::new();
+        output.take(MAX_END).read_to_end(&mut end)?;
+        Ok::<_, io::Error>(end)
+    };
+    read().is_ok_and(|end| String::from_utf8_lossy(&end).contains("Apply complete! Resources: "))
 }
 
 fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
@@ -333,9 +371,9 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
         };
     }
     let unsent = dir.join(UNSENT);
-    let states = states::errored(dir).into_iter().filter(|state| !state.starts_with(&unsent));
+    let states = states::errored(dir)?.into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir));
-    let states = states.chain(KeptState::of_kept_code(dir));
+    let states = states.chain(KeptState::of_kept_code(dir)?);
     let states = states.map(|state| Left::State(Box::new(state)));
     let left = states.chain(missing.map(Left::OutOfReach)).collect::<Vec<_>>();
     if left.is_empty() {
@@ -389,10 +427,12 @@ fn me() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// The states that a run has kept in its own directory.
-fn below_kept(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.flat_map(|entry| states::kept(&entry.path())).collect()
+/// The states in the directory of a run: those of its code, and those that it has kept, whose names may be numbered.
+fn states_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = states::errored(dir)?;
+    let numbered = states::kept(&dir.join(UNSENT)).into_iter();
+    found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
+    Ok(found)
 }
 
 /// Whether a runner, or the tool of a killed one, uses a directory.
@@ -555,7 +595,7 @@ mod tests {
         nix::unistd::mkfifo(&pipe.join(LAYER), mode).unwrap();
         let (endless, _) = make(parent.path(), "plancha-zero00", Duration::ZERO, false);
         fs::os::unix::fs::symlink("/dev/zero", endless.join(LAYER)).unwrap();
-        let left = || scratch.left_states(layer).into_iter().map(|state| state.file);
+        let left = || scratch.left_states(layer).unwrap().into_iter().map(|state| state.file);
         assert_eq!(left().count(), 0);
         let (dir, _) = make(parent.path(), "plancha-mine00", Duration::ZERO, false);
         nix::unistd::mkfifo(&dir.join(LOCK), mode).unwrap();
@@ -569,7 +609,7 @@ mod tests {
         // Only root can give a directory to another user.
         if nix::unistd::chown(&dir, Some(65534.into()), None).is_ok() {
             assert_eq!(left().count(), 0);
-            assert!(scratch.left_unsent(layer).is_empty());
+            assert!(scratch.left_unsent(layer).unwrap().is_empty());
         }
     }
 }

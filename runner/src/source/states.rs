@@ -76,37 +76,46 @@ pub(crate) fn is_whole(file: &Path) -> bool {
     serde_json::from_reader::<_, IgnoredAny>(io::BufReader::new(file)).is_ok()
 }
 
-/// The states below a directory that no backend accepted. A directory that cannot be read is skipped, with a warning.
-pub(crate) fn errored(dir: &Path) -> Vec<PathBuf> {
+/// The states below a directory that no backend accepted. A directory that cannot be read is an error: a state may be in
+/// it.
+pub(crate) fn errored(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let (mut found, mut to_do) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = to_do.pop() {
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => {
-                tracing::warn!("cannot find out whether a state is left there: {error}");
-                continue;
-            }
-        };
-        for entry in entries.flatten() {
+        // It may be removed meanwhile.
+        for entry in if_there(fs::read_dir(&dir))?.into_iter().flatten() {
+            let entry = entry?;
             let name = entry.file_name();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && name != ".git" && name != ".terraform" => {
-                    to_do.push(entry.path());
-                }
-                Ok(kind) if kind.is_file() && name == ERRORED => found.push(entry.path()),
-                _ => {}
+            let Some(kind) = if_there(entry.file_type())? else { continue };
+            if kind.is_dir() && name != ".git" && name != ".terraform" {
+                to_do.push(entry.path());
+            } else if kind.is_file() && name == ERRORED {
+                found.push(entry.path());
             }
         }
     }
     found.sort();
-    found
+    Ok(found)
+}
+
+/// The result for a path that may lead nowhere. `None`: it does.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if missing.contains(&error.kind()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Those of the module in this directory, and of what terragrunt has copied from it.
-pub(crate) fn errored_in_place(dir: &Path) -> Vec<PathBuf> {
-    let own = Some(dir.join(ERRORED)).filter(|file| file.is_file());
-    own.into_iter().chain(errored(&dir.join(".terragrunt-cache"))).collect()
+pub(crate) fn errored_in_place(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let file = dir.join(ERRORED);
+    let own = if_there(fs::metadata(&file))?.is_some_and(|metadata| metadata.is_file());
+    let mut found = errored(&dir.join(".terragrunt-cache"))?;
+    if own {
+        found.insert(0, file);
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -129,5 +138,33 @@ mod tests {
         }
         fs::os::unix::fs::symlink("..", dir.path().join("a/up")).unwrap();
         assert_eq!(find(dir.path()).unwrap(), states.map(PathBuf::from));
+    }
+
+    #[test]
+    fn directory_that_cannot_be_read_is_not_one_without_states() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(ERRORED), "{}").unwrap();
+        // To root, only a link to itself and a path that is too long cannot be read.
+        let cache = dir.path().join(".terragrunt-cache");
+        fs::os::unix::fs::symlink(&cache, &cache).unwrap();
+        let error = errored_in_place(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(".terragrunt-cache"), "{error}");
+        let below = |parent: &Path| {
+            let mut dir = parent.to_owned();
+            for _ in 0..11 {
+                dir.push("d".repeat(200));
+            }
+            dir
+        };
+        let [outer, inner] = ["outer", "inner"].map(|name| dir.path().join(name));
+        fs::create_dir_all(below(&outer)).unwrap();
+        fs::create_dir_all(below(&inner)).unwrap();
+        fs::rename(inner, below(&outer).join("i")).unwrap();
+        errored(&outer).unwrap_err();
+        // So that it can be removed.
+        fs::rename(below(&outer).join("i"), dir.path().join("inner")).unwrap();
+        assert!(errored(&outer).unwrap().is_empty());
+        fs::remove_file(cache).unwrap();
+        assert_eq!(errored_in_place(dir.path()).unwrap(), [dir.path().join(ERRORED)]);
     }
 }

@@ -107,6 +107,17 @@ impl Tool<'_> {
         program
     }
 
+    /// Makes terragrunt print where it runs the tool; `None` without terragrunt.
+    pub(crate) fn terragrunt_info(&self) -> Option<Program> {
+        let version = &self.terragrunt?.version;
+        let words: &[_] =
+            if is_before(version, INFO_PRINT) { &["terragrunt-info"] } else { &["info", "print"] };
+        let mut program = self.program("", false, &[]);
+        let words = words.iter().map(OsString::from);
+        program.args = words.chain(self.terragrunt_options(version)).collect();
+        Some(program)
+    }
+
     /// Writes the plan to `out`, which should be a file of mode 0600: the tool keeps the mode.
     pub(crate) fn plan(&self, out: &Path, options: &PlanOptions) -> Program {
         let mut program = self.program("plan", self.color, &["-input=false"]);
@@ -156,7 +167,13 @@ impl Tool<'_> {
             env.extend(plain_output(&terragrunt.version, color));
         }
         env.extend_from_slice(self.env);
-        Program { path: path.clone(), args, dir: self.dir.to_owned(), env, without: &[] }
+        Program {
+            path: path.clone(),
+            args,
+            dir: self.dir.to_owned(),
+            env,
+            without: &[],
+        }
     }
 
     /// The flags for the tool's binary and the directory: they lost their prefix with 0.73.0.
@@ -173,6 +190,9 @@ impl Tool<'_> {
 
 /// The first version of terraform whose init supports `-lockfile=readonly`. Every tofu does.
 const READONLY_LOCK_FILE: &str = "1.0.0";
+
+/// The first version of terragrunt that is asked by `info print`. The older command works until 1.0.0.
+const INFO_PRINT: &str = "0.80.0";
 
 /// Whether this terragrunt's flags and variables still have the prefix `terragrunt`.
 fn is_prefixed(version: &Version) -> bool {

@@ -1,4 +1,5 @@
-//! Terragrunt's cache beside the configuration, and its messages about mock outputs. It starts nothing.
+//! Terragrunt's cache beside the configuration, where its configuration puts the cache elsewhere, and its messages about
+//! mock outputs. It starts nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fs_err as fs;
+
+use crate::source::regular;
 
 /// The cache has a directory for each working directory, which has one for each source, which has the module.
 const MAX_DEPTH: u32 = 8;
@@ -31,6 +34,34 @@ pub(crate) fn ran_in(dir: &Path, since: SystemTime) -> Option<PathBuf> {
         }
     }
     newest.filter(|(time, _)| *time >= since).map(|(_, dir)| dir)
+}
+
+/// Whether a configuration of terragrunt in this directory, or above it, sets where it downloads code and works
+/// (`download_dir`). One that cannot be read may.
+pub(crate) fn names_download_dir(dir: &Path) -> bool {
+    let entries = dir.ancestors().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    let is_configuration = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".hcl") && !name.starts_with('.') || name.ends_with(".hcl.json")
+    };
+    let names = |file: PathBuf| match regular::read(&file) {
+        Ok(text) => text.windows(DOWNLOAD_DIR.len()).any(|part| part == DOWNLOAD_DIR),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    entries.map(|entry| entry.path()).filter(is_configuration).any(names)
+}
+
+const DOWNLOAD_DIR: &[u8] = b"download_dir";
+
+/// The directory where terragrunt runs the tool, by its own information.
+pub(crate) fn working_dir(information: &[u8]) -> Option<PathBuf> {
+    #[derive(serde::Deserialize)]
+    struct Information {
+        // The older command.
+        #[serde(alias = "WorkingDir")]
+        working_dir: PathBuf,
+    }
+    Some(serde_json::from_slice::<Information>(information).ok()?.working_dir)
 }
 
 /// Terragrunt's messages about mock outputs: the text before and after the dependency's configuration file, and a text that
@@ -83,6 +114,27 @@ mod tests {
         let before = |seconds| ran_in(root.path(), now - Duration::from_secs(seconds));
         assert_eq!(before(60), Some(cache.join("a/c/sub/dir")));
         assert_eq!(before(5), None, "of an earlier run");
+    }
+
+    #[test]
+    fn working_dir_is_read_from_the_information_of_every_version() {
+        for name in ["working_dir", "WorkingDir"] {
+            let json = format!("{{\"DownloadDir\": \"/d\", \"{name}\": \"/d/a/b\"}}");
+            assert_eq!(working_dir(json.as_bytes()), Some("/d/a/b".into()));
+        }
+        assert_eq!(working_dir(b"{}"), None);
+    }
+
+    #[test]
+    fn download_dir_is_found_in_configurations_above() {
+        let root = tempfile::tempdir().unwrap();
+        let module = root.path().join("live/vpc");
+        fs::create_dir_all(&module).unwrap();
+        fs::write(module.join("terragrunt.hcl"), "include \"root\" {}\n").unwrap();
+        fs::write(root.path().join("notes.txt"), "download_dir").unwrap();
+        assert!(!names_download_dir(&module));
+        fs::write(root.path().join("root.hcl"), "download_dir = \"/d\"\n").unwrap();
+        assert!(names_download_dir(&module));
     }
 
     #[test]

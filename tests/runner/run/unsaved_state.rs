@@ -3,6 +3,7 @@
 mod http_backend;
 mod in_place;
 mod killed_run;
+mod replaced;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

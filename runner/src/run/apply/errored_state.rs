@@ -3,6 +3,10 @@
 //! removed.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,73 +15,235 @@ use datastore_api::client::{Condition, Upload};
 use fs_err as fs;
 
 use crate::run::Run;
-use crate::run::artifacts::{Artifacts, other};
+use crate::run::artifacts::other;
 use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
 use crate::run::push::{ErroredState, Push, absolute};
 use crate::source::checkout::Workspace;
+use crate::source::regular::unless_missing;
 use crate::source::states::{self, ERRORED, PushRecord};
+use crate::tool::diagnostics::Diagnostics;
+use crate::tool::terragrunt;
 
-/// Files, each with its modification time.
-pub(super) type Files = BTreeSet<(PathBuf, Option<SystemTime>)>;
-
-/// All `errored.tfstate` files in a workspace, and in terragrunt's download directories elsewhere. Some may come from the
-/// repository or an earlier apply.
-pub(super) fn errored_states(workspace: &Workspace, downloads: &[PathBuf]) -> Files {
-    let mut files = match &workspace.own {
-        Some(root) => states::errored(root),
-        None => states::errored_in_place(&workspace.dir),
-    };
-    for dir in downloads {
-        // In its absolute form, to recognise what was found already.
-        let found = fs::canonicalize(workspace.dir.join(dir)).map(|dir| states::errored(&dir));
-        let is_new = |file: &PathBuf| !files.iter().any(|known| is_same(known, file));
-        let found = found.unwrap_or_default().into_iter().filter(is_new).collect::<Vec<_>>();
-        files.extend(found);
-    }
-    let time = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
-    files.into_iter().map(|file| (file.clone(), time(&file))).collect()
+/// Where the tool may leave a state, and the states that are there before it starts: some may come from the repository or
+/// an earlier apply.
+pub(super) struct Places {
+    module: PathBuf,
+    /// The runner's checkout, which is searched completely.
+    own: Option<PathBuf>,
+    /// Where terragrunt works elsewhere.
+    downloads: Vec<PathBuf>,
+    /// The same directories. The tool stays in them when they are moved, and writes there.
+    opened: Vec<(PathBuf, File)>,
+    before: BTreeSet<FileId>,
 }
 
-fn is_same(file: &Path, canonical: &Path) -> bool {
-    fs::canonicalize(file).is_ok_and(|file| file == canonical)
+/// A version of a file. It stays the same when the file is moved.
+type FileId = (u64, u64, Option<SystemTime>);
+
+fn file_id(file: &Path) -> io::Result<FileId> {
+    let metadata = fs::metadata(file)?;
+    Ok((metadata.dev(), metadata.ino(), metadata.modified().ok()))
+}
+
+impl Places {
+    /// `downloads` are relative to the module's directory. A directory that cannot be read is an error.
+    pub(super) fn new(workspace: &Workspace, downloads: &[PathBuf]) -> io::Result<Self> {
+        let module = absolute(workspace.dir.clone());
+        let downloads = downloads.iter().map(|dir| module.join(dir)).collect::<Vec<_>>();
+        let dirs = std::iter::once(&module).chain(downloads.iter().filter(|dir| dir.is_dir()));
+        let opened = dirs.map(|dir| Ok((dir.clone(), fs::File::open(dir)?.into())));
+        let opened = opened.collect::<io::Result<_>>()?;
+        let own = workspace.own.clone();
+        let mut places = Self { module, own, downloads, opened, before: BTreeSet::new() };
+        let (found, unread) = places.find();
+        unread.map_or(Ok(()), Err)?;
+        places.before = found.into_iter().map(|(id, _)| id).collect();
+        Ok(places)
+    }
+
+    /// The states that were written since, and the error for what could not be read.
+    fn new_states(&self) -> (Vec<PathBuf>, Option<io::Error>) {
+        let (found, unread) = self.find();
+        let new = found.into_iter().filter(|(id, _)| !self.before.contains(id));
+        (new.map(|(_, file)| file).collect(), unread)
+    }
+
+    fn find(&self) -> (Vec<(FileId, PathBuf)>, Option<io::Error>) {
+        let mut searched = vec![match &self.own {
+            Some(root) => states::errored(root),
+            None => states::errored_in_place(&self.module),
+        }];
+        for dir in &self.downloads {
+            match unless_missing(fs::canonicalize(dir)) {
+                Ok(dir) => searched.extend(dir.map(|dir| states::errored(&dir))),
+                Err(error) => searched.push(Err(error)),
+            }
+        }
+        searched.extend(self.moved().map(|dir| states::errored_in_place(&dir)));
+        let (mut found, mut ids, mut unread) = (Vec::new(), BTreeSet::new(), None);
+        for result in searched {
+            let files = result.unwrap_or_else(|error| {
+                unread.get_or_insert(error);
+                Vec::new()
+            });
+            for file in files {
+                match unless_missing(file_id(&file)) {
+                    // One of these directories may contain another.
+                    Ok(id) => found.extend(id.filter(|id| ids.insert(*id)).map(|id| (id, file))),
+                    Err(error) => drop(unread.get_or_insert(error)),
+                }
+            }
+        }
+        (found, unread)
+    }
+
+    /// Where the directories are now that have been moved since. One that was removed holds nothing.
+    fn moved(&self) -> impl Iterator<Item = PathBuf> {
+        let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let moved = self.opened.iter().filter(move |(path, dir)| {
+            let (ours, now) = (dir.metadata().map(id), fs::metadata(path).map(id));
+            !matches!((ours, now), (Ok(ours), Ok(now)) if ours == now)
+        });
+        moved.filter_map(|(_, dir)| {
+            fs::canonicalize(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok()
+        })
+    }
+}
+
+/// How the tool says that the backend has refused a state.
+enum Refusal {
+    /// It has written the state to a file.
+    Written,
+    /// It could not, and has printed the state.
+    Printed,
+}
+
+impl Refusal {
+    fn find(errors: &Diagnostics) -> Option<Self> {
+        let error = errors.iter().find(|error| error.detail.contains(ERRORED))?;
+        let is_printed = error.detail.contains("data is printed above");
+        Some(if is_printed { Self::Printed } else { Self::Written })
+    }
 }
 
 impl Run<'_> {
-    /// Keeps the `errored.tfstate` files that this apply has written, and adds them to its result. `before` are the
-    /// files that existed earlier.
+    /// The directories where terragrunt works, if not below the module: those of the environment, and what terragrunt
+    /// itself says if its configuration names one.
+    pub(super) async fn downloads(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<(Vec<PathBuf>, Option<PathBuf>), RunError> {
+        let mut downloads = self.environment.terragrunt_downloads.clone();
+        let module = absolute(prepared.workspace.dir.clone());
+        let program = prepared.tool().terragrunt_info();
+        let Some(program) =
+            program.filter(|_| !downloads.is_empty() || terragrunt::names_download_dir(&module))
+        else {
+            return Ok((downloads, None));
+        };
+        let file = self.scratch.join("terragrunt-info");
+        let runs_in = match self.step_into("info", &program, &file).await {
+            Ok(()) => terragrunt::working_dir(&fs::read(&file)?),
+            Err(stopped @ (RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. })) => {
+                return Err(stopped);
+            }
+            Err(_) => None,
+        };
+        if runs_in.is_none() {
+            tracing::warn!(
+                "terragrunt does not say where it runs the tool: a state that the backend refuses is not found if that \
+                 is elsewhere than below {}",
+                module.display()
+            );
+        }
+        downloads.extend(runs_in.clone());
+        Ok((downloads, runs_in.filter(|dir| !dir.starts_with(&module))))
+    }
+
+    /// Keeps the `errored.tfstate` files that this apply has written, and adds them to its result. `logged` is the length
+    /// of the log before the apply.
     pub(super) async fn keep_errored_states(
         &self,
         result: Result<(), RunError>,
         workspace: &Workspace,
-        program: String,
-        before: &Files,
+        record: PushRecord,
+        (places, logged): (&Places, u64),
     ) -> Result<(), RunError> {
-        let now = errored_states(workspace, &self.environment.terragrunt_downloads);
-        let found = now.difference(before);
-        let found = found.map(|(file, _)| file.clone()).collect::<Vec<_>>();
-        if found.is_empty() {
-            return result;
+        let (found, unread) = places.new_states();
+        if let Some(error) = unread {
+            tracing::warn!("cannot find out whether the tool has left a state: {error}");
         }
-        let record = self.push_record(program, workspace);
-        let (mut files, mut copies) = (Vec::new(), Vec::new());
-        for file in found {
-            if workspace.kept {
-                copies.extend(self.copy(&file, &record));
+        let errored = if found.is_empty() {
+            if result.is_ok() {
+                return result;
             }
-            files.push(if workspace.kept { absolute(file) } else { self.rescue(&file, &record) });
-        }
-        let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
-        let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
-        let push = Box::new(Push { dir, ..Push::recorded(record) });
-        let attempt = self.artifacts.as_ref().map(Artifacts::attempt);
-        let log =
-            attempt.map(|attempt| format!("run.log of attempt {attempt} of {}", self.job.run));
-        let errored = ErroredState { files, copies, push, log, stored };
+            let errors = Diagnostics::read(self.log.reader(logged)?)?;
+            let Some(refusal) = Refusal::find(&errors) else { return result };
+            self.keep_lost_state(&refusal, record, places)
+        } else {
+            self.keep_found_states(found, workspace, record).await
+        };
         if let Err(cause) = result {
             return Err(RunError::Errored { cause: Box::new(cause), errored });
         }
         tracing::warn!("the tool has written errored.tfstate: {}", errored.hint());
         Ok(())
+    }
+
+    async fn keep_found_states(
+        &self,
+        found: Vec<PathBuf>,
+        workspace: &Workspace,
+        record: PushRecord,
+    ) -> ErroredState {
+        let (mut files, mut copies, mut uncopied) = (Vec::new(), Vec::new(), Vec::new());
+        for file in found {
+            if !workspace.kept {
+                files.push(self.rescue(&file, &record));
+                continue;
+            }
+            let file = absolute(file);
+            match self.copy(&file, &record) {
+                Some(copy) => copies.push(copy),
+                None => uncopied.push(file.clone()),
+            }
+            files.push(file);
+        }
+        let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
+        let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
+        let push = Box::new(Push { dir, ..Push::recorded(record) });
+        ErroredState { files, copies, uncopied, push, log: self.stored_log(), stored }
+    }
+
+    /// Keeps a record of a state that the tool has written or printed, and that is not found. It refuses the next apply.
+    fn keep_lost_state(
+        &self,
+        refusal: &Refusal,
+        record: PushRecord,
+        places: &Places,
+    ) -> ErroredState {
+        let record = match refusal {
+            Refusal::Printed => record,
+            Refusal::Written => record.of_lost(places.downloads.last().unwrap_or(&places.module)),
+        };
+        let kept = self.keeper().keep_lost_state(&record);
+        let files = kept.map_or_else(
+            |error| {
+                tracing::warn!("it cannot be recorded that a state is lost: {error}");
+                Vec::new()
+            },
+            |file| vec![file],
+        );
+        let push = Box::new(Push::recorded(record));
+        let (copies, uncopied) = (Vec::new(), Vec::new());
+        ErroredState { files, copies, uncopied, push, log: self.stored_log(), stored: None }
+    }
+
+    /// Where the tool's output is, if it is stored.
+    fn stored_log(&self) -> Option<String> {
+        let attempt = self.artifacts.as_ref()?.attempt();
+        Some(format!("run.log of attempt {attempt} of {}", self.job.run))
     }
 
     /// Keeps a copy of a state that stays where it is: the file may be moved or removed, and an apply of the same code
@@ -106,7 +272,7 @@ impl Run<'_> {
             Ok(to) => to,
             Err(error) => {
                 tracing::warn!(
-                    "{} cannot be moved, so its directory is kept: {error}",
+                    "{} cannot be copied, so its directory is kept, and this file is the only one: {error}",
                     file.display()
                 );
                 self.scratch.keep_all();

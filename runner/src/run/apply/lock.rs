@@ -107,7 +107,8 @@ impl Run<'_> {
         let layer = unsent::layer_id(&self.job.run);
         let since = Instant::now();
         let mut waits = false;
-        while let Some(dir) = self.scratch.orphaned(&layer) {
+        let orphaned = || self.scratch.orphaned(&layer).map_err(RunError::UnreadableDirectory);
+        while let Some(dir) = orphaned()? {
             if since.elapsed() > MAX_WAIT_FOR_TOOL {
                 return Err(RunError::OrphanedTool(dir));
             }

@@ -1,5 +1,6 @@
 //! States that killed runs have left are copied to the directory of their layer.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use datastore_api::RunKey;
@@ -13,10 +14,25 @@ use crate::source::states::{self, KeptState};
 
 /// Keeps copies of the states that killed runs of the layer have left in their private directories, or where their code
 /// stays. Those that cannot be copied stay as they are.
-pub(crate) fn adopt_left(state_home: Option<&Path>, scratch: &Scratch, run: &RunKey, layer: &str) {
-    let Some(home) = state_home else { return };
-    for state in scratch.left_states(layer) {
+pub(crate) fn adopt_left(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    run: &RunKey,
+    layer: &str,
+) -> io::Result<()> {
+    let Some(home) = state_home else { return Ok(()) };
+    for state in scratch.left_states(layer)? {
         adopt(&of_layer(home, run), &state);
+    }
+    Ok(())
+}
+
+/// A state that an ended run has left. Its own copies there may have originals that stay.
+pub(crate) fn read_left(state: KeptState) -> KeptState {
+    let is_copy = |private: &PathBuf| state.file.starts_with(private.join(UNSENT));
+    match state.found_in.as_ref().filter(|private| is_copy(private)) {
+        Some(_) => KeptState { found_in: state.found_in, ..read_copy(state.file) },
+        None => state,
     }
 }
 

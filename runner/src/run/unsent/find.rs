@@ -51,6 +51,12 @@ pub(crate) enum Unreadable {
 }
 
 impl UnreadableRecord {
+    /// One may be in a scratch directory that cannot be read.
+    fn in_scratch(error: &io::Error) -> Self {
+        let (file, reason) = (std::env::temp_dir(), error.to_string());
+        Self { file, reason, cause: Unreadable::File, run: None, datastore: None }
+    }
+
     /// Whether it may be of this run, in this datastore.
     pub(crate) fn may_be_of(&self, run: &Name, datastore: &url::Url) -> bool {
         let ours = directory::recorded_url(datastore);
@@ -72,8 +78,12 @@ pub(crate) fn records(
     scratch: &Scratch,
     run: &RunKey,
 ) -> Vec<Result<KeptRecord, UnreadableRecord>> {
-    let dirs = attempts(state_home, run).into_iter().chain(scratch.left_unsent(&layer_id(run)));
-    dirs.filter_map(read).collect()
+    let (left, unread) = match scratch.left_unsent(&layer_id(run)) {
+        Ok(left) => (left, None),
+        Err(error) => (Vec::new(), Some(Err(UnreadableRecord::in_scratch(&error)))),
+    };
+    let dirs = attempts(state_home, run).into_iter().chain(left);
+    dirs.filter_map(read).chain(unread).collect()
 }
 
 /// The record of the apply of a plan that waits in the state home for this datastore.
@@ -137,6 +147,26 @@ pub(crate) fn states(state_home: Option<&Path>, run: &RunKey) -> Vec<KeptState> 
     found.sort_by(|a, b| (&a.file, a.record.is_none()).cmp(&(&b.file, b.record.is_none())));
     found.dedup_by(|a, b| a.file == b.file);
     found
+}
+
+/// The kept copy of a state that stays where it is, or the link that leads to it, of any layer.
+pub(crate) fn copy_of(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    original: &Path,
+) -> Option<KeptState> {
+    let mut level = state_home.map(|home| home.join(ROOT)).into_iter().collect::<Vec<_>>();
+    // Namespace, layer, run and attempt.
+    for _ in 0..4 {
+        level = level.iter().flat_map(|dir| below(dir)).collect();
+    }
+    let names = level.iter().flat_map(|dir| states::kept(dir)).chain(scratch.left_copies());
+    let kept = names.filter_map(|name| match leads_to(&name) {
+        LeadsTo::State(file) => Some(kept_state(file, name)),
+        LeadsTo::Removed | LeadsTo::OutOfReach(_) => None,
+    });
+    let mut kept = kept.collect::<Vec<_>>().into_iter();
+    kept.find(|state| state.is_of(original))
 }
 
 /// The state of this name, which may be a link to the file.

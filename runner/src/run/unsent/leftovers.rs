@@ -19,7 +19,9 @@ const MIN_AGE: Duration = Duration::from_mins(1);
 
 /// Removes such directories of this layer. One that cannot be removed does not keep the others.
 pub(crate) fn remove_leftovers(state_home: Option<&Path>, scratch: &Scratch, run: &RunKey) {
-    let dirs = attempts(state_home, run).into_iter().chain(scratch.left_unsent(&layer_id(run)));
+    // What is not found stays.
+    let left = scratch.left_unsent(&layer_id(run)).unwrap_or_default();
+    let dirs = attempts(state_home, run).into_iter().chain(left);
     for dir in dirs {
         if let Err(error) = remove_if_left(&dir) {
             tracing::debug!("{} stays: {error}", dir.display());

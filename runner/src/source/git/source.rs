@@ -81,7 +81,7 @@ impl GitSource {
     }
 
     /// Whether it is a bundle: no git URL starts with a slash.
-    pub(super) fn is_bundle(&self) -> bool {
+    pub(crate) fn is_bundle(&self) -> bool {
         self.url.starts_with('/')
     }
 

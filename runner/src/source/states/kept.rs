@@ -7,7 +7,9 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use datastore_api::Sha256;
 use fs_err as fs;
@@ -43,9 +45,34 @@ pub(crate) struct PushRecord {
     /// The file that the tool wrote, if the state is a copy and the file stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) original: Option<PathBuf>,
+    /// Where the tool has written the state, if it was not found there. What is kept then is an empty file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_in: Option<PathBuf>,
+    /// Where terragrunt runs the tool, if that is not below the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) runs_in: Option<PathBuf>,
+    /// Identifies the directory of the module: another one may have its path later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dir_id: Option<DirId>,
     /// The digest of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
+}
+
+/// What stays the same when a directory is moved, and differs in a copy. A mount may have another device number later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DirId {
+    inode: u64,
+    /// When it was created, where the file system records that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<SystemTime>,
+}
+
+impl DirId {
+    fn of(dir: &Path) -> Option<Self> {
+        let metadata = fs::metadata(dir).ok()?;
+        Some(Self { inode: metadata.ino(), created: metadata.created().ok() })
+    }
 }
 
 impl PushRecord {
@@ -61,8 +88,23 @@ impl PushRecord {
             source: None,
             dir: None,
             original: None,
+            lost_in: None,
+            runs_in: None,
+            dir_id: None,
             sha256: None,
         }
+    }
+
+    /// The record of a state that the tool has written in this directory, where it was not found.
+    pub(crate) fn of_lost(self, dir: &Path) -> Self {
+        Self { lost_in: Some(dir.to_string_lossy().into_owned().into()), ..self }
+    }
+
+    /// The same with the directory where terragrunt runs the tool.
+    pub(crate) fn run_in(self, dir: Option<&Path>) -> Self {
+        // A path that JSON cannot have would lead elsewhere.
+        let runs_in = dir.filter(|dir| dir.to_str().is_some()).map(Path::to_owned);
+        Self { runs_in, ..self }
     }
 
     /// The record of a copy whose original stays.
@@ -82,7 +124,26 @@ impl PushRecord {
         let dir = dir.map(|dir| fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()));
         // A path that JSON cannot have would lead elsewhere.
         let dir = dir.filter(|dir| dir.to_str().is_some());
-        Self { source: source.map(|id| id.root().to_owned()), dir, ..self }
+        let dir_id = dir.as_deref().and_then(DirId::of);
+        Self { source: source.map(|id| id.root().to_owned()), dir, dir_id, ..self }
+    }
+
+    /// Whether another directory has the path of the module's by now.
+    pub(crate) fn is_replaced(&self) -> bool {
+        let Some((dir, id)) = self.dir.as_deref().zip(self.dir_id.as_ref()) else { return false };
+        DirId::of(dir).is_some_and(|now| now != *id)
+    }
+
+    /// The states that the tool has left where the code stays.
+    pub(crate) fn left_in_code(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = match &self.dir {
+            Some(dir) => states::errored_in_place(dir)?,
+            None => Vec::new(),
+        };
+        if let Some(dir) = &self.runs_in {
+            found.extend(states::errored(dir)?);
+        }
+        Ok(found)
     }
 
     /// The directory of the module, if it still exists.
@@ -157,13 +218,15 @@ impl KeptState {
     }
 
     /// The states that the run of a directory has left where its code stays.
-    pub(crate) fn of_kept_code(dir: &Path) -> Vec<Self> {
-        let record = PushRecord::of_directory(dir);
-        let Some(code) = record.as_ref().and_then(|record| record.dir.as_deref()) else {
-            return Vec::new();
-        };
-        let files = states::errored_in_place(code).into_iter();
-        files.map(|file| Self::in_directory(file, dir)).collect()
+    pub(crate) fn of_kept_code(dir: &Path) -> io::Result<Vec<Self>> {
+        let Some(record) = PushRecord::of_directory(dir) else { return Ok(Vec::new()) };
+        let files = record.left_in_code()?.into_iter();
+        Ok(files.map(|file| Self::in_directory(file, dir)).collect())
+    }
+
+    /// Whether this file is the state, or another file of it.
+    pub(crate) fn is_of(&self, file: &Path) -> bool {
+        self.file == file || self.others.iter().any(|other| other == file)
     }
 
     /// What it is of, as far as that is known: its layer, repository or path, module and workspace.

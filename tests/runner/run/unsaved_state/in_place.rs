@@ -238,7 +238,7 @@ fn without_a_home_the_unsaved_state_refuses_applies_of_its_repository_elsewhere(
     };
     let ended = run("one");
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    assert!(ended.stderr.contains("the directory of the run is kept"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/unsent/errored.tfstate"), "{}", ended.stderr);
     assert_refused(&run(&url), &["one/live/vpc/errored.tfstate", "TF_WORKSPACE=default"]);
     assert_eq!(applies(&sandbox), 1);
 }
