@@ -18,6 +18,7 @@ mod signals;
 pub(crate) mod url_secrets;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,8 @@ pub(crate) struct Program {
     pub(crate) env: Vec<(String, OsString)>,
     /// The runner's variables that are removed.
     pub(crate) without: &'static [&'static str],
+    /// A locked file without contents as its standard input. The lock lasts as long as a process has it.
+    pub(crate) lock: Option<Arc<File>>,
 }
 
 /// Where a program's output goes.
@@ -141,7 +144,7 @@ pub(crate) async fn run(
     let started = Instant::now();
     let peak_before = children_peak();
     let (mut child, capture) = {
-        let mut command = command(program);
+        let mut command = command(program)?;
         command.stderr(file.stdio()?);
         command.stdout(if to.is_some() { Stdio::piped() } else { file.stdio()? });
         let mut child = start(program, &mut command).await?;
@@ -266,18 +269,21 @@ async fn start(program: &Program, command: &mut Command) -> io::Result<Child> {
     }
 }
 
-fn command(program: &Program) -> Command {
+fn command(program: &Program) -> io::Result<Command> {
     let mut command = Command::new(&program.path);
     command
         .args(&program.args)
         .current_dir(&program.dir)
         .envs(program.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
+        .stdin(match &program.lock {
+            Some(lock) => lock.try_clone()?.into(),
+            None => Stdio::null(),
+        })
         .process_group(0);
     for name in WITHHELD.iter().chain(program.without) {
         command.env_remove(name);
     }
-    command
+    Ok(command)
 }
 
 /// The peak resident memory of a running process (proc(5), `VmHWM`), in bytes.
@@ -297,7 +303,7 @@ fn children_peak() -> Option<u64> {
 /// Runs a program that ends soon, and returns its output. It is killed after ten seconds.
 pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output> {
     let limit = Duration::from_secs(10);
-    let mut command = command(program);
+    let mut command = command(program)?;
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = start(program, &mut command).await?;
     match tokio::time::timeout(limit, child.wait_with_output()).await {

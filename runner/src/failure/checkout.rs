@@ -61,6 +61,9 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::Busy(_) => {
                 failure.with_hint("wait until that run has ended, or name another --work-dir")
             }
+            CheckoutError::GitRuns { .. } => failure.with_hint(
+                "wait until that process has ended, or find it with `fuser -v` on the file and end it, and run again",
+            ),
             CheckoutError::NoSuchPath { .. } | CheckoutError::Outside { .. } => failure.with_hint(
                 "name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source \
                  itself",
@@ -84,6 +87,7 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::ForeignCode { .. }
         | CheckoutError::HiddenChanges { .. }
         | CheckoutError::Busy(_)
+        | CheckoutError::GitRuns { .. }
         | CheckoutError::StateInTheWay { .. }
         | CheckoutError::NoSuchPath { .. }
         | CheckoutError::NoModule { .. }

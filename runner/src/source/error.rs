@@ -54,6 +54,8 @@ pub(crate) enum CheckoutError {
     HiddenChanges { dir: PathBuf, files: Vec<PathBuf> },
     #[error("another run is using {}", .0.display())]
     Busy(PathBuf),
+    #[error("the git of a killed run still works in {}: a process has {} open", .dir.display(), .file.display())]
+    GitRuns { dir: PathBuf, file: PathBuf },
     #[error("the work directory holds the state {}, but the code has the file {} in its place", .state.display(), .file.display())]
     StateInTheWay { state: PathBuf, file: PathBuf },
     #[error("the datastore has no bundle of {0}")]

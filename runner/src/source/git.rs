@@ -6,6 +6,7 @@ mod files;
 mod hidden;
 mod incomplete;
 mod reason;
+mod running;
 mod source;
 mod work_tree;
 

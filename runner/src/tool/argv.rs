@@ -173,6 +173,7 @@ impl Tool<'_> {
             dir: self.dir.to_owned(),
             env,
             without: &[],
+            lock: None,
         }
     }
 

@@ -81,3 +81,36 @@ fn locks_of_a_killed_git_are_removed_from_a_kept_work_directory() {
     );
     assert!(!sandbox.work().join("kept/.git/modules/m/shallow.lock").exists());
 }
+
+/// If the guard is killed as well, nothing stops the git of a killed runner.
+#[test]
+fn git_of_a_killed_run_is_waited_for_in_a_kept_work_directory() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
+    let real = support::on_path("git").unwrap();
+    let [kills, wait, fetches] = ["kills", "wait", "fetches"].map(|name| sandbox.path(name));
+    let script = format!(
+        "#!/bin/sh\n[ $1 != fetch ] || echo x >> {fetches:?}\n\
+         if [ $1 = fetch ] && rm {kills:?} 2>/dev/null; then\n\
+         for child in $(cat /proc/$PPID/task/*/children); do [ $child = $$ ] || kill -9 $child; done\n\
+         kill -9 $PPID; touch .git/shallow.lock\n\
+         while [ -e {wait:?} ]; do sleep 0.05; done; rm .git/shallow.lock\nfi\nexec {} \"$@\"\n",
+        real.display()
+    );
+    sandbox.script("git", &script);
+    std::fs::write(&kills, "").unwrap();
+    std::fs::write(&wait, "").unwrap();
+    assert_eq!(sandbox.run(&plan).code, -1);
+    let next = sandbox.start(None, &plan);
+    let count = || std::fs::read_to_string(&fetches).unwrap().lines().count();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(count(), 1, "the next run waits");
+    assert!(sandbox.work().join("kept/.git/shallow.lock").exists());
+    std::fs::remove_file(&wait).unwrap();
+    let ended = next.wait();
+    assert_eq!((ended.code, count()), (0, 2), "{}", ended.stderr);
+    let says = "the git of a killed run still works in kept: waiting for it";
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+}

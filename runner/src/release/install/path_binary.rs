@@ -124,6 +124,7 @@ async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
         dir,
         env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
         without: &[],
+        lock: None,
     };
     let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
     if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {

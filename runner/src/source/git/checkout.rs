@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
 use secrecy::ExposeSecret as _;
 
-use crate::process::{self, Log, Output};
+use crate::process::{self, Log, Output, Program};
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy;
 use crate::source::error::{CheckoutError, list};
@@ -17,6 +19,7 @@ use crate::source::git::files::{checked_out, paths};
 use crate::source::git::hidden;
 use crate::source::git::incomplete::{self, Tree, mark_complete, remove_locks};
 use crate::source::git::reason::{failure, no_such_revision};
+use crate::source::git::running;
 use crate::source::git::source::GitSource;
 use crate::source::regular::unless_missing;
 use crate::source::states;
@@ -33,8 +36,7 @@ impl GitSource {
         dir: &Path,
         context: CheckoutContext<'_>,
     ) -> Result<String, CheckoutError> {
-        let log = Log::create(context.scratch.join("git.log"))?;
-        let git = Git { source: self, dir, context, log };
+        let git = Git::new(self, dir, context, "git.log").await?;
         git.init().await?;
         let wanted = self.revision.as_deref().unwrap_or("HEAD");
         let one = async |depth: &[&str]| {
@@ -69,8 +71,7 @@ impl GitSource {
         dir: &'a Path,
         context: CheckoutContext<'a>,
     ) -> Result<Git<'a>, CheckoutError> {
-        let log = Log::create(context.scratch.join("submodules.log"))?;
-        let git = Git { source: self, dir, context, log };
+        let git = Git::new(self, dir, context, "submodules.log").await?;
         git.run(&["config", "remote.origin.url", &self.url]).await?;
         Ok(git)
     }
@@ -109,9 +110,8 @@ pub(in crate::source) async fn prepare(
     dir: &Path,
     context: CheckoutContext<'_>,
 ) -> Result<(), CheckoutError> {
-    let log = Log::create(context.scratch.join("init.log"))?;
     let source = GitSource { url: String::new(), authorization: None, revision: None };
-    Git { source: &source, dir, context, log }.init().await
+    Git::new(&source, dir, context, "init.log").await?.init().await
 }
 
 /// Checks out the first of the revisions that a bundle contains, and returns it. `dir` was prepared and may have an earlier
@@ -123,10 +123,9 @@ pub(in crate::source) async fn unbundle<'a>(
     dir: &Path,
     context: CheckoutContext<'_>,
 ) -> Result<&'a str, CheckoutError> {
-    let log = Log::create(context.scratch.join("git.log"))?;
     let (url, last) = (bundle.display().to_string(), revisions.last().copied().unwrap_or_default());
     let source = GitSource { url, authorization: None, revision: Some(last.to_owned()) };
-    let git = Git { source: &source, dir, context, log };
+    let git = Git::new(&source, dir, context, "git.log").await?;
     let refs = "+refs/*:refs/bundle/*";
     git.run(&["fetch", "--quiet", "--no-auto-gc", "--", &source.url, refs]).await?;
     let branch = git_ref.strip_prefix("refs/heads/").unwrap_or(git_ref);
@@ -160,13 +159,29 @@ pub(in crate::source) struct Git<'a> {
     context: CheckoutContext<'a>,
     /// Git's output, from which the reason of an error is read.
     log: Log,
+    /// Locked while this git runs.
+    lock: Arc<File>,
+}
+
+impl<'a> Git<'a> {
+    /// Waits until the git of a killed run has ended. `log` is the name of a private file.
+    async fn new(
+        source: &'a GitSource,
+        dir: &'a Path,
+        context: CheckoutContext<'a>,
+        log: &str,
+    ) -> Result<Self, CheckoutError> {
+        let lock = running::wait_and_lock(dir, context.signals).await?;
+        let log = Log::create(context.scratch.join(log))?;
+        Ok(Self { source, dir, context, log, lock })
+    }
 }
 
 impl Git<'_> {
     /// Creates the repository of a checkout, which ignores the runner's mark. In one that exists already it removes what
     /// a killed git has left, before a fetch can delete commits that no reference names.
     async fn init(&self) -> Result<(), CheckoutError> {
-        // No other git runs here: the directory is locked.
+        // No other git runs here: the directory is locked, and the git of a killed run has ended.
         unless_missing(remove_locks(&self.dir.join(".git")))?;
         self.run(&["init", "--quiet"]).await?;
         let info = self.dir.join(".git/info");
@@ -316,6 +331,7 @@ impl Git<'_> {
     ) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
         let program = program(dir, args, self.source.env(self.context));
+        let program = Program { lock: Some(Arc::clone(&self.lock)), ..program };
         let output = Output::LogOnly(&self.log);
         let ended = process::run(&program, output, self.context.signals, GRACE).await;
         let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;

@@ -26,7 +26,14 @@ pub(super) fn program(
     env: Vec<(String, OsString)>,
 ) -> Program {
     let args = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
-    Program { path: PathBuf::from("git"), args, dir: dir.to_owned(), env, without: WITHOUT }
+    Program {
+        path: PathBuf::from("git"),
+        args,
+        dir: dir.to_owned(),
+        env,
+        without: WITHOUT,
+        lock: None,
+    }
 }
 
 /// Runs git and returns its output; the error is its reason. It neither waits for nor takes the lock of the index.
