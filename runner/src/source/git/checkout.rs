@@ -338,7 +338,17 @@ impl Git<'_> {
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),
             None if ended.status.success() => Ok(()),
-            None => Err(failure(self.source, &self.log.since(before)?, ended.status)),
+            None => {
+                let printed = self.log.since(before)?;
+                match ended.incomplete {
+                    // As on a full disk, on which the log is as well.
+                    Some(error) if printed.trim().is_empty() => {
+                        let reason = format!("what it printed could not be written: {error}");
+                        Err(CheckoutError::Git { reason })
+                    }
+                    _ => Err(failure(self.source, &printed, ended.status)),
+                }
+            }
         }
     }
 
