@@ -12,7 +12,7 @@ pub(crate) mod plan_file;
 pub(crate) mod providers;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
 
@@ -22,7 +22,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::Contents;
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
-use crate::report::{PlanRecord, PlanReport, ToolRecord};
+use crate::report::{AbsolutePaths, PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::cli_args::{self, Inputs};
@@ -77,6 +77,11 @@ pub(crate) enum BasisError {
         #[source]
         cause: SnapshotError,
     },
+    #[error(
+        "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
+        .directory.display(), .values.join(", ")
+    )]
+    AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
     #[error(
         "{option} in {variable} applies the plan {plan} to another state than the compared one"
     )]
@@ -336,16 +341,44 @@ impl Basis {
                 self.plan
             );
         }
-        match record.configuration_sha256 {
-            Some(theirs) if theirs != configuration => {
-                let digest = |sha256: Sha256| format!("sha256 {sha256}");
-                if self.chosen == Chosen::ByFile {
-                    let (theirs, ours) = (digest(theirs), digest(configuration));
-                    return Err(self.elsewhere("configuration", &theirs, &ours));
-                }
-                self.changed("configuration", &digest(theirs), &digest(configuration))
-            }
-            _ => Ok(()),
+        self.check_digest("configuration", record.configuration_sha256, Some(configuration))
+    }
+
+    /// Compares the digest of code that was unpacked or copied, before a tool works there.
+    pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
+        let theirs = self.recorded().and_then(|record| record.source_sha256);
+        self.check_digest("source", theirs, ours)
+    }
+
+    /// Compares two digests. What one side does not know is not compared.
+    fn check_digest(
+        &self,
+        what: &'static str,
+        theirs: Option<Sha256>,
+        ours: Option<Sha256>,
+    ) -> Result<(), BasisError> {
+        let (Some(theirs), Some(ours)) = (theirs, ours) else { return Ok(()) };
+        if theirs == ours {
+            return Ok(());
+        }
+        let [theirs, ours] = [theirs, ours].map(|sha256| format!("sha256 {sha256}"));
+        if self.chosen == Chosen::ByFile {
+            return Err(self.elsewhere(what, &theirs, &ours));
+        }
+        self.changed(what, &theirs, &ours)
+    }
+
+    /// Refuses another working directory than the plan's if values of the plan contain that. The tool would compute others
+    /// here, and fail halfway.
+    pub(crate) fn check_directory(&self, directory: &Path) -> Result<(), BasisError> {
+        let recorded = self.record.as_ref().and_then(|record| record.absolute_paths.as_ref());
+        match recorded.filter(|recorded| recorded.directory != directory) {
+            Some(AbsolutePaths { directory, values }) => Err(BasisError::AbsolutePaths {
+                plan: self.plan.clone(),
+                directory: directory.clone(),
+                values: values.clone(),
+            }),
+            None => Ok(()),
         }
     }
 

@@ -78,6 +78,12 @@ pub(crate) struct Report {
     /// The digest of the root module's configuration files, after init.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The digest of the code that was unpacked, or copied from a directory without git, before init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) source_sha256: Option<Sha256>,
+    /// The directory in which a plan was made, if values of the plan contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) absolute_paths: Option<AbsolutePaths>,
     /// The modules that init had downloaded for a plan.
     #[serde(default, skip_serializing_if = "Modules::is_empty")]
     pub(crate) modules: Modules,
@@ -128,6 +134,10 @@ pub(crate) struct PlanRecord {
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
     #[serde(default)]
+    pub(crate) source_sha256: Option<Sha256>,
+    #[serde(default)]
+    pub(crate) absolute_paths: Option<AbsolutePaths>,
+    #[serde(default)]
     pub(crate) modules: Modules,
     #[serde(default)]
     pub(crate) providers: Option<BTreeMap<String, String>>,
@@ -137,6 +147,15 @@ pub(crate) struct PlanRecord {
     pub(crate) bound: bool,
     #[serde(default)]
     pub(crate) kept_sum: Option<String>,
+}
+
+/// Which values of a plan contain the directory in which it was made. They are wrong in another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AbsolutePaths {
+    /// The directory of the module.
+    pub(crate) directory: PathBuf,
+    /// The names of the values, which may be secret.
+    pub(crate) values: Vec<String>,
 }
 
 /// A tool that made a plan.
@@ -259,6 +278,8 @@ impl Report {
             backend: None,
             removed_state: None,
             configuration_sha256: None,
+            source_sha256: None,
+            absolute_paths: None,
             modules: Modules::new(),
             mocks: Vec::new(),
             bound: false,

@@ -34,6 +34,7 @@ mod show {
 
 /// What a plan is bound to, and its snapshot.
 mod binding {
+    mod absolute_paths;
     mod aws_provider;
     mod document;
     mod each_compare;
@@ -62,6 +63,7 @@ mod source {
     mod git_url;
     mod hcl;
     mod interrupted_git;
+    mod read_only;
     mod slow_git;
     mod submodules;
     mod work_dir;

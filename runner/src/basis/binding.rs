@@ -21,7 +21,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
-use crate::report::{PlanRecord, PlanReport, Report, ToolRecord};
+use crate::report::{AbsolutePaths, PlanRecord, PlanReport, Report, ToolRecord};
 
 /// Its name beside the plan.
 pub(crate) const FILE: &str = "binding.json";
@@ -50,6 +50,12 @@ pub(crate) struct Binding {
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The digest of the code that was unpacked, or copied from a directory without git, before init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source_sha256: Option<Sha256>,
+    /// The directory in which the plan was made, if values of the plan contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    absolute_paths: Option<AbsolutePaths>,
     /// The modules that init had downloaded.
     #[serde(default, skip_serializing_if = "Modules::is_empty")]
     modules: Modules,
@@ -109,11 +115,6 @@ pub(crate) enum BindingError {
         "--no-plan makes its own plan, which is not signed, and --verify-key requires a signature"
     )]
     Unplanned,
-    #[error(
-        "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
-        .directory.display(), .values.join(", ")
-    )]
-    AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
     #[error("the provider {provider} cannot be compared with that of the plan {plan}: {reason}")]
     UnreadProvider { plan: String, provider: String, reason: String },
     #[error("the plan {plan} is bound to another {what}: {theirs}; here it is {ours}")]
@@ -197,6 +198,8 @@ impl Binding {
             backend: report.backend.clone(),
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
+            source_sha256: report.source_sha256,
+            absolute_paths: report.absolute_paths.clone(),
             modules: report.modules.clone(),
             providers: report.providers.clone(),
             provider_digests,
@@ -277,6 +280,8 @@ impl Binding {
             place: self.place.clone(),
             backend: self.backend.clone(),
             configuration_sha256: self.configuration_sha256,
+            source_sha256: self.source_sha256,
+            absolute_paths: self.absolute_paths(),
             modules: self.modules.clone(),
             providers: self.providers.clone(),
             mocks: self.mocks.clone(),
@@ -284,6 +289,16 @@ impl Binding {
             kept_sum: self.kept_sum.clone(),
             ..record.unwrap_or_default()
         }
+    }
+
+    /// Which values of the plan contain its directory. Earlier runners recorded them only for a snapshot.
+    fn absolute_paths(&self) -> Option<AbsolutePaths> {
+        let of_snapshot = || {
+            let Workspace { path, directory, absolute_paths, .. } = self.workspace.as_ref()?;
+            let (directory, values) = (directory.join(path), absolute_paths.clone());
+            (!values.is_empty()).then_some(AbsolutePaths { directory, values })
+        };
+        self.absolute_paths.clone().or_else(of_snapshot)
     }
 
     /// Refuses other bytes of the plan.

@@ -6,18 +6,13 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
-use datastore_api::digest::Hasher;
-use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use crate::source::archive::link::is_inside;
 use crate::source::regular::{self, unless_missing};
-use crate::source::snapshot::{Before, SnapshotError, of_module};
+use crate::source::snapshot::{Before, SnapshotError, of_module, tree};
 
 /// Downloaded modules, by the names of their directories: `vpc`, `vpc.subnets`.
 pub(crate) type Modules = BTreeMap<String, Module>;
@@ -113,44 +108,20 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The digest of these files below `root`, without those in `skipped`. Links count by their targets if they lead to
-/// another file of the module.
+/// The digest of these files of a module, without those in `skipped`.
 fn digest(
     root: &Path,
     files: &Before,
     skipped: &BTreeSet<String>,
 ) -> Result<Sha256, SnapshotError> {
-    let mut all = Hasher::default();
-    for path in files.keys().filter(|path| !skipped.contains(&shown(path))) {
-        let failed = |error| SnapshotError::File(root.join(path), error);
-        if let Some((kind, contents)) = contents(&root.join(path), path).map_err(failed)? {
-            // Each part has a fixed length: no name can be taken for the content of another.
-            all.update(&Sha256::of(path.as_os_str().as_bytes()).0);
-            all.update(&[kind]);
-            all.update(&contents.0);
-        }
-    }
-    Ok(all.finish())
-}
-
-/// The kind of a file and the digest of its contents. `None` for one that does not count.
-fn contents(file: &Path, path: &Path) -> io::Result<Option<(u8, Sha256)>> {
-    let metadata = fs::symlink_metadata(file)?;
-    if metadata.is_symlink() {
-        let target = fs::read_link(file)?;
-        let digest = Sha256::of(target.as_os_str().as_bytes());
-        return Ok(is_inside(path, &target).then_some((b'l', digest)));
-    }
-    if !metadata.is_file() {
-        return Ok(None);
-    }
-    let kind = if metadata.mode() & 0o100 == 0 { b'f' } else { b'x' };
-    Ok(Some((kind, Sha256::of_reader(fs::File::open(file)?)?)))
+    tree::digest(root, files.keys().filter(|path| !skipped.contains(&shown(path))))
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use fs_err as fs;
 
     use super::*;
 

@@ -102,7 +102,9 @@ fn kind(error: &CheckoutError) -> Kind {
         CheckoutError::Network { .. } => Kind::Network,
         CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
         CheckoutError::Datastore(cause) => datastore_kind(cause),
-        CheckoutError::Git { .. } | CheckoutError::Io(_) => Kind::Unclassified,
+        CheckoutError::Git { .. } | CheckoutError::Io(_) | CheckoutError::Unread(_) => {
+            Kind::Unclassified
+        }
         CheckoutError::Archive { error: ArchiveError::File(..), .. } => Kind::Unclassified,
         CheckoutError::Archive { .. } => Kind::Config,
         CheckoutError::Stopped(stop) => Kind::Stopped(*stop),

@@ -124,10 +124,6 @@ impl From<&BindingError> for Failure {
             BindingError::Signature { .. } => {
                 "nothing was applied; check that --verify-key is the key of the planning runs; plan again"
             }
-            BindingError::AbsolutePaths { .. } => {
-                "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \
-                 directory with --work-dir DIR, or in the source itself with --snapshot=never"
-            }
             BindingError::UnreadProvider { .. } => {
                 "nothing was applied; make the file of this development override readable, or use the provider's package"
             }
@@ -164,6 +160,11 @@ impl From<&BasisError> for Failure {
             BasisError::UnreadModules { .. } => (
                 Kind::Integrity,
                 "nothing was applied; delete .terraform/modules, which init downloads again, and apply again",
+            ),
+            BasisError::AbsolutePaths { .. } => (
+                Kind::Integrity,
+                "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \
+                 directory with --work-dir DIR, or in the source itself with --snapshot=never",
             ),
             BasisError::OtherState { .. } => (
                 Kind::Integrity,

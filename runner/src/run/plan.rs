@@ -31,7 +31,6 @@ use crate::tool::terragrunt;
 /// The files of a plan.
 struct PlanFiles<'a> {
     bin: &'a Path,
-    json: &'a Path,
     /// The plan itself, which is stored first.
     first: &'a Entry,
     rest: &'a [Entry],
@@ -104,8 +103,9 @@ impl Run<'_> {
             }
             None => None,
         };
+        let packed = self.search_plan(prepared, &json, packed).await;
         let (signals, grace) = (self.signals, self.upload_grace());
-        let files = PlanFiles { bin: &bin, json: &json, first: &bin_file, rest: &rest };
+        let files = PlanFiles { bin: &bin, first: &bin_file, rest: &rest };
         let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
         let stored = signals.within(grace, stored).await;
         stored.map_err(RunError::Stopped)??;
@@ -146,6 +146,26 @@ impl Run<'_> {
         Ok(summary.await.map_err(std::io::Error::other)??)
     }
 
+    /// Records which values of the plan contain its directory. If the plan cannot be searched for them, it has no snapshot.
+    async fn search_plan(
+        &mut self,
+        prepared: &Prepared,
+        json: &Path,
+        packed: Option<Result<Packed, SnapshotError>>,
+    ) -> Option<Result<Packed, SnapshotError>> {
+        if self.artifacts.is_none() && self.job.plan_file.is_none() {
+            return packed;
+        }
+        match (self.record_absolute_paths(&prepared.workspace, json).await, packed) {
+            (Err(error), Some(Ok(_))) => Some(Err(error)),
+            (Err(error), packed) => {
+                tracing::warn!("an apply does not compare the directory of the plan: {error}");
+                packed
+            }
+            (Ok(()), packed) => packed,
+        }
+    }
+
     /// Stores the plan, its renderings, its snapshot and binding, the log and the report. If one of them cannot be
     /// stored, the plan fails. The report is the last: with it the plan counts as finished.
     async fn store_plan(
@@ -165,7 +185,7 @@ impl Run<'_> {
             plan.attempt = Some(artifacts.attempt());
         }
         let workspace = match packed {
-            Some(packed) => self.store_snapshot(&artifacts, packed, files.json).await?,
+            Some(packed) => self.store_snapshot(&artifacts, packed).await?,
             None => None,
         };
         let is_in_place = prepared.workspace.own.is_none();

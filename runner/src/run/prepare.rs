@@ -86,6 +86,7 @@ impl Run<'_> {
             self.report.directory = choice.basis.made_in().map(str::to_owned);
         }
         self.report.revision.clone_from(&workspace.revision);
+        self.report.source_sha256 = workspace.sha256;
         if let (Some(basis), None) = (basis, snapshot) {
             self.check_code(basis, &workspace).await?;
         }

@@ -11,9 +11,10 @@ use fs_err as fs;
 use reqwest::StatusCode;
 use tokio::task::JoinHandle;
 
-use crate::basis::binding::{self, BindingError};
+use crate::basis::binding;
 use crate::cli::SnapshotMode;
 use crate::process::private_file;
+use crate::report::AbsolutePaths;
 use crate::run::Run;
 use crate::run::artifacts::{Artifacts, Entry, other};
 use crate::run::error::RunError;
@@ -66,11 +67,7 @@ impl Run<'_> {
 
     async fn list_source(&self, workspace: &Workspace) -> Result<SnapshotSource, SnapshotError> {
         let dir = canonical(&workspace.dir)?;
-        // A module of a work tree may use others beside it.
-        let root = match &workspace.own {
-            Some(own) => canonical(own)?,
-            None => git::work_tree(&dir).await.map_or_else(|| dir.clone(), |tree| tree.top),
-        };
+        let root = root(workspace, &dir).await?;
         let path = below(&dir, &root).unwrap_or_default();
         if self.environment.tf_data_dir.is_some() {
             return Err(SnapshotError::DataDir);
@@ -144,7 +141,6 @@ impl Run<'_> {
         &self,
         artifacts: &Artifacts,
         packed: Result<Packed, SnapshotError>,
-        json: &Path,
     ) -> Result<Option<binding::Workspace>, RunError> {
         let Packed { file, root, path } = match packed {
             Ok(packed) => packed,
@@ -154,10 +150,6 @@ impl Run<'_> {
             tracing::warn!("the datastore is Burrito's and takes no snapshots: the plan has none");
             return Ok(None);
         }
-        let absolute_paths = match absolute_paths(&root, json).await {
-            Ok(found) => found,
-            Err(error) => return self.without_snapshot(error),
-        };
         let entry: Entry = (other(snapshot::FILE), Upload::file(file).await?);
         let sha256 = entry.1.sha256();
         match artifacts.create(&entry).await {
@@ -175,15 +167,32 @@ impl Run<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        let workspace = binding::Workspace { sha256, path, directory: root, absolute_paths };
-        if !workspace.absolute_paths.is_empty() {
-            tracing::warn!(
-                "the plan contains the directory {}, and can only be applied there: {}",
-                workspace.directory.display(),
-                workspace.absolute_paths.join(", ")
-            );
+        let absolute_paths = self.report.absolute_paths.clone();
+        let absolute_paths = absolute_paths.map(|paths| paths.values).unwrap_or_default();
+        Ok(Some(binding::Workspace { sha256, path, directory: root, absolute_paths }))
+    }
+
+    /// Records which values of the plan contain its directory: an apply refuses another one. `json` is the plan as JSON.
+    pub(super) async fn record_absolute_paths(
+        &mut self,
+        workspace: &Workspace,
+        json: &Path,
+    ) -> Result<(), SnapshotError> {
+        let directory = canonical(&workspace.dir)?;
+        let values = absolute_paths(&root(workspace, &directory).await?, json).await?;
+        if values.is_empty() {
+            return Ok(());
         }
-        Ok(Some(workspace))
+        if directory.to_str().is_none() {
+            return Err(SnapshotError::NotUtf8(directory));
+        }
+        tracing::warn!(
+            "the plan contains the directory {}, and can only be applied there: {}",
+            directory.display(),
+            values.join(", ")
+        );
+        self.report.absolute_paths = Some(AbsolutePaths { directory, values });
+        Ok(())
     }
 
     /// Downloads the snapshot of the plan to apply, verifies and unpacks it.
@@ -200,10 +209,7 @@ impl Run<'_> {
             return Err(StoredPlanError::NoSnapshot(plan).into());
         };
         let directory = canonical(&self.scratch.join(""))?.join("work");
-        if directory != snapshot.directory && !snapshot.absolute_paths.is_empty() {
-            let (directory, values) = (snapshot.directory.clone(), snapshot.absolute_paths.clone());
-            return Err(BindingError::AbsolutePaths { plan, directory, values }.into());
-        }
+        choice.basis.check_directory(&directory.join(&snapshot.path))?;
         tracing::info!("working in the snapshot of the plan {plan}");
         let fetched = self.signals.or(artifacts.fetch_snapshot(stored, &file)).await;
         let fetched = fetched.map_err(RunError::Stopped)?.map_err(StoredPlanError::Datastore)?;
@@ -236,6 +242,14 @@ impl Run<'_> {
         }
         tracing::warn!("the plan has no snapshot: {}", datastore_api::chain(&error));
         Ok(None)
+    }
+}
+
+/// The directory with all code of a run. A module of a work tree may use others beside it.
+async fn root(workspace: &Workspace, dir: &Path) -> Result<PathBuf, SnapshotError> {
+    match &workspace.own {
+        Some(own) => canonical(own),
+        None => Ok(git::work_tree(dir).await.map_or_else(|| dir.to_owned(), |tree| tree.top)),
     }
 }
 

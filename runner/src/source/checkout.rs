@@ -9,7 +9,7 @@ pub(crate) mod source_id;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use datastore_api::BundleKey;
+use datastore_api::{BundleKey, Sha256};
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
@@ -20,6 +20,7 @@ use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{inside, resolve};
+use crate::source::snapshot::tree;
 use crate::source::states;
 use crate::source::submodules::{self, Origin};
 use crate::source::work_dir::{claim, make};
@@ -46,6 +47,8 @@ pub(crate) struct Workspace {
     pub(crate) revision: Option<String>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
+    /// The digest of the code that was unpacked, or copied from a directory without git.
+    pub(crate) sha256: Option<Sha256>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
     /// Whether the directory stays when the run has ended.
@@ -90,7 +93,8 @@ impl Workspace {
     ) -> Result<Self, CheckoutError> {
         let dir = inside(&root, path)?;
         let packed_states = Vec::new();
-        Ok(Self { dir, revision, own: Some(root), packed_states, kept: false, _lock: None })
+        let own = Some(root);
+        Ok(Self { dir, revision, own, sha256: None, packed_states, kept: false, _lock: None })
     }
 }
 
@@ -110,7 +114,7 @@ pub(crate) async fn checkout(
         make(&dir)?;
         Ok((dir, None))
     };
-    let mut packed_states = Vec::new();
+    let (mut packed_states, mut sha256) = (Vec::new(), None);
     let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
@@ -121,21 +125,20 @@ pub(crate) async fn checkout(
                 Access::ReadOnly => {
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
-                    let (from, target) = (dir.clone(), to.clone());
                     let existing = existing(&to, context).await?;
-                    let copied = tokio::task::spawn_blocking(move || {
-                        copy::tree(&from, &target, Links::Followed, existing)
-                    });
-                    copied.await.map_err(std::io::Error::other)??;
+                    let copied = copied(dir, &to, existing).await?;
+                    // A commit is compared instead.
+                    sha256 = Some(copied).filter(|_| revision.is_none());
                     (to, revision, work_dir.is_some(), lock)
                 }
             }
         }
         Source::Archive(file) => {
             let (dir, lock) = own()?;
-            let (commit, states) = unpack(file, &dir, work_dir.is_some(), context).await?;
-            packed_states = states;
-            (dir, commit, work_dir.is_some(), lock)
+            let unpacked = unpack(file, &dir, work_dir.is_some(), context).await?;
+            packed_states = unpacked.states;
+            sha256 = Some(unpacked.sha256);
+            (dir, unpacked.commit, work_dir.is_some(), lock)
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
@@ -161,7 +164,7 @@ pub(crate) async fn checkout(
     }
     let dir = inside(&root, path)?;
     let own = (!in_place).then_some(root);
-    Ok(Workspace { dir, revision, own, packed_states, kept, _lock: lock })
+    Ok(Workspace { dir, revision, own, sha256, packed_states, kept, _lock: lock })
 }
 
 /// What a directory that is copied to may hold.
@@ -169,14 +172,33 @@ async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, 
     Ok(Existing { checked_out: git::checked_out(dir).await?, of_tools: context.of_tools() })
 }
 
-/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run. Returns the commit that
-/// the archive names, and the states in it that no backend accepted.
+/// Copies a read-only directory. Returns the digest of its code.
+async fn copied(from: &Path, to: &Path, existing: Existing) -> Result<Sha256, CheckoutError> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let copied = tokio::task::spawn_blocking(move || {
+        let files = copy::tree(&from, &to, Links::Followed, existing)?;
+        Ok(tree::of_copied(&to, files.iter())?)
+    });
+    copied.await.map_err(std::io::Error::other)?
+}
+
+/// What an archive has brought.
+struct Unpacked {
+    /// The commit that it names.
+    commit: Option<String>,
+    /// The states in it that no backend accepted.
+    states: Vec<PathBuf>,
+    /// The digest of its code.
+    sha256: Sha256,
+}
+
+/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run.
 async fn unpack(
     file: &Path,
     dir: &Path,
     stays: bool,
     context: CheckoutContext<'_>,
-) -> Result<(Option<String>, Vec<PathBuf>), CheckoutError> {
+) -> Result<Unpacked, CheckoutError> {
     let new = context.scratch.join("unpacked");
     let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
     let existing = existing(dir, context).await?;
@@ -189,13 +211,14 @@ async fn unpack(
         tracing::info!("unpacked {}: {packed}", named(&path));
         let below = |file: PathBuf| file.strip_prefix(&new).map(Path::to_owned).unwrap_or(file);
         let states = states::errored(&new)?.into_iter().map(below).collect();
+        let sha256 = tree::of_source(&new)?;
         if stays {
             copy::tree(&new, &target, Links::Kept, existing)?;
             fs::remove_dir_all(&new)?;
         } else {
             fs::rename(&new, &target)?;
         }
-        Ok((packed.commit, states))
+        Ok(Unpacked { commit: packed.commit, states, sha256 })
     });
     let unpacked = unpacked.await.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);

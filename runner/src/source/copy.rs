@@ -52,13 +52,13 @@ pub(super) fn remove_copied(dir: &Path, but: &BTreeSet<PathBuf>) -> io::Result<(
 
 /// Copies `from` into `to`, which may hold an earlier copy and the tool's own files: files that are
 /// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed. Nothing is written
-/// or removed through a link in `to`. Code of others in `to` is refused.
+/// or removed through a link in `to`. Code of others in `to` is refused. Returns what was copied.
 pub(super) fn tree(
     from: &Path,
     to: &Path,
     links: Links,
     existing: Existing,
-) -> Result<(), CheckoutError> {
+) -> Result<BTreeSet<PathBuf>, CheckoutError> {
     let mut found = Found { links, directories: Vec::new(), files: BTreeSet::new() };
     found.walk(from, Path::new(""), &mut Vec::new())?;
     found.check_states(to)?;
@@ -80,7 +80,8 @@ pub(super) fn tree(
     for file in &found.files {
         copy(&from.join(file), &to.join(file), links)?;
     }
-    Ok(write_list(&list, found.files.iter())?)
+    write_list(&list, found.files.iter())?;
+    Ok(found.files)
 }
 
 /// Whether a parent of the path is a link in `to`.
@@ -234,7 +235,7 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn tree(from: &Path, to: &Path) -> Result<(), CheckoutError> {
+    fn tree(from: &Path, to: &Path) -> Result<BTreeSet<PathBuf>, CheckoutError> {
         super::tree(from, to, Links::Followed, Existing::default())
     }
 

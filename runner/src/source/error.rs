@@ -7,6 +7,7 @@ use datastore_api::ClientError;
 use crate::process::Stop;
 use crate::process::url_secrets::{Parameters, masked};
 use crate::source::archive::ArchiveError;
+use crate::source::snapshot::SnapshotError;
 
 /// A message names so many files.
 const LISTED: usize = 5;
@@ -78,6 +79,8 @@ pub(crate) enum CheckoutError {
     Datastore(#[from] ClientError),
     #[error("the code could not be checked out or copied")]
     Io(#[from] std::io::Error),
+    #[error("the code cannot be compared")]
+    Unread(#[from] SnapshotError),
     #[error("stopped while fetching the code")]
     Stopped(Stop),
 }

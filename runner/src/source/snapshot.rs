@@ -1,12 +1,13 @@
 //! The snapshot of a plan's working directory: `workspace.tar.zst`.
 //!
-//! `select` decides which files belong to it, `needed` names those that the configuration reads and the snapshot lacks,
+//! `select` decides which files belong to it, `tree` makes one digest of files, `needed` names those that the configuration reads and the snapshot lacks,
 //! `pack` writes the archive, [`crate::source::archive`] unpacks it. This
 //! module does not depend on where it is stored, and which plan it belongs to.
 
 mod needed;
 mod pack;
 mod select;
+pub(crate) mod tree;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 
 pub(crate) use needed::check;
 pub(crate) use pack::pack;
-pub(crate) use select::{Before, SourceFiles, before, of_module, select};
+pub(crate) use select::{Before, SourceFiles, before, is_code, of_module, select};
 
 use crate::source::archive::MAX_DEPTH;
 

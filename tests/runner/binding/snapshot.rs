@@ -405,31 +405,6 @@ async fn another_snapshot_or_lock_file_than_bound_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER);
-    let url = repository(&sandbox, "abspath(\"x.txt\")");
-    let planned = run(&sandbox, &datastore, &[&["plan", &url, "--run", "p"], &MODULE[..]].concat());
-    assert_eq!(planned.code, 0, "{}", planned.stderr);
-
-    let apply = ["apply", "--name", "vpc", "--plan", "p", "--datastore", datastore.url.as_str()];
-    std::fs::create_dir(sandbox.path("other")).unwrap();
-    let elsewhere = sandbox.command(&apply).env("TMPDIR", sandbox.path("other")).output().unwrap();
-
-    let refused = Ended::from(elsewhere);
-    assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("and is applied in another one: output.x"),
-        "{}",
-        refused.stderr
-    );
-    assert!(!sandbox.path("state").exists());
-    // With the same TMPDIR, one run at a time has the same directory, as in containers of one image.
-    let applied = sandbox.run(&apply);
-    assert_eq!(applied.code, 0, "{}", applied.stderr);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_cannot_be_searched_for_its_directory_has_no_snapshot() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER);

@@ -113,8 +113,21 @@ async fn plan_of_an_archive_is_applied_only_with_the_same_code_and_a_state_that_
     code(&sandbox, "other");
     tar(&sandbox, "infra.tar", &["."]);
     let apply = ["apply", "--work-dir", "kept"];
-    refused(&run(&apply), 9, &["the configuration has changed"]);
+    refused(&run(&apply), 9, &["the source has changed"]);
     code(&sandbox, "first");
+    // Nothing but a script, a template or a called module.
+    for file in ["live/vpc/script.sh", "live/vpc/t.tpl", "modules/m/main.tf"] {
+        let path = sandbox.path("code").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "").unwrap();
+        tar(&sandbox, "infra.tar", &["."]);
+        refused(&run(&apply), 9, &["the source has changed"]);
+        std::fs::remove_file(&path).unwrap();
+    }
+    // What no tool reads.
+    std::fs::create_dir_all(sandbox.path("code/.git")).unwrap();
+    std::fs::write(sandbox.path("code/.git/HEAD"), "").unwrap();
+    std::fs::write(sandbox.path("code/live/vpc/x.tfstate"), "").unwrap();
     tar(&sandbox, "infra.tar", &["--format=pax", "."]);
     let ended = run(&apply);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
@@ -140,7 +153,7 @@ fn plan_file_of_an_archive_is_refused_for_another_archive() {
         sandbox.run(&[&[action, archive], &place[..]].concat())
     };
     assert_eq!(run("plan", "first.tar", "kept").code, 0);
-    refused(&run("apply", "other.tar", "other"), 9, &["made for another configuration"]);
+    refused(&run("apply", "other.tar", "other"), 9, &["made for another source"]);
     assert_eq!(run("apply", "first.tar", "kept").code, 0);
 }
 

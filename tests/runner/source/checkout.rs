@@ -302,21 +302,32 @@ pub(crate) fn plan_read_only(sandbox: &Sandbox, from: &Path, args: &[&str]) -> E
 
 /// The same in this directory.
 pub(crate) fn plan_read_only_at(sandbox: &Sandbox, from: &Path, to: &Path, args: &[&str]) -> Ended {
+    run_read_only_at(sandbox, "plan", from, to, args)
+}
+
+/// Plans or applies there.
+pub(crate) fn run_read_only_at(
+    sandbox: &Sandbox,
+    action: &str,
+    from: &Path,
+    to: &Path,
+    args: &[&str],
+) -> Ended {
     // Root may write anywhere but on a read-only mount, and that takes a namespace of our own; others
     // only need a mode.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let script = if root {
-        "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && exec \"$3\" plan \"$2\" $ARGS"
+        "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && exec \"$3\" $ACTION \"$2\" $ARGS"
     } else {
         "trap 'chmod -R u+w \"$2\"' EXIT\n\
-         cp -R \"$1\"/. \"$2\" && chmod -R a-w \"$2\" && \"$3\" plan \"$2\" $ARGS"
+         cp -R \"$1\"/. \"$2\" && chmod -R a-w \"$2\" && \"$3\" $ACTION \"$2\" $ARGS"
     };
     let command = sandbox.command(&[]);
     let mut inside = Command::new(if root { "unshare" } else { "env" });
     inside.args(if root { &["--mount"][..] } else { &[] }).args(["sh", "-c", script, "sh"]);
     inside.args([from, to]).arg(command.get_program()).current_dir(sandbox.work()).env_clear();
     inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    inside.env("ARGS", args.join(" ")).output().unwrap().into()
+    inside.env("ACTION", action).env("ARGS", args.join(" ")).output().unwrap().into()
 }
 
 #[test]

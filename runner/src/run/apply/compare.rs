@@ -132,21 +132,24 @@ impl Run<'_> {
         Ok(basis.check_contents(&contents, workspace, backend, difference)?)
     }
 
-    /// Checks that the code is at the plan's commit. A directory and an archive are used as they are, and a bundle may
-    /// lack the commit.
+    /// Checks that the code is at the plan's commit, and where the plan needs it. A directory and an archive are used as
+    /// they are, and a bundle may lack the commit.
     pub(in crate::run) async fn check_code(
         &self,
         basis: &Basis,
         workspace: &Workspace,
     ) -> Result<(), RunError> {
+        basis.check_directory(&fs::canonicalize(&workspace.dir)?)?;
         let ours = workspace.revision.as_deref();
         if let Source::Directory(dir) = &self.job.source {
             let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
             let changed = dirty && is_code_changed(dir, &self.job.ignored_paths).await;
-            return Ok(basis.check_revision(ours, changed)?);
+            basis.check_revision(ours, changed)?;
+            return Ok(basis.check_source(workspace.sha256)?);
         }
         if let Source::Archive(_) = &self.job.source {
-            return Ok(basis.check_revision(ours, false)?);
+            basis.check_revision(ours, false)?;
+            return Ok(basis.check_source(workspace.sha256)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {
             let line = if theirs == ours {

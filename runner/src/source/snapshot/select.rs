@@ -236,6 +236,14 @@ fn is_private(path: &Path) -> bool {
     })
 }
 
+/// Whether a file of a source is code: none of git, the tool and the runner, and no state or credential.
+pub(crate) fn is_code(path: &Path) -> bool {
+    let is_data = |name: &std::ffi::OsStr| name == ".terraform";
+    !is_credential(path)
+        && path.ancestors().all(|above| !is_private(above))
+        && !path.iter().any(is_data)
+}
+
 /// The names in a path, in lower case: `.ENV` is a secret like `.env`.
 fn lower_names(path: &Path) -> impl Iterator<Item = Vec<u8>> {
     path.components().map(|part| part.as_os_str().as_bytes().to_ascii_lowercase())
