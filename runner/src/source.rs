@@ -7,7 +7,7 @@ pub(crate) mod error;
 pub(crate) mod git;
 pub(crate) mod modules;
 pub(crate) mod path;
-mod references;
+pub(crate) mod references;
 pub(crate) mod regular;
 pub(crate) mod scratch;
 pub(crate) mod snapshot;

@@ -27,6 +27,10 @@ pub(crate) struct OrderRecord {
     pub(crate) revision: Option<String>,
     /// The digest of the root module's configuration files, before init.
     pub(crate) configuration_sha256: Option<Sha256>,
+    /// The digest of all files of an archive or a copy, and in a directory that is used in place of those that the
+    /// configuration names.
+    #[serde(default)]
+    pub(crate) source_sha256: Option<Sha256>,
     /// None where a file with variables could not be read, or only once.
     inputs: Option<Inputs>,
 }
@@ -53,6 +57,7 @@ impl OrderRecord {
     pub(crate) fn new(
         revision: Option<String>,
         configuration_sha256: Option<Sha256>,
+        source_sha256: Option<Sha256>,
         inputs: ToolInputs<'_>,
     ) -> Self {
         if let Some(file) = inputs.read_once() {
@@ -62,7 +67,7 @@ impl OrderRecord {
                 file.display()
             );
         }
-        Self { revision, configuration_sha256, inputs: Inputs::new(inputs) }
+        Self { revision, configuration_sha256, source_sha256, inputs: Inputs::new(inputs) }
     }
 
     /// How the order `ours` differs from this one. What one side does not know is not compared.
@@ -78,6 +83,11 @@ impl OrderRecord {
             return Some(format!(
                 "another configuration: sha256 {theirs}; now it is sha256 {ours}"
             ));
+        }
+        if let (Some(theirs), Some(ours)) = (self.source_sha256, ours.source_sha256)
+            && theirs != ours
+        {
+            return Some(format!("another source: sha256 {theirs}; now it is sha256 {ours}"));
         }
         let recorded = self.inputs.as_ref()?;
         (recorded.is_of(inputs) == Some(false))

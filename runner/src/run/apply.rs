@@ -199,6 +199,7 @@ impl Run<'_> {
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");
         }
+        self.forget_changed_source(&prepared.workspace);
         self.record_apply(sum).await
     }
 

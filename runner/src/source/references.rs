@@ -5,9 +5,14 @@ mod calls;
 pub(super) mod computed;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use datastore_api::Sha256;
+use datastore_api::digest::Hasher;
 use fs_err as fs;
 use regex::Regex;
 
@@ -55,6 +60,36 @@ pub(super) fn read(root: &Path) -> io::Result<References> {
         }
     }
     Ok(references)
+}
+
+/// One digest of the files that the module in `root` reads of its source: its configuration, that of the modules that it
+/// calls by a path, and the files that they name literally.
+pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
+    let root = normal(&std::path::absolute(root)?);
+    let References { code, files, .. } = read(&root)?;
+    let mut all = Hasher::default();
+    for file in code.union(&files) {
+        let path = from(&root, file);
+        let metadata = fs::metadata(file).ok().filter(Metadata::is_file);
+        // A file that cannot be read is one for the tool to report.
+        let Some((mode, contents)) = metadata.map(|of| of.mode()).zip(fs::File::open(file).ok())
+        else {
+            continue;
+        };
+        // Each part has a fixed length: no name can be taken for the content of another.
+        all.update(&Sha256::of(path.as_os_str().as_bytes()).0);
+        all.update(&[if mode & 0o100 == 0 { b'f' } else { b'x' }]);
+        all.update(&Sha256::of_reader(contents)?.0);
+    }
+    Ok(all.finish())
+}
+
+/// The way from a directory to a file: the source may be in another directory in every run.
+fn from(root: &Path, file: &Path) -> PathBuf {
+    let common = root.ancestors().find(|above| file.starts_with(above)).unwrap_or(root);
+    let up = root.strip_prefix(common).unwrap_or(root).components().map(|_| Component::ParentDir);
+    let down = file.strip_prefix(common).unwrap_or(file).components();
+    up.chain(down).collect()
 }
 
 impl References {

@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{Source, Workspace};
 use crate::source::git::is_code_changed;
+use crate::source::references;
 
 impl Run<'_> {
     /// The record of the latest apply under this order's key. The key under which this run's apply would be recorded is
@@ -54,8 +55,25 @@ impl Run<'_> {
             revision = Some(commit.to_owned());
         }
         let configuration = configuration::digest(&workspace.dir)?;
-        self.order = Some(OrderRecord::new(revision, Some(configuration), self.tool_inputs()));
+        let source = match workspace.sha256 {
+            // The code may be changed, or read files that git ignores.
+            None if workspace.own.is_none() => Some(references::digest(&workspace.dir)?),
+            digest => digest,
+        };
+        let configuration = Some(configuration);
+        self.order = Some(OrderRecord::new(revision, configuration, source, self.tool_inputs()));
         Ok(())
+    }
+
+    /// Forgets the digest of the files that the configuration names if the apply has written one of them, such as an archive
+    /// that a provider makes: a repeated order would never have the same digest.
+    pub(super) fn forget_changed_source(&mut self, workspace: &Workspace) {
+        if let Some(order) = &mut self.order
+            && workspace.own.is_none()
+        {
+            let now = references::digest(&workspace.dir).ok();
+            order.source_sha256 = order.source_sha256.filter(|before| now == Some(*before));
+        }
     }
 
     /// Refuses a run that differs from the recorded one. The code is checked out for that, and no tool is needed. In a pod

@@ -40,6 +40,51 @@ fn ended(sandbox: &Sandbox, ended: &Ended, code: i32, count: usize, text: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn repeated_order_with_another_module_script_or_archive_is_refused() {
+    let (datastore, sandbox) = ready().await;
+    let run = |name: &str, source: &str| {
+        let key = ["--order-key", name, "--work-dir", "kept"];
+        sandbox.run_with(&datastore.url, &[UNPLANNED, &key, &[source]].concat())
+    };
+    let main = "module \"m\" {\n  source = \"./m\"\n}\noutput \"x\" {\n  value = file(\"${path.module}/x.txt\")\n}\n";
+    sandbox.write("code/main.tf", main);
+    sandbox.write("code/m/main.tf", "# first");
+    sandbox.write("code/x.txt", "first");
+    sandbox.write("code/unnamed.txt", "first");
+    let tar = |name: &str| {
+        let mut tar = tar::Builder::new(std::fs::File::create(sandbox.work().join(name)).unwrap());
+        tar.append_dir_all(".", sandbox.work().join("code")).unwrap();
+        tar.finish().unwrap();
+    };
+    tar("code.tar");
+    ended(&sandbox, &run("d", "code"), 0, 1, "");
+    ended(&sandbox, &run("a", "code.tar"), 0, 2, "");
+    sandbox.write("code/unnamed.txt", "other");
+    sandbox.write("code/made.zip", "by the tool");
+    ended(&sandbox, &run("d", "code"), 0, 2, "nothing is applied again");
+    ended(&sandbox, &run("a", "code.tar"), 0, 2, "nothing is applied again");
+    for file in ["m/main.tf", "x.txt"] {
+        let before = std::fs::read(sandbox.work().join("code").join(file)).unwrap();
+        sandbox.write(&format!("code/{file}"), "# other");
+        ended(&sandbox, &run("d", "code"), 9, 2, "another source: sha256 ");
+        std::fs::write(sandbox.work().join("code").join(file), before).unwrap();
+    }
+    ended(&sandbox, &run("d", "code"), 0, 2, "nothing is applied again");
+    tar("code.tar");
+    ended(&sandbox, &run("a", "code.tar"), 9, 2, "another source: sha256 ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_order_whose_apply_writes_a_named_file_is_the_same() {
+    let (datastore, sandbox) = ready().await;
+    let sandbox = sandbox.fake_terraform("[ $STEP != apply ] || date +%N > made.zip");
+    sandbox.write("x.tf", "output \"y\" {\n  value = filemd5(\"${path.module}/made.zip\")\n}\n");
+    for text in ["", "nothing is applied again", "nothing is applied again"] {
+        ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn same_order_is_not_repeated_and_a_different_one_is_refused_until_again() {
     for name in [RUN, KEY] {
         let (datastore, sandbox) = ready().await;
