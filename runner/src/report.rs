@@ -6,7 +6,7 @@ mod applied_record;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -347,10 +347,8 @@ impl Report {
         // A symbolic link is kept; its target is replaced, or created.
         let path = &resolve(&std::path::absolute(path)?)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
-        // As the user's umask has it.
-        let mode = PermissionsExt::from_mode(0o666);
-        let mut new = tempfile::Builder::new();
-        let mut file = new.prefix(".plancha-").permissions(mode).tempfile_in(directory)?;
+        // A new file is private: what the tool said about an error may contain secrets.
+        let mut file = tempfile::Builder::new().prefix(".plancha-").tempfile_in(directory)?;
         if let Ok(existing) = fs::metadata(path) {
             // Only root may change the owner.
             let _refused = fchown(file.as_file(), Some(existing.uid()), Some(existing.gid())).err();
@@ -468,7 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn a_result_replaces_only_plain_files() {
+    fn a_result_is_private_and_replaces_only_plain_files() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result.json");
+        report("x").write_result(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         report("x").write_result(Path::new("/dev/null")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }

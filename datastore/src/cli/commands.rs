@@ -287,7 +287,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         }
         None => {}
     }
-    // The error of an upload that cannot be begun says more than those of what needs one.
+    // The error of an upload that cannot be started says more than those of what needs one.
     judge_uploads(uploads)?;
     if let Some((ability, error)) = results.unseen.into_iter().next() {
         return Err(CommandError::Unknown(ability.name(), error));

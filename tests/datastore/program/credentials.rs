@@ -52,7 +52,7 @@ fn check_reports_an_ability_that_an_error_has_hidden() {
     let unknown = row("conditional_multipart");
     assert!(unknown.is_some_and(|line| line.contains(" unknown (")), "{shown}");
     assert!(row("multipart_begin").is_some_and(|line| line.contains(" no (")), "{shown}");
-    let expected = " not tried (no upload in parts could be begun)";
+    let expected = " not tried (no upload in parts could be started)";
     assert!(row("multipart_list").is_some_and(|line| line.ends_with(expected)), "{shown}");
     let (_, error) = shown.split_once("error: the storage does not do what is needed: ").unwrap();
     assert!(error.contains("s3:PutObject"), "{shown}");

@@ -62,7 +62,7 @@ fn report_is_written_through_links_and_keeps_the_mode_of_its_file() {
     assert_eq!(mode("out/p"), 0o600, "a plan may hold secrets");
     assert!(sandbox.read("out/r.json").contains("\"outcome\""));
     assert!(sandbox.read("out/s.md").starts_with("### "));
-    assert_eq!((mode("out/r.json"), mode("out/s.md")), (0o640, 0o600));
+    assert_eq!((mode("out/r.json"), mode("out/s.md")), (0o600, 0o600));
     for kept in [0o644, 0o600, 0o664] {
         let mode_of = std::fs::Permissions::from_mode(kept);
         std::fs::set_permissions(work.join("out/r.json"), mode_of).unwrap();

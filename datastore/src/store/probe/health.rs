@@ -297,7 +297,7 @@ pub(in crate::store) struct Support {
 /// How a storage handles multipart uploads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct MultipartSupport {
-    /// Whether one can be begun, given a part, and completed.
+    /// Whether one can be started, given a part, and completed.
     pub(in crate::store) works: bool,
     /// Whether a completion is refused if an object exists and the request demands a creation.
     pub(in crate::store) refuses_existing: bool,

@@ -1,4 +1,4 @@
-//! Tries each step that large uploads and their cleanup need: to begin an upload in parts, to upload a part, to complete
+//! Tries each step that large uploads and their cleanup need: to start an upload in parts, to upload a part, to complete
 //! the upload, to list such uploads, and to abort one.
 //!
 //! `check` tries it, and no other probe: a serving datastore works without the cleanup.
@@ -74,7 +74,7 @@ impl Store {
         let upload = match self.begin(&path).await {
             Ok(upload) => upload,
             Err(error) => {
-                let mut results = none("no upload in parts could be begun".to_owned());
+                let mut results = none("no upload in parts could be started".to_owned());
                 results[0].1 = tried(Err(error));
                 return results;
             }
@@ -91,8 +91,8 @@ impl Store {
     }
 
     async fn begin(&self, path: &Path) -> Result<Box<dyn MultipartUpload>, BoxError> {
-        let begun = self.objects.put_multipart(path);
-        Ok(in_time(STEP_TIMEOUT, "begin an upload in parts", begun).await??)
+        let started = self.objects.put_multipart(path);
+        Ok(in_time(STEP_TIMEOUT, "start an upload in parts", started).await??)
     }
 
     /// Uploads a part, completes the upload, and reads the object.

@@ -169,7 +169,7 @@ impl Tree {
         Ok(contents)
     }
 
-    /// The submodules of the commit that have been fetched, or begun to be.
+    /// The submodules of the commit that have been fetched, or whose fetch has started.
     async fn submodules(&self, contents: Contents) -> Vec<Self> {
         if contents.submodules.is_empty() {
             return Vec::new();

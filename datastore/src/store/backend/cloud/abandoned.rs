@@ -42,7 +42,7 @@ pub(in crate::store) struct Abandoned {
 
 /// An upload that exists is not in the list.
 #[derive(Debug, thiserror::Error)]
-#[error("the list of uploads does not show an upload that was begun")]
+#[error("the list of uploads does not show an upload that was started")]
 pub(in crate::store) struct Unlisted;
 
 /// Signs the requests that list uploads, and aborts uploads.
