@@ -1,6 +1,14 @@
-"""What e2e-deploy and e2e-jobs share: how they start programs."""
+"""What e2e-deploy, e2e_chart and e2e-jobs share: how they start programs, and what cannot run."""
+import shutil
 import socket
 import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "target/e2e"
+KUBERNETES = TOOLS / "kubernetes-1.36"
+DEPLOY = ROOT / "deploy"
+skipped = []
 
 
 def run(*command, ok=(0,), **options):
@@ -19,3 +27,24 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Skip(Exception):
+    """A section, or the rest of it, that cannot run here."""
+
+
+def skip(section, reason):
+    skipped.append((section, reason))
+
+
+def need(program, source):
+    if not shutil.which(program):
+        raise Skip(f"{program} is not here ({source})")
+
+
+def yaml():
+    try:
+        import yaml
+    except ImportError:
+        raise Skip("Python's yaml is not here (Debian: python3-yaml)") from None
+    return yaml
