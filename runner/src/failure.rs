@@ -13,6 +13,7 @@ use std::io;
 
 use datastore_api::chain;
 
+use crate::failure::advice::Command;
 use crate::process::Stop;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
@@ -159,12 +160,13 @@ impl From<&RunError> for Failure {
             RunError::Applied(AppliedError::Unsent { hint, .. }) => {
                 Self::new(Kind::Datastore, error).with_hint(hint)
             }
-            RunError::Tool { tool, errors, dir, stored, .. } => {
-                Self::of_tool(error, errors, &advice::after(tool, errors, dir, *stored))
+            RunError::Tool { tool, workspace, errors, dir, stored, .. } => {
+                let tool = Command::new(tool, workspace.as_deref());
+                Self::of_tool(error, errors, &advice::after(&tool, errors, dir, *stored))
             }
-            RunError::Killed { step, stop, .. } => {
-                let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
-                Self::new(kind, error).with_hint(advice::after_kill(step))
+            RunError::Killed { tool, workspace, step, stop, .. } => {
+                let hint = advice::after_kill(&Command::new(tool, workspace.as_deref()), step);
+                Self::of_kill(error, *stop, &hint)
             }
             RunError::Scratch(cause) => scratch_failure(cause, error),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
@@ -207,6 +209,11 @@ impl Failure {
     /// Something that the user decides.
     fn of_config(error: &RunError, hint: &str) -> Self {
         Self::new(Kind::Config, error).with_hint(hint)
+    }
+
+    /// The tool was killed.
+    fn of_kill(error: &RunError, stop: Option<Stop>, hint: &str) -> Self {
+        Self::new(stop.map_or(Kind::Unclassified, Kind::Stopped), error).with_hint(hint)
     }
 
     /// An order that may be another one than the order that was applied.
@@ -400,7 +407,8 @@ mod tests {
             \u{20}  1: variable \"region\" {}\n\nThe root module input variable \"region\" is not set.\n";
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
         let (tool, dir) = ("terraform".to_owned(), "/code".into());
-        let error = RunError::Tool { tool, step: "plan", code: 1, errors, dir, stored: false };
+        let (workspace, step, code, stored) = (None, "plan", 1, false);
+        let error = RunError::Tool { tool, workspace, step, code, errors, dir, stored };
         let failure = Failure::from(&error);
         assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
         assert!(failure.hint().unwrap().contains("TF_VAR_NAME"), "{failure:?}");
@@ -415,7 +423,8 @@ mod tests {
         let failure = |output: &str| {
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let (tool, dir) = ("terraform".to_owned(), "/code".into());
-            let error = RunError::Tool { tool, step: "plan", code: 1, errors, dir, stored: false };
+            let (workspace, step, code, stored) = (None, "plan", 1, false);
+            let error = RunError::Tool { tool, workspace, step, code, errors, dir, stored };
             let failure = Failure::from(&error);
             let mut report = Report::new("plan", jiff::Timestamp::now());
             failure.record(&mut report);

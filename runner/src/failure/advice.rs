@@ -2,10 +2,32 @@
 
 use std::path::Path;
 
+use crate::process::quoted;
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
+/// A command of the tool, which names the workspace unless that is the default one without being named.
+pub(super) struct Command<'a> {
+    tool: &'a str,
+    workspace: Option<&'a str>,
+}
+
+impl<'a> Command<'a> {
+    pub(super) fn new(tool: &'a str, workspace: Option<&'a str>) -> Self {
+        Self { tool, workspace }
+    }
+
+    fn force_unlock(&self, id: &str) -> String {
+        let (tool, id) = (quoted(self.tool), quoted(id));
+        let unlock = format!("{tool} force-unlock {id}");
+        match self.workspace {
+            Some(name) => format!("TF_WORKSPACE={} {unlock}", quoted(name)),
+            None => unlock,
+        }
+    }
+}
+
 /// What to do about it. `dir` is where the tool ran; `stored` says whether the log goes into a datastore.
-pub(super) fn after(tool: &str, errors: &Diagnostics, dir: &Path, stored: bool) -> String {
+pub(super) fn after(tool: &Command<'_>, errors: &Diagnostics, dir: &Path, stored: bool) -> String {
     let find = |text: &str| {
         errors.iter().find(|error| error.summary.contains(text) || error.detail.contains(text))
     };
@@ -93,7 +115,7 @@ fn is_lock_error(error: &Diagnostic) -> bool {
 }
 
 /// What to do about a state that could not be locked.
-fn locked(tool: &str, errors: &Diagnostics, error: &Diagnostic) -> String {
+fn locked(tool: &Command<'_>, errors: &Diagnostics, error: &Diagnostic) -> String {
     if held_lock(errors).is_none() {
         return "the state could not be locked, for the reason above; the runner never releases a lock that is \
                 not its own"
@@ -101,8 +123,8 @@ fn locked(tool: &str, errors: &Diagnostics, error: &Diagnostic) -> String {
     }
     let text = format!("{}\n{}", error.summary, error.detail);
     let unlock = lock_id(&text).map_or_else(
-        || format!("find the ID of its lock in the backend, then {tool} force-unlock ID"),
-        |id| format!("{tool} force-unlock {id}"),
+        || format!("find the ID of its lock in the backend, then {}", tool.force_unlock("ID")),
+        |id| tool.force_unlock(id),
     );
     format!(
         "run again when the other run has ended; the runner never releases the lock of another run (if that run \
@@ -111,15 +133,16 @@ fn locked(tool: &str, errors: &Diagnostics, error: &Diagnostic) -> String {
 }
 
 /// What to do about a lock of this run that the tool could not release.
-fn unreleased(tool: &str, error: &Diagnostic) -> String {
+fn unreleased(tool: &Command<'_>, error: &Diagnostic) -> String {
     let text = format!("{}\n{}", error.summary, error.detail);
     let unlock = lock_info(&text, "ID:").map_or_else(
         || {
             format!(
-                "{tool} force-unlock ID` (the error of the next run or the backend names the ID"
+                "{}` (the error of the next run or the backend names the ID",
+                tool.force_unlock("ID")
             )
         },
-        |id| format!("{tool} force-unlock {id}` (in the module's directory, after init"),
+        |id| format!("{}` (in the module's directory, after init", tool.force_unlock(id)),
     );
     format!(
         "the step has ended, but its lock of the state may remain: check that no other run uses the state, run \
@@ -128,13 +151,18 @@ fn unreleased(tool: &str, error: &Diagnostic) -> String {
 }
 
 /// What to do after the tool was killed in this step.
-pub(super) fn after_kill(step: &str) -> &'static str {
+pub(super) fn after_kill(tool: &Command<'_>, step: &str) -> String {
+    let unlock = tool.force_unlock("ID");
     if step == "apply" {
-        "resources may exist that the state does not record, and the state may still be locked: compare both, then \
-         unlock it with the tool's `force-unlock`, and plan again"
+        format!(
+            "resources may exist that the state does not record, and the state may still be locked: compare both, then \
+             unlock it with `{unlock}` (the error of the next run or the backend names the ID), and plan again"
+        )
     } else {
-        "the state may still be locked: check that nothing else uses it, unlock it with the tool's `force-unlock`, \
-         and run again"
+        format!(
+            "the state may still be locked: check that nothing else uses it, unlock it with `{unlock}` (the error of \
+             the next run or the backend names the ID), and run again"
+        )
     }
 }
 
@@ -153,9 +181,11 @@ fn lock_info<'a>(text: &'a str, label: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
+    const TERRAFORM: Command<'_> = Command { tool: "terraform", workspace: None };
+
     fn advice(output: &str) -> String {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
-        after("terraform", &errors, Path::new("/code/live/vpc"), false)
+        after(&TERRAFORM, &errors, Path::new("/code/live/vpc"), false)
     }
 
     #[test]
@@ -180,6 +210,19 @@ mod tests {
         }
         let bare = "Error: Error acquiring the state lock\n\nAccess denied\n";
         assert!(advice(bare).starts_with("the state could not be locked"), "{}", advice(bare));
+    }
+
+    #[test]
+    fn the_command_that_unlocks_a_state_names_its_workspace() {
+        for summary in ["acquiring", "releasing"] {
+            let output =
+                format!("Error: Error {summary} the state lock\n\nLock Info:\n  ID:        a;b\n");
+            let errors = Diagnostics::read(output.as_bytes()).unwrap();
+            let tool = Command { tool: "tofu", workspace: Some("a b") };
+            let says = after(&tool, &errors, Path::new("/code"), false);
+            let unlock = "TF_WORKSPACE='a b' tofu force-unlock 'a;b'";
+            assert!(says.contains(unlock), "{says}");
+        }
     }
 
     /// Output of terraform 1.11.4. The `Lock Info` of its http backend is always that of the refused attempt.
@@ -250,7 +293,7 @@ mod tests {
             advice(none)
         );
         assert_eq!(advice("Error: x\n\nbecause\n"), "read the tool's output above");
-        let stored = after("terraform", &Diagnostics::default(), Path::new("/code"), true);
+        let stored = after(&TERRAFORM, &Diagnostics::default(), Path::new("/code"), true);
         assert_eq!(stored, "read the tool's output above, and in the stored log");
     }
 }

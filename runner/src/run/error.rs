@@ -33,6 +33,8 @@ pub(crate) enum RunError {
     #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
     Tool {
         tool: String,
+        /// The workspace, if a command of the tool has to name it.
+        workspace: Option<String>,
         step: &'static str,
         code: i32,
         errors: Diagnostics,
@@ -43,6 +45,8 @@ pub(crate) enum RunError {
     #[error("{tool} {step} {end}")]
     Killed {
         tool: String,
+        /// The workspace, if a command of the tool has to name it.
+        workspace: Option<String>,
         step: &'static str,
         end: String,
         /// The signal that asked the runner to stop, if one did.

@@ -53,10 +53,14 @@ impl Push {
     /// A command of the tool in the workspace of the state. The default one is named as well: the checkout may have
     /// selected another.
     fn command(&self, args: &str) -> String {
+        format!("`{}`", self.words(args))
+    }
+
+    fn words(&self, args: &str) -> String {
         let program = quoted(self.program.as_deref().unwrap_or("terraform"));
         match &self.workspace {
-            Some(name) => format!("`TF_WORKSPACE={} {program} {args}`", quoted(name)),
-            None => format!("`{program} {args}`"),
+            Some(name) => format!("TF_WORKSPACE={} {program} {args}", quoted(name)),
+            None => format!("{program} {args}"),
         }
     }
 
@@ -74,10 +78,8 @@ impl Push {
 
     /// What to do if the state is still locked: a backend that refuses writes may also refuse to release the lock.
     fn unlock(&self) -> String {
-        let program = quoted(self.program.as_deref().unwrap_or("terraform"));
-        format!(
-            " (if the state is still locked: first {program} force-unlock ID, with the ID that the push prints)"
-        )
+        let unlock = self.words("force-unlock ID");
+        format!(" (if the state is still locked: first {unlock}, with the ID that the push prints)")
     }
 
     /// How to push a state whose file has to be found first.

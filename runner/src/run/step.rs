@@ -7,6 +7,7 @@ use std::time::Duration;
 use datastore_api::chain;
 use fs_err as fs;
 
+use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::process::{self, ExitReport, Output, Program};
 use crate::report::StateLock;
 use crate::run::Run;
@@ -107,9 +108,9 @@ impl Run<'_> {
         } else if is_locked {
             self.report.state_lock = StateLock::Held;
         }
-        let tool = tool.to_owned();
+        let (tool, workspace) = (tool.to_owned(), self.named_workspace());
         if let Some(end) = killed_by(exit, self.job.grace) {
-            return Err(RunError::Killed { tool, step, end, stop: exit.stop });
+            return Err(RunError::Killed { tool, workspace, step, end, stop: exit.stop });
         }
         if let Some(signal) = exit.stop {
             return Err(RunError::Stopped(signal));
@@ -117,7 +118,14 @@ impl Run<'_> {
         let errors = Diagnostics::read(self.log.reader(before)?)?;
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();
-        Err(RunError::Tool { tool, step, code, errors, dir, stored })
+        Err(RunError::Tool { tool, workspace, step, code, errors, dir, stored })
+    }
+
+    /// The workspace, if a command of the tool has to name it: one of `TF_WORKSPACE`, or another than the default.
+    fn named_workspace(&self) -> Option<String> {
+        let named = self.environment.tf_workspace.clone().filter(|name| !name.is_empty());
+        let selected = || self.job.place.workspace.clone().filter(|name| name != DEFAULT_WORKSPACE);
+        named.or_else(selected)
     }
 }
 
