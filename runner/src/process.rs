@@ -90,7 +90,8 @@ pub(crate) struct Program {
 /// Where a program's output goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Output<'a> {
-    /// Both streams, in their order, to the runner's stdout and to the log.
+    /// Both streams, in their order, to the runner's stdout and to the log. The file of a program that failed stays
+    /// ([`Log::remove_output`]).
     Tee(&'a Log),
     /// Standard output to this file, with mode 0600; standard error to the runner's stderr and to the log.
     Capture(&'a Path, &'a Log),
@@ -140,7 +141,7 @@ pub(crate) async fn run(
         Output::Capture(path, log) => (log, Screen::Stderr, Some(path)),
         Output::LogOnly(log) => (log, Screen::Nowhere, None),
     };
-    let file = OutputFile::create(log)?;
+    let mut file = OutputFile::create(log)?;
     let started = Instant::now();
     let peak_before = children_peak();
     let (mut child, capture) = {
@@ -161,6 +162,9 @@ pub(crate) async fn run(
     };
     let (status, stop, killed) = waited?;
     let followed = following.finish(if stop.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
+    if !status.success() && matches!(output, Output::Tee(_)) {
+        file.keep();
+    }
     let peak = children_peak();
     Ok(ExitReport {
         status,

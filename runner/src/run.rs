@@ -106,6 +106,8 @@ pub(crate) struct Run<'a> {
     path_in_snapshot: Option<PathBuf>,
     /// Whether an apply cannot work in the plan's snapshot, only in its source.
     needs_source: bool,
+    /// Whether the output of the tool's apply is incomplete.
+    has_cut_output: bool,
 }
 
 impl<'a> Run<'a> {
@@ -133,6 +135,7 @@ impl<'a> Run<'a> {
             source_id: job.source_id.clone(),
             path_in_snapshot: None,
             needs_source: false,
+            has_cut_output: false,
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

@@ -62,6 +62,14 @@ impl Log {
         log.with_extension("output")
     }
 
+    /// Removes the output of the last program, which stays if the program failed.
+    pub(crate) fn remove_output(&self) {
+        match fs::remove_file(Self::output_of(&self.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => tracing::debug!("{error}"),
+            _ => {}
+        }
+    }
+
     /// Adds a line of the runner.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
         let text = url_secrets::masked(text, Parameters::Secret);
@@ -118,12 +126,13 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     Ok(options.write(true).create(true).truncate(true).mode(0o600).open(path)?.into())
 }
 
-/// The private file that one program writes. It is removed when the value is dropped.
+/// The private file that one program writes. It is removed when the value is dropped, unless it is kept.
 #[derive(Debug)]
 pub(super) struct OutputFile {
     file: File,
     path: PathBuf,
     room: Room,
+    is_kept: bool,
 }
 
 impl OutputFile {
@@ -137,7 +146,7 @@ impl OutputFile {
         }
         let mut options = fs::OpenOptions::new();
         let file = options.create_new(true).read(true).append(true).mode(0o600).open(&path)?;
-        let mut output = Self { file: file.into(), path, room: Room::default() };
+        let mut output = Self { file: file.into(), path, room: Room::default(), is_kept: false };
         // The program inherits the lock. While it runs, other runners do not remove the directory as abandoned. On a file
         // system without locks, they never remove one.
         if let Err(TryLockError::Error(error)) = output.file.try_lock() {
@@ -145,6 +154,11 @@ impl OutputFile {
         }
         output.room.extend(&output.file, 0).map_err(|error| named(&output.path, &error))?;
         Ok(output)
+    }
+
+    /// Leaves the file where it is: until the next program, or [`Log::remove_output`].
+    pub(super) fn keep(&mut self) {
+        self.is_kept = true;
     }
 
     /// The file as a program's stdout or stderr.
@@ -160,6 +174,9 @@ impl OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!("{error}");
         }

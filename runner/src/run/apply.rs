@@ -194,7 +194,9 @@ impl Run<'_> {
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let kept = self.keep_errored_states(result, &prepared.workspace, record, (&places, logged));
-        Box::pin(kept).await?;
+        let kept = Box::pin(kept).await;
+        self.log.remove_output();
+        kept?;
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");

@@ -66,7 +66,7 @@ pub(crate) enum RunError {
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
     PlannedState(PathBuf),
-    #[error("{cause}; the backend did not accept the state, {}", .errored.whereabouts())]
+    #[error("{cause}; {}", .errored.described())]
     Errored {
         #[source]
         cause: Box<RunError>,

@@ -1,14 +1,17 @@
 //! States that their backend did not accept: the errors, and the commands that push the states.
 
+mod files;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::process::quoted;
+use crate::run::push::files::{Sorted, copy_printed, kept_outputs, listed};
 use crate::source::scratch::MissingCode;
-use crate::source::states::{self, ERRORED, KeptState, PushRecord};
+use crate::source::states::{ERRORED, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Push {
     /// The tool, or terragrunt, if it is known.
     pub(crate) program: Option<String>,
@@ -20,14 +23,26 @@ pub(crate) struct Push {
     pub(crate) dir: Option<PathBuf>,
     /// Where the tool has written the state, if it was not found there.
     pub(crate) lost_in: Option<PathBuf>,
+    /// Whether the tool's output is incomplete.
+    pub(crate) cut: bool,
+    /// Whether it is not known if there is a state.
+    pub(crate) unknown: bool,
 }
+
+/// What is known of an apply whose output is incomplete.
+const UNKNOWN: &str = "it is not known whether the backend has its state";
 
 impl Push {
     /// How a kept state gets into its backend, by its record.
     pub(crate) fn recorded(record: PushRecord) -> Self {
         let dir = record.existing_dir().map(Path::to_owned);
-        let PushRecord { program, workspace, path, lost_in, .. } = record;
-        Self { program: Some(program), workspace, path, dir, lost_in }
+        let PushRecord { program, workspace, path, lost_in, cut, unknown, .. } = record;
+        Self { program: Some(program), workspace, path, dir, lost_in, cut, unknown }
+    }
+
+    /// Whether there is a file of the state.
+    fn is_found(&self) -> bool {
+        self.lost_in.is_none() && !self.unknown
     }
 
     /// Where the commands run.
@@ -87,50 +102,29 @@ impl Push {
         let place = self.place();
         let (init, push) = (self.init(), self.command("state push FILE"));
         format!(
-            "the tool has written {ERRORED} into the directory that was {} then: it may have been moved. Find that file, and {place} run {init} and then {push}{}; if it is lost, first import what that apply created",
+            "the tool has written {ERRORED} into the directory that was {} then: it may have been moved. Find that file, and {place} run {init} and then {push}{}; if it is lost, first import what that apply created; if it was pushed, nothing else is to be done",
             dir.display(),
             self.unlock()
         )
     }
-}
 
-/// States that are whole, and others.
-#[derive(Default)]
-struct Sorted<'a> {
-    whole: Vec<&'a Path>,
-    /// Empty or incomplete.
-    broken: Vec<&'a Path>,
-}
-
-impl<'a> Sorted<'a> {
-    fn new(files: impl IntoIterator<Item = &'a PathBuf>) -> Self {
-        let files = files.into_iter().map(PathBuf::as_path);
-        let (whole, broken) = files.partition(|file| states::is_whole(file));
-        Self { whole, broken }
+    /// How to push a state that may not exist. `files` are those that record the apply.
+    fn find_unknown(&self, files: &[&PathBuf]) -> String {
+        let (place, unlock) = (self.place(), self.unlock());
+        let (init, push) = (self.init(), self.command("state push FILE"));
+        let printed = kept_outputs(files).map(|outputs| {
+            format!(", and for a JSON document in {outputs}, which the tool printed and which may be cut (a part of a state must not be pushed)")
+        });
+        format!(
+            "look for {ERRORED} in the directory of the module{}. If there is a whole state, {place} run {init} and then {push}{unlock}; otherwise compare the state with what exists, and import what that apply created",
+            printed.unwrap_or_default()
+        )
     }
-
-    /// Those that are not whole.
-    fn problem(&self) -> Option<String> {
-        let verb = if let [_] = *self.broken { "is" } else { "are" };
-        (!self.broken.is_empty())
-            .then(|| format!("{} {verb} empty or incomplete", listed(&self.broken)))
-    }
-}
-
-fn listed<P: AsRef<Path>>(files: &[P]) -> String {
-    let files = files.iter().map(|file| file.as_ref().display().to_string());
-    files.collect::<Vec<_>>().join(", ")
 }
 
 /// The absolute form of a path, for commands that run in another directory.
 pub(super) fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
-}
-
-/// How the state that the tool printed gets into a file. The log is masked, which may change the state.
-fn copy_printed(stdout: &str, log: Option<&str>) -> String {
-    let log = log.map(|log| format!(" Use {log} only if it contains no `***`."));
-    format!("copy that JSON document from {stdout} into a file STATE.{}", log.unwrap_or_default())
 }
 
 /// State files that the tool could not write to the backend (`errored.tfstate`).
@@ -151,8 +145,16 @@ pub(crate) struct ErroredState {
 }
 
 impl ErroredState {
+    /// What is known of the states.
+    pub(crate) fn described(&self) -> String {
+        if self.push.unknown {
+            return format!("its output is incomplete, so {UNKNOWN}");
+        }
+        format!("the backend did not accept the state, {}", self.whereabouts())
+    }
+
     /// Where the states are, and whether they are whole.
-    pub(crate) fn whereabouts(&self) -> String {
+    fn whereabouts(&self) -> String {
         if let Some(dir) = &self.push.lost_in {
             return format!(
                 "which it wrote to {}, where it is not now",
@@ -170,7 +172,10 @@ impl ErroredState {
     pub(crate) fn hint(&self) -> String {
         let Self { push, stored, files, copies, .. } = self;
         if let Some(dir) = &push.lost_in {
-            return self.lost_hint(dir);
+            return self.lost_hint(&push.find_and_push(dir));
+        }
+        if push.unknown {
+            return self.lost_hint(&push.find_unknown(&files.iter().collect::<Vec<_>>()));
         }
         let states = Sorted::new(files);
         let (place, init, pushes) = (push.place() + &push.unlock(), push.init(), push.all(&states));
@@ -184,7 +189,8 @@ impl ErroredState {
             None => "",
         };
         if !states.broken.is_empty() {
-            let printed = copy_printed("the output above (stdout)", self.log.as_deref());
+            let log = self.log.as_deref();
+            let printed = copy_printed(&states, push.cut, "the output above (stdout)", log);
             return format!(
                 "resources may exist that the backend does not know. Check whether the disk is full. The tool also \
                  prints a state that it cannot save: {printed} Before anything else plans or applies, run {init} \
@@ -215,8 +221,7 @@ impl ErroredState {
     }
 
     /// What to do if the file is not where the tool has written it.
-    fn lost_hint(&self, dir: &Path) -> String {
-        let find = self.push.find_and_push(dir);
+    fn lost_hint(&self, find: &str) -> String {
         let then = match &*self.files {
             [] => "nothing refuses the next apply until then, which would create the same again"
                 .to_owned(),
@@ -317,24 +322,24 @@ pub(crate) struct Unpushed {
 
 impl fmt::Display for Unpushed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lost, found) =
-            self.states.iter().partition::<Vec<_>, _>(|(_, push)| push.lost_in.is_some());
-        let files = |states: &[&(PathBuf, Push)]| {
-            listed(&states.iter().map(|(file, _)| file.as_path()).collect::<Vec<_>>())
+        let files = |is_kind: fn(&Push) -> bool| {
+            let files = self.states.iter().filter(|(_, push)| is_kind(push));
+            files.map(|(file, _)| file.as_path()).collect::<Vec<_>>()
         };
         let refused = "that an earlier apply could not write to its backend";
-        if !found.is_empty() {
-            let are = if let [_] = *found { "is a state" } else { "are states" };
-            write!(f, "{} {are} {refused}", files(&found))?;
-        }
-        if !lost.is_empty() {
-            let between = if found.is_empty() { "" } else { "; " };
-            let record = if let [_] = *lost { "records a state" } else { "record states" };
-            write!(
-                f,
-                "{between}{} {record} {refused}, and whose file was not found",
-                files(&lost)
-            )?;
+        let lost = format!("{refused}, and whose file was not found");
+        let unknown = format!("whose output is incomplete: {UNKNOWN}");
+        let mut between = "";
+        for (files, one, several, rest) in [
+            (files(Push::is_found), "is a state", "are states", refused),
+            (files(|push| push.lost_in.is_some()), "records a state", "record states", &lost),
+            (files(|push| push.unknown), "records an apply", "record applies", &unknown),
+        ] {
+            if !files.is_empty() {
+                let verb = if let [_] = *files { one } else { several };
+                write!(f, "{between}{} {verb} {rest}", listed(&files))?;
+                between = "; ";
+            }
         }
         f.write_str(match self.origin.as_deref() {
             Some(Origin::Commit | Origin::Bundle) => ", and part of the commit",
@@ -348,16 +353,9 @@ impl fmt::Display for Unpushed {
 impl Unpushed {
     /// Kept states that are in no commit.
     pub(crate) fn kept(states: impl IntoIterator<Item = KeptState>) -> Self {
-        let unknown = || Push {
-            program: None,
-            workspace: None,
-            path: PathBuf::new(),
-            dir: None,
-            lost_in: None,
-        };
         let (mut kept, mut others) = (Vec::new(), Vec::new());
         for state in states {
-            kept.push((state.file, state.record.map_or_else(unknown, Push::recorded)));
+            kept.push((state.file, state.record.map_or_else(Push::default, Push::recorded)));
             others.extend(state.others);
         }
         Self { states: kept, others, ..Self::default() }
@@ -399,21 +397,26 @@ impl Unpushed {
             if let Some(dir) = &push.lost_in {
                 return push.find_and_push(dir);
             }
+            if push.unknown {
+                return push.find_unknown(&files);
+            }
             let pushes = push.all(&Sorted::new(files));
             format!("{} run {} and then {pushes}{}", push.place(), push.init(), push.unlock())
         });
         let steps = steps.collect::<Vec<_>>().join("; ");
-        let found = self.states.iter().filter(|(_, push)| push.lost_in.is_none());
-        let (copy, files) = match Sorted::new(found.map(|(file, _)| file)).problem() {
+        let found = self.states.iter().filter(|(_, push)| push.is_found());
+        let is_cut = found.clone().any(|(_, push)| push.cut);
+        let found = Sorted::new(found.map(|(file, _)| file));
+        let (copy, files) = match found.problem() {
             Some(problem) => {
                 let log = Some("run.log of that attempt");
-                let printed = copy_printed("the stdout of that run", log);
+                let printed = copy_printed(&found, is_cut, "the stdout of that run", log);
                 let copy =
                     format!("{problem}, but the tool also printed the state: {printed} Then ");
                 (copy, listed(&self.all_files()))
             }
             None if !self.others.is_empty() => (String::new(), listed(&self.all_files())),
-            None if self.states.iter().any(|(_, push)| push.lost_in.is_some()) => {
+            None if self.states.iter().any(|(_, push)| !push.is_found()) => {
                 (String::new(), listed(&self.files()))
             }
             None if self.states.len() == 1 => (String::new(), "the file".to_owned()),

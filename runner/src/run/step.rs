@@ -71,7 +71,11 @@ impl Run<'_> {
         // The name of terragrunt, where it runs the tool.
         let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let checked = self.check_exit((&tool, &program.dir), step, &exit, before);
+        if step != "apply" {
+            self.log.remove_output();
+        }
         let Some(cause) = exit.incomplete else { return checked };
+        self.has_cut_output |= step == "apply";
         // A failed write of captured output closes the pipe, which ends the tool.
         let is_cause = checked.is_ok() || matches!(output, Output::Capture(..));
         let incomplete = RunError::Incomplete { tool, step, cause };

@@ -341,10 +341,8 @@ impl Run<'_> {
             Some(record) => Push::recorded(record),
             None => Push {
                 program: Some(program.to_owned()),
-                workspace: None,
                 path: self.job.path.clone(),
-                dir: None,
-                lost_in: None,
+                ..Push::default()
             },
         }
     }

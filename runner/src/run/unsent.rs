@@ -34,14 +34,14 @@ pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
 pub(crate) use state_contents::StateContents;
 
-use crate::process::{private_file, quoted};
+use crate::process::quoted;
 use crate::report::AppliedRecord;
 use crate::run::artifacts::APPLIED;
-use crate::run::unsent::copies::{copy_state, write_record};
+use crate::run::unsent::copies::{copy_state, keep_output, write_record};
 use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
 use crate::source::regular::{self, unless_missing};
-use crate::source::scratch::{Scratch, UNSENT};
+use crate::source::scratch::{self, Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
 /// So many directories of one attempt, for as many datastores.
@@ -122,10 +122,14 @@ impl Keeper<'_> {
         self.keep_first(client, FAILED, &serde_json::to_vec_pretty(&failed)?)
     }
 
-    /// Keeps a copy of a state file, synced to disk, and its record. It replaces no file. Returns the path.
+    /// Keeps a copy of a state file, synced to disk, and its record; the tool's output as well if the state is not whole.
+    /// It replaces no file. Returns the path.
     pub(crate) fn keep_state(&self, from: &Path, record: &PushRecord) -> io::Result<PathBuf> {
         let path = self.copy_state(from)?;
         write_record(record, &path, &path);
+        if let Err(error) = keep_output(&scratch::output_of(&self.scratch.join("")), &path) {
+            tracing::warn!("what the tool printed is not kept beside {}: {error}", path.display());
+        }
         Ok(path)
     }
 
@@ -148,9 +152,8 @@ impl Keeper<'_> {
 
     /// Keeps the record of a state whose file is not there, beside an empty file. Returns the path of that file.
     pub(crate) fn keep_lost_state(&self, record: &PushRecord) -> io::Result<PathBuf> {
-        let empty = self.scratch.join("no-state");
-        drop(private_file(&empty)?);
-        self.keep_state(&empty, record)
+        // The disk of the private directory may be full.
+        self.keep_state(Path::new("/dev/null"), record)
     }
 
     /// The directory of the attempt.

@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -18,6 +18,7 @@ use fs_err as fs;
 use crate::process::Log;
 use crate::source::regular::{self, unless_missing};
 use crate::source::states::{self, KeptState, PushRecord};
+use crate::tool::diagnostics::{ApplyEnd, Refusal};
 
 const PREFIX: &str = "plancha-";
 /// The random letters after the prefix.
@@ -29,6 +30,8 @@ const LAYER: &str = "layer";
 const LOCK: &str = ".lock";
 /// Shows that the code of a killed apply was out of reach.
 const OUT_OF_REACH: &str = "code-out-of-reach";
+/// Shows that what the tool of a killed apply has said about its state was read.
+const READ: &str = "output-was-read";
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
 /// The directory of files that could not be stored.
@@ -39,8 +42,6 @@ pub(crate) const PARTIAL: &str = ".partial-";
 const MIN_AGE: Duration = Duration::from_mins(1);
 /// A younger directory may not have its lock file yet.
 const MIN_AGE_WITHOUT_LOCK: Duration = Duration::from_hours(1);
-/// So much of a tool's output is read from its end.
-const MAX_END: u64 = 64 << 10;
 /// How often a directory is created, if other runs remove it at once.
 const TRIES: usize = 3;
 
@@ -140,6 +141,7 @@ impl Scratch {
     pub(crate) fn left_states(&self, layer: &str) -> io::Result<Vec<KeptState>> {
         let mut found = Vec::new();
         for dir in self.of_layer(layer)?.into_iter().filter(|dir| !is_used(dir)) {
+            record_lost_state(&dir)?;
             found.extend(
                 states_in(&dir)?.into_iter().map(|file| KeptState::in_directory(file, &dir)),
             );
@@ -337,15 +339,44 @@ fn missing_code(dir: &Path) -> Option<MissingCode> {
 
 /// Whether the tool of a killed run has said that its apply is complete: then it has left no state.
 fn has_completed(dir: &Path) -> bool {
-    let read = || {
-        let mut output = regular::open(&Log::output_of(&dir.join(LOG)))?;
-        let len = output.metadata()?.len();
-        output.seek(io::SeekFrom::Start(len.saturating_sub(MAX_END)))?;
-        let mut end = Vec::new();
-        output.take(MAX_END).read_to_end(&mut end)?;
-        Ok::<_, io::Error>(end)
+    apply_end(dir).is_ok_and(|end| end.is_some_and(ApplyEnd::is_complete))
+}
+
+/// What the tool of the run in a private directory prints.
+pub(crate) fn output_of(dir: &Path) -> PathBuf {
+    Log::output_of(&dir.join(LOG))
+}
+
+/// What the tool of a killed run has said about the end of its apply; `None`: there is no output.
+fn apply_end(dir: &Path) -> io::Result<Option<ApplyEnd>> {
+    let output = unless_missing(regular::open(&output_of(dir)))?;
+    output.map(|output| ApplyEnd::read(io::BufReader::new(output))).transpose()
+}
+
+/// Records that the tool of a killed apply has said that its state was refused, if that state is not found: an empty file
+/// with a record, which is kept like a state. What the tool has said is read once, since a state may be pushed and
+/// removed later.
+fn record_lost_state(dir: &Path) -> io::Result<()> {
+    let mark = dir.join(READ);
+    let Some(record) = PushRecord::of_directory(dir).filter(|_| !mark.exists()) else {
+        return Ok(());
     };
-    read().is_ok_and(|end| String::from_utf8_lossy(&end).contains("Apply complete! Resources: "))
+    let Some(ApplyEnd { refusal: Some(refusal), .. }) = apply_end(dir)? else { return Ok(()) };
+    // With its code out of reach, the next apply is refused in any case.
+    if missing_code(dir).is_some() {
+        return Ok(());
+    }
+    if states_in(dir)?.is_empty() && record.left_in_code()?.is_empty() {
+        let was_in = record.runs_in.clone().or_else(|| record.dir.clone());
+        let record = match refusal {
+            Refusal::Written => record.of_lost(was_in.as_deref().unwrap_or(dir)),
+            Refusal::Printed => record,
+        };
+        let file = dir.join(states::ERRORED);
+        drop(crate::process::private_file(&file)?);
+        record.write(&file, &file)?;
+    }
+    crate::process::private_file(&mark).map(drop)
 }
 
 fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
@@ -370,6 +401,7 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
             _ => Ok(Vec::new()),
         };
     }
+    record_lost_state(dir)?;
     let unsent = dir.join(UNSENT);
     let states = states::errored(dir)?.into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir));

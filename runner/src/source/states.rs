@@ -12,7 +12,7 @@ use fs_err as fs;
 use serde::de::IgnoredAny;
 
 pub(crate) use kept::{
-    KeptState, PushRecord, is_record, record_of, remove_orphaned_records, source_beside,
+    KeptState, PushRecord, is_record, output_of, record_of, remove_orphaned_records, source_beside,
 };
 
 use crate::source::regular;

@@ -1,8 +1,9 @@
 //! Reads the errors in the output of terraform, tofu and terragrunt: `Error:` blocks with or without a box (`╷│╵`), in the
 //! format of 0.11, and with the prefixes of terragrunt's log.
 //!
-//! It knows the format of these messages, not what they mean for a run.
+//! It knows the format of these messages, and what the tool says of the end of an apply, not what they mean for a run.
 
+mod apply_end;
 mod diagnostic;
 mod line;
 mod parser;
@@ -11,6 +12,7 @@ mod text;
 use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
+pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
 pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::parser::Parser;
 

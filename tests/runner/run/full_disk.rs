@@ -87,6 +87,33 @@ async fn apply_succeeds_although_its_log_fills_the_disk() {
     assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
 }
 
+/// The tool may have said that the backend has refused its state, where nobody can read it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn failed_apply_with_an_incomplete_output_refuses_the_next_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let lines = LINES.replace("exit 0", "echo 'Error: Failed to save state'; exit 1");
+    let sandbox = sandbox.fake_terraform(&format!("if [ $STEP = apply ]; then {lines}; fi"));
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let ended = run(&sandbox, &datastore, &args);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let unknown = "it is not known whether the backend has its state";
+    assert!(ended.stderr.contains(unknown), "{}", ended.stderr);
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "s"];
+    let refused = run(&sandbox, &datastore, &args);
+    assert_eq!((refused.code, applies(&sandbox)), (8, 1), "{}", refused.stderr);
+    let record = sandbox.path("state/plancha/unsent/default/x/r/0/errored.tfstate");
+    let output = record.with_extension("tfstate.output");
+    for text in [unknown, &*record.to_string_lossy(), &*output.to_string_lossy(), "may be cut"] {
+        assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
+    }
+    assert!(std::fs::read_to_string(&output).unwrap().contains("a line of the tool"));
+    std::fs::remove_file(record).unwrap();
+    let ended = run(&sandbox, &datastore, &args);
+    assert_eq!((ended.code, applies(&sandbox)), (1, 2), "{}", ended.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs mounts in a user namespace"]
 async fn checkout_on_a_full_disk_has_a_hint() {

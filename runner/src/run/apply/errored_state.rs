@@ -14,15 +14,16 @@ use datastore_api::chain;
 use datastore_api::client::{Condition, Upload};
 use fs_err as fs;
 
+use crate::process::Log;
 use crate::run::Run;
 use crate::run::artifacts::other;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::push::{ErroredState, Push, absolute};
 use crate::source::checkout::Workspace;
-use crate::source::regular::unless_missing;
+use crate::source::regular::{self, unless_missing};
 use crate::source::states::{self, ERRORED, PushRecord};
-use crate::tool::diagnostics::Diagnostics;
+use crate::tool::diagnostics::{ApplyEnd, Refusal};
 use crate::tool::terragrunt;
 
 /// Where the tool may leave a state, and the states that are there before it starts: some may come from the repository or
@@ -111,22 +112,6 @@ impl Places {
     }
 }
 
-/// How the tool says that the backend has refused a state.
-enum Refusal {
-    /// It has written the state to a file.
-    Written,
-    /// It could not, and has printed the state.
-    Printed,
-}
-
-impl Refusal {
-    fn find(errors: &Diagnostics) -> Option<Self> {
-        let error = errors.iter().find(|error| error.detail.contains(ERRORED))?;
-        let is_printed = error.detail.contains("data is printed above");
-        Some(if is_printed { Self::Printed } else { Self::Written })
-    }
-}
-
 impl Run<'_> {
     /// The directories where terragrunt works, if not below the module: those of the environment, and what terragrunt
     /// itself says if its configuration names one.
@@ -174,13 +159,19 @@ impl Run<'_> {
         if let Some(error) = unread {
             tracing::warn!("cannot find out whether the tool has left a state: {error}");
         }
+        let cut = self.has_cut_output && result.is_err();
+        let record = if cut { record.of_cut() } else { record };
         let errored = if found.is_empty() {
-            if result.is_ok() {
-                return result;
-            }
-            let errors = Diagnostics::read(self.log.reader(logged)?)?;
-            let Some(refusal) = Refusal::find(&errors) else { return result };
-            self.keep_lost_state(&refusal, record, places)
+            let refusal = if result.is_ok() { None } else { self.refusal(logged)? };
+            let record = match refusal {
+                Some(Refusal::Printed) => record,
+                Some(Refusal::Written) => {
+                    record.of_lost(places.downloads.last().unwrap_or(&places.module))
+                }
+                None if cut => record.of_unknown(),
+                None => return result,
+            };
+            self.keep_lost_state(record)
         } else {
             self.keep_found_states(found, workspace, record).await
         };
@@ -216,17 +207,19 @@ impl Run<'_> {
         ErroredState { files, copies, uncopied, push, log: self.stored_log(), stored }
     }
 
-    /// Keeps a record of a state that the tool has written or printed, and that is not found. It refuses the next apply.
-    fn keep_lost_state(
-        &self,
-        refusal: &Refusal,
-        record: PushRecord,
-        places: &Places,
-    ) -> ErroredState {
-        let record = match refusal {
-            Refusal::Printed => record,
-            Refusal::Written => record.of_lost(places.downloads.last().unwrap_or(&places.module)),
+    /// What the tool has said about a state: in its output, which stays after an apply that failed, else in the log.
+    fn refusal(&self, logged: u64) -> io::Result<Option<Refusal>> {
+        let output = Log::output_of(self.log.path());
+        let end = match unless_missing(regular::open(&output))? {
+            Some(output) => ApplyEnd::read(io::BufReader::new(output))?,
+            None => ApplyEnd::read(self.log.reader(logged)?)?,
         };
+        Ok(end.refusal)
+    }
+
+    /// Keeps a record of a state that the tool has written or printed, and that is not found, or that it may have left. It
+    /// refuses the next apply.
+    fn keep_lost_state(&self, record: PushRecord) -> ErroredState {
         let kept = self.keeper().keep_lost_state(&record);
         let files = kept.map_or_else(
             |error| {

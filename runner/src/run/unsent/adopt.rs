@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use datastore_api::RunKey;
 use fs_err as fs;
 
-use crate::run::unsent::copies::{copy_state, read_copy, write_record};
+use crate::run::unsent::copies::{copy_state, keep_output, read_copy, write_record};
 use crate::run::unsent::find::of_layer;
 use crate::source::regular::{self, unless_missing};
-use crate::source::scratch::{Scratch, UNSENT};
+use crate::source::scratch::{self, Scratch, UNSENT};
 use crate::source::states::{self, KeptState};
 
 /// Keeps copies of the states that killed runs of the layer have left in their private directories, or where their code
@@ -71,6 +71,14 @@ fn adopt(of_layer: &Path, state: &KeptState) -> Option<KeptState> {
         let record = record.clone();
         let record = if is_private { record } else { record.of_original(from) };
         write_record(&record, &copy, &copy);
+    }
+    // What is kept of the tool's output may be the only record of a state that is not whole.
+    if let Err(error) = keep_output(&scratch::output_of(private), &copy) {
+        tracing::warn!(
+            "{} stays: what the tool printed there cannot be copied: {error}",
+            private.display()
+        );
+        return Some(read_copy(copy));
     }
     if is_private && let Err(error) = unless_missing(fs::remove_file(from)) {
         tracing::warn!("{} is copied to {}, and stays: {error}", from.display(), copy.display());

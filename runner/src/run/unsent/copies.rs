@@ -8,7 +8,7 @@ use fs_err as fs;
 
 use crate::run::unsent::directory::{self, builder};
 use crate::run::unsent::state_contents::StateContents;
-use crate::source::regular::unless_missing;
+use crate::source::regular::{self, unless_missing};
 use crate::source::states::{self, KeptState, PushRecord};
 
 /// Copies a state into a directory, synced to disk, under a name that is free. Its record is not written.
@@ -29,6 +29,21 @@ pub(super) fn copy_state(from: &Path, dir: &Path) -> io::Result<PathBuf> {
             Err(error) => return Err(error.error),
         }
     }
+}
+
+/// Keeps what the tool printed beside a state that is not whole: the tool also prints a state that it cannot save.
+pub(super) fn keep_output(output: &Path, state: &Path) -> io::Result<()> {
+    let to = states::output_of(state);
+    if states::is_whole(state) || to.exists() {
+        return Ok(());
+    }
+    let Some(mut from) = unless_missing(regular::open(output))? else { return Ok(()) };
+    let dir = state.parent().unwrap_or(state);
+    let mut copy = directory::partial(dir)?;
+    io::copy(&mut from, &mut copy)?;
+    copy.as_file().sync_all()?;
+    copy.persist(&to).map_err(|error| error.error)?;
+    directory::sync(dir)
 }
 
 /// Writes the record of a kept state. Without it the state is still found.
@@ -58,9 +73,10 @@ pub(super) fn read_copy(copy: PathBuf) -> KeptState {
     state
 }
 
-/// Removes a copy whose state the backend has, and its record.
+/// Removes a copy whose state the backend has, with its record and the output beside it.
 pub(crate) fn remove_copy(copy: &Path) -> io::Result<()> {
     unless_missing(fs::remove_file(copy))?;
     unless_missing(fs::remove_file(states::record_of(copy)))?;
+    unless_missing(fs::remove_file(states::output_of(copy)))?;
     directory::sync(copy.parent().unwrap_or(copy))
 }

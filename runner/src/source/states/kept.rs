@@ -24,6 +24,8 @@ use crate::source::states;
 const OF_DIRECTORY: &str = "push.json";
 /// The record of one state is named like the state, with this at its end.
 const SUFFIX: &str = ".json";
+/// So is what the tool printed, where the state is not whole.
+const OUTPUT_SUFFIX: &str = ".output";
 const VERSION: u32 = 1;
 
 /// How a state gets into its backend: what its apply ran with.
@@ -48,6 +50,13 @@ pub(crate) struct PushRecord {
     /// Where the tool has written the state, if it was not found there. What is kept then is an empty file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lost_in: Option<PathBuf>,
+    /// Whether the tool's output is incomplete, such as on a full disk: a state in it may be cut.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) cut: bool,
+    /// Whether it is not known if the apply has left a state, because the tool's output is incomplete. What is kept then
+    /// is an empty file.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unknown: bool,
     /// Where terragrunt runs the tool, if that is not below the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runs_in: Option<PathBuf>,
@@ -89,6 +98,8 @@ impl PushRecord {
             dir: None,
             original: None,
             lost_in: None,
+            cut: false,
+            unknown: false,
             runs_in: None,
             dir_id: None,
             sha256: None,
@@ -98,6 +109,16 @@ impl PushRecord {
     /// The record of a state that the tool has written in this directory, where it was not found.
     pub(crate) fn of_lost(self, dir: &Path) -> Self {
         Self { lost_in: Some(dir.to_string_lossy().into_owned().into()), ..self }
+    }
+
+    /// The same with the note that the tool's output is incomplete.
+    pub(crate) fn of_cut(self) -> Self {
+        Self { cut: true, ..self }
+    }
+
+    /// The record of an apply that may have left a state.
+    pub(crate) fn of_unknown(self) -> Self {
+        Self { unknown: true, ..self }
     }
 
     /// The same with the directory where terragrunt runs the tool.
@@ -259,10 +280,11 @@ pub(crate) fn source_beside(name: &Path) -> Option<String> {
     PushRecord::read(&record_of(name))?.source
 }
 
-/// Whether a file is named like the record of a kept state.
+/// Whether a file is named like the record of a kept state, or like the output that is kept with one.
 pub(crate) fn is_record(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
-    name.strip_suffix(SUFFIX).is_some_and(|state| states::is_kept(OsStr::new(state)))
+    let state = name.strip_suffix(SUFFIX).or_else(|| name.strip_suffix(OUTPUT_SUFFIX));
+    state.is_some_and(|state| states::is_kept(OsStr::new(state)))
 }
 
 /// Removes the records in a directory whose states are not there any more.
@@ -279,9 +301,23 @@ pub(crate) fn remove_orphaned_records(dir: &Path) -> io::Result<()> {
 
 /// The file with the record of a kept state, or of a link that leads to one.
 pub(crate) fn record_of(name: &Path) -> PathBuf {
+    with_suffix(name, SUFFIX)
+}
+
+/// The file with what the tool printed, beside a kept state that is not whole.
+pub(crate) fn output_of(name: &Path) -> PathBuf {
+    with_suffix(name, OUTPUT_SUFFIX)
+}
+
+fn with_suffix(name: &Path, suffix: &str) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
-    path.push(SUFFIX);
+    path.push(suffix);
     path.into()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[cfg(test)]
