@@ -202,6 +202,23 @@ impl Backend {
         Some(Path::new(path.unwrap_or("terraform.tfstate")))
     }
 
+    /// Identifies the state of this workspace on one machine, whatever code it is of. `None` if the identity is not known
+    /// completely, or depends on where the run is: a relative path, or a cluster.
+    pub(crate) fn state_key(&self, workspace: &str) -> Option<Sha256> {
+        let (_, fields) = FIELDS.iter().find(|(known, _)| *known == self.kind)?;
+        // The name of a bucket is known without its region.
+        let is_known =
+            |field: &Field| field.name == "region" || self.identity.contains_key(field.name);
+        let is_elsewhere = ["local", "kubernetes"].contains(&&*self.kind);
+        if is_elsewhere || !fields.iter().all(is_known) {
+            return None;
+        }
+        let mut identity = self.identity.clone();
+        identity.remove("region");
+        let key = serde_json::to_vec(&(&self.kind, identity, workspace)).ok()?;
+        Some(Sha256::of(&key))
+    }
+
     /// Whether type and identity are the same, as far as both sides know them. Absolute
     /// paths of local states are not compared, because they differ between machines.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
@@ -410,6 +427,28 @@ mod tests {
     fn of(kind: &str, config: &str) -> String {
         let record = format!(r#"{{"backend": {{"type": "{kind}", "config": {config}}}}}"#);
         backend(&record, &[]).to_string()
+    }
+
+    #[test]
+    fn state_is_identified_only_by_a_backend_that_is_known_completely() {
+        let key = |kind: &str, config: &str, workspace: &str| {
+            let record = format!(r#"{{"backend": {{"type": "{kind}", "config": {config}}}}}"#);
+            backend(&record, &[]).state_key(workspace)
+        };
+        let s3 = key("s3", r#"{"bucket": "b", "key": "k"}"#, "default");
+        assert!(s3.is_some());
+        let with_region = r#"{"bucket": "b", "key": "k", "region": "eu-west-1"}"#;
+        assert_eq!(key("s3", with_region, "default"), s3);
+        assert_ne!(key("s3", with_region, "prod"), s3);
+        assert_ne!(key("s3", r#"{"bucket": "b", "key": "l"}"#, "default"), s3);
+        for (kind, config) in [
+            ("s3", r#"{"key": "k"}"#),
+            ("local", "{}"),
+            ("kubernetes", r#"{"secret_suffix": "s"}"#),
+            ("swift", r#"{"container": "c"}"#),
+        ] {
+            assert_eq!(key(kind, config, "default"), None, "{kind}");
+        }
     }
 
     /// Type, settings, and the identity that is recorded. `SK` is a secret.

@@ -106,7 +106,7 @@ impl Run<'_> {
             self.compare(from, choice, &prepared).await?;
         }
         // Held until the apply is recorded.
-        let _locks = self.lock_run(from).await?;
+        let _locks = self.lock_run(from, &prepared.workspace).await?;
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
             self.compare_order(&record)?;

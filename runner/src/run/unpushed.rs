@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datastore_api::chain;
+use datastore_api::{Sha256, chain};
 use fs_err as fs;
 
 use crate::order::job::Action;
@@ -142,7 +142,10 @@ impl Run<'_> {
             let unpushed = self.unpushed_in_code(in_code, &kept, workspace, program).await;
             return Ok(Some(Found { unpushed, in_code: true, copies: None }));
         }
-        let states = kept.into_iter().filter(|state| self.may_be_ours(state.source.as_deref()));
+        let ours = self.state_key();
+        let states = kept
+            .into_iter()
+            .filter(|state| state.is_version_of(ours) || self.may_be_ours(state.source.as_deref()));
         // Several links and records may lead to one state.
         let mut files = BTreeSet::new();
         let states = states.filter(|state| files.insert(state.file.clone())).collect::<Vec<_>>();
@@ -206,7 +209,14 @@ impl Run<'_> {
         })
     }
 
-    /// The states that are kept for this layer. Those that killed runs have left are copied first.
+    /// Identifies the state of this run in its backend. Known after init, if at all.
+    pub(super) fn state_key(&self) -> Option<Sha256> {
+        let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
+        self.report.backend.as_ref()?.state_key(workspace)
+    }
+
+    /// The states that are kept for this layer, and after init those of the same state in the backend. Those that killed
+    /// runs have left are copied first.
     fn kept_states(&self) -> io::Result<Vec<KeptState>> {
         let run = &self.job.run;
         let state_home = self.environment.state_home.as_deref();
@@ -219,6 +229,12 @@ impl Run<'_> {
             |left: &KeptState| kept.iter().any(|state| state.others.contains(&left.file));
         let left = left.filter(|left| !is_copied(left)).collect::<Vec<_>>();
         kept.extend(left);
+        if let Some(key) = self.state_key() {
+            let versions = unsent::versions_of(state_home, self.scratch, key).into_iter();
+            let others = versions.filter(|state| !kept.iter().any(|kept| kept.file == state.file));
+            let others = others.collect::<Vec<_>>();
+            kept.extend(others);
+        }
         Ok(kept)
     }
 
@@ -227,14 +243,18 @@ impl Run<'_> {
     fn may_be_pushed(&self, state: &KeptState) -> bool {
         let Some(record) = &state.record else { return false };
         state.copy.is_some()
-            && record.path == self.recorded_path()
-            && record.workspace == self.job.place.workspace
+            && (state.is_version_of(self.state_key())
+                || record.path == self.recorded_path()
+                    && record.workspace == self.job.place.workspace)
             && states::is_whole(&state.file)
             && StateContents::read(&state.file).is_ok_and(|state| state.is_comparable())
     }
 
     fn unpushed(&self, states: Vec<KeptState>, program: &str) -> Unpushed {
-        let other_source = states.iter().find_map(|state| self.other_source(state.source.as_ref()));
+        // Another name does not help where the state is the same.
+        let ours = self.state_key();
+        let mut of_others = states.iter().filter(|state| !state.is_version_of(ours));
+        let other_source = of_others.find_map(|state| self.other_source(state.source.as_ref()));
         let (mut files, mut others) = (Vec::new(), Vec::new());
         for state in states {
             files.push((state.file, self.push_of(state.record, program)));
@@ -324,6 +344,7 @@ impl Run<'_> {
         let dir = workspace.kept.then_some(&*workspace.dir);
         PushRecord::new(program, self.job.place.workspace.clone(), &self.recorded_path())
             .of_code(self.source_id.as_ref(), dir)
+            .of_state(self.state_key())
     }
 
     /// The path of the module inside its repository, as records have it.

@@ -4,7 +4,7 @@
 //! On one machine such runners wait for each other. Runners on several machines do not: there the tool's state
 //! lock keeps two applies from overlapping, and the second check finds the record of the first one. That lock is not
 //! enough on one machine: an apply whose state was refused releases it, and the tool that has waited for it would apply
-//! without that state.
+//! without that state. Runs of other names, and of a bundle instead of its repository, share the lock of the state.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -21,6 +21,7 @@ use crate::report::AppliedRecord;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::unsent;
+use crate::source::checkout::Workspace;
 use crate::source::checkout::source_id::SourceId;
 
 /// The lock files below the state home.
@@ -28,14 +29,20 @@ const PLANS: &str = "plancha/applying-plans";
 const RUNS: &str = "plancha/applying";
 const ORDERS: &str = "plancha/applying-orders";
 const MODULES: &str = "plancha/applying-modules";
+const DIRECTORIES: &str = "plancha/applying-directories";
+const STATES: &str = "plancha/applying-states";
+/// The directories of lock files.
+const TOPS: [&str; 6] = [PLANS, RUNS, ORDERS, MODULES, DIRECTORIES, STATES];
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a run says that it waits.
+const REMINDER: Duration = Duration::from_secs(5);
 /// So long a run waits for the tool of a killed one.
 const MAX_WAIT_FOR_TOOL: Duration = Duration::from_mins(10);
 /// How often a lock file is created, if other runners remove its directory at once.
 const TRIES: usize = 3;
 
-/// The lock of a plan, a run, an order or a module. Its file is removed when the apply ends, and stays when the runner is killed.
+/// The lock of a plan, a run, an order, a module, a directory or a state. Its file is removed when the apply ends, and stays when the runner is killed.
 #[derive(Debug)]
 pub(super) struct RunLock {
     file: File,
@@ -52,8 +59,7 @@ impl Drop for RunLock {
         }
         // The directories of the run's layer and namespace. One that is not empty is used by others.
         let dirs = self.path.ancestors().skip(1);
-        let dirs = dirs
-            .take_while(|dir| ![RUNS, PLANS, ORDERS, MODULES].iter().any(|top| dir.ends_with(top)));
+        let dirs = dirs.take_while(|dir| !TOPS.iter().any(|top| dir.ends_with(top)));
         for dir in dirs.take(2) {
             if fs::remove_dir(dir).is_err() {
                 break;
@@ -85,11 +91,15 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, or the
-    /// same module in the same workspace. The locks are held until the returned values are dropped.
-    pub(super) async fn lock_run(&self, from: &Apply) -> Result<Vec<RunLock>, RunError> {
+    /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, the same
+    /// module in the same workspace, or to the same state. The locks are held until the returned values are dropped.
+    pub(super) async fn lock_run(
+        &self,
+        from: &Apply,
+        workspace: &Workspace,
+    ) -> Result<Vec<RunLock>, RunError> {
         let mut locks = Vec::new();
-        for (what, path) in self.lock_paths(from) {
+        for (what, path) in self.lock_paths(from, workspace) {
             let locked = async { lock(&path?, &what).await };
             match self.signals.or(locked).await.map_err(RunError::Stopped)? {
                 Ok(lock) => locks.push(lock),
@@ -125,9 +135,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run, then that
-    /// of the module. The order is the same in every runner, so no two wait for each other.
-    fn lock_paths(&self, from: &Apply) -> Vec<(String, io::Result<PathBuf>)> {
+    /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run, then those
+    /// of the module, its directory and its state, which runs of other names share. The order is the same in every runner,
+    /// so no two wait for each other.
+    fn lock_paths(&self, from: &Apply, code: &Workspace) -> Vec<(String, io::Result<PathBuf>)> {
         let job = self.job;
         // A pod shares its disk with no other runner.
         if job.pod {
@@ -160,7 +171,22 @@ impl Run<'_> {
         let file = self.module_key().to_string();
         let path = home().map(|home| of_layer(home, MODULES).join(file));
         paths.push((format!("the layer {namespace}/{layer}"), path));
+        if let Some(key) = self.directory_key(code) {
+            let path = home().map(|home| home.join(DIRECTORIES).join(key.to_string()));
+            paths.push((format!("the code in {}", code.dir.display()), path));
+        }
+        if let (Some(key), Some(backend)) = (self.state_key(), &self.report.backend) {
+            let path = home().map(|home| home.join(STATES).join(key.to_string()));
+            paths.push((format!("to the same state ({backend})"), path));
+        }
         paths
+    }
+
+    /// The module's directory and the workspace, as a name for a file, if the directory stays when the run ends.
+    fn directory_key(&self, code: &Workspace) -> Option<Sha256> {
+        let dir = fs::metadata(&code.dir).ok().filter(|_| code.kept)?;
+        let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
+        Some(Sha256::of(format!("{}\n{}\n{workspace}", dir.dev(), dir.ino()).as_bytes()))
     }
 
     /// Code and workspace of this run, as a name for a file. Layers of one name may be of several repositories and
@@ -206,15 +232,17 @@ impl Run<'_> {
 /// Waits for the lock of a file.
 async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
     let path = path.to_owned();
-    let mut waits = false;
+    let mut told = None;
     loop {
         let file = open(&path)?;
         match file.try_lock() {
             Ok(()) if is_current(&file, &path) => return Ok(RunLock { file, path }),
             // The runner that had the lock has removed the file.
             Ok(()) => continue,
-            Err(TryLockError::WouldBlock) if !waits => {
-                waits = true;
+            Err(TryLockError::WouldBlock)
+                if told.is_none_or(|told: Instant| told.elapsed() >= REMINDER) =>
+            {
+                told = Some(Instant::now());
                 tracing::info!("another runner is applying {what}: waiting for it");
             }
             Err(TryLockError::WouldBlock) => {}

@@ -155,6 +155,22 @@ pub(crate) fn copy_of(
     scratch: &Scratch,
     original: &Path,
 ) -> Option<KeptState> {
+    let mut kept = of_any_layer(state_home, scratch).into_iter();
+    kept.find(|state| state.is_of(original))
+}
+
+/// The kept versions of a state, of any layer: the same code may be applied under several names.
+pub(crate) fn versions_of(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    state: Sha256,
+) -> Vec<KeptState> {
+    let kept = of_any_layer(state_home, scratch).into_iter();
+    kept.filter(|kept| kept.is_version_of(Some(state))).collect()
+}
+
+/// The kept states of all layers.
+fn of_any_layer(state_home: Option<&Path>, scratch: &Scratch) -> Vec<KeptState> {
     let mut level = state_home.map(|home| home.join(ROOT)).into_iter().collect::<Vec<_>>();
     // Namespace, layer, run and attempt.
     for _ in 0..4 {
@@ -165,8 +181,7 @@ pub(crate) fn copy_of(
         LeadsTo::State(file) => Some(kept_state(file, name)),
         LeadsTo::Removed | LeadsTo::OutOfReach(_) => None,
     });
-    let mut kept = kept.collect::<Vec<_>>().into_iter();
-    kept.find(|state| state.is_of(original))
+    kept.collect()
 }
 
 /// The state of this name, which may be a link to the file.

@@ -57,6 +57,9 @@ pub(crate) struct PushRecord {
     /// is an empty file.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unknown: bool,
+    /// Identifies the state in its backend: code with another name or path may have the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<Sha256>,
     /// Where terragrunt runs the tool, if that is not below the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runs_in: Option<PathBuf>,
@@ -100,6 +103,7 @@ impl PushRecord {
             lost_in: None,
             cut: false,
             unknown: false,
+            state: None,
             runs_in: None,
             dir_id: None,
             sha256: None,
@@ -109,6 +113,11 @@ impl PushRecord {
     /// The record of a state that the tool has written in this directory, where it was not found.
     pub(crate) fn of_lost(self, dir: &Path) -> Self {
         Self { lost_in: Some(dir.to_string_lossy().into_owned().into()), ..self }
+    }
+
+    /// The same with what identifies the state in its backend.
+    pub(crate) fn of_state(self, state: Option<Sha256>) -> Self {
+        Self { state, ..self }
     }
 
     /// The same with the note that the tool's output is incomplete.
@@ -243,6 +252,12 @@ impl KeptState {
         let Some(record) = PushRecord::of_directory(dir) else { return Ok(Vec::new()) };
         let files = record.left_in_code()?.into_iter();
         Ok(files.map(|file| Self::in_directory(file, dir)).collect())
+    }
+
+    /// Whether it is a version of this state, if that is known.
+    pub(crate) fn is_version_of(&self, state: Option<Sha256>) -> bool {
+        let theirs = self.record.as_ref().and_then(|record| record.state);
+        theirs.is_some() && theirs == state
     }
 
     /// Whether this file is the state, or another file of it.

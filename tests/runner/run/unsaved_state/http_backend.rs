@@ -321,19 +321,51 @@ fn backend_that_cannot_be_read_refuses_an_apply() {
 /// The tool that waits for the state's lock would apply as soon as the first one has released it.
 #[test]
 fn apply_that_waits_for_another_one_finds_the_state_that_it_leaves() {
+    let says = "another runner is applying the layer default/x: waiting for it";
+    waiting_apply_is_refused("x", says, |_| {});
+}
+
+/// The state is the same.
+#[test]
+fn apply_under_another_name_and_tmpdir_waits_for_the_other_one_and_finds_its_state() {
+    let says = "another runner is applying to the same state (http, address ";
+    waiting_apply_is_refused("y", says, |layer| {
+        std::fs::create_dir(layer.sandbox.path("tmp2")).unwrap();
+    });
+}
+
+#[test]
+fn apply_of_a_bundle_waits_for_one_of_its_repository_and_finds_its_state() {
+    let says = "another runner is applying to the same state (http, address ";
+    waiting_apply_is_refused("bundle", says, |layer| {
+        let bundle = layer.sandbox.path("code.bundle");
+        let bundle = bundle.to_str().unwrap();
+        git(&layer.sandbox.path("repository"), &["bundle", "create", "--quiet", bundle, "HEAD"]);
+    });
+}
+
+/// A second apply starts while one works whose state is refused. `name` is that of the second one.
+fn waiting_apply_is_refused(name: &'static str, says: &str, prepare: impl Fn(&Layer)) {
     let layer = Layer::with_command("touch $STARTED; while [ -e $WAIT ]; do sleep 0.05; done;");
+    prepare(&layer);
     let [started, wait] = ["started", "wait"].map(|name| layer.sandbox.path(name));
     std::fs::write(&wait, "").unwrap();
     layer.backend.refuse_writes(true);
-    let start = |run: &'static str| {
-        let mut command = layer.sandbox.command(&layer.args("apply", &["--no-plan", "--run", run]));
+    let bundle = layer.sandbox.path("code.bundle");
+    let start = |run: &str, name: &str| {
+        let code = if name == "bundle" { bundle.to_str().unwrap() } else { &layer.url };
+        let args = ["apply", code, "--path", "live/vpc", "--name", name, "--no-plan", "--run", run];
+        let mut command = layer.sandbox.command(&args);
         command.env("STARTED", &started).env("WAIT", &wait);
+        if name == "y" {
+            command.env("TMPDIR", layer.sandbox.path("tmp2"));
+        }
         Started::spawn(command)
     };
-    let first = start("a");
+    let first = start("a", "x");
     eventually("the first apply has started", || started.exists());
     std::fs::remove_file(&started).unwrap();
-    let second = start("b");
+    let second = start("b", name);
     // It has passed init by then, and would start the tool.
     eventually("the second one waits, or applies", || {
         started.exists() || second.said("successfully initialized")
@@ -345,6 +377,5 @@ fn apply_that_waits_for_another_one_finds_the_state_that_it_leaves() {
     layer.backend.refuse_writes(false);
     let second = second.wait();
     assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
-    let says = "another runner is applying the layer default/x: waiting for it";
     assert!(second.stderr.contains(says), "{}", second.stderr);
 }
