@@ -147,7 +147,7 @@ const LISTEN: [&str; 2] = ["PLANCHA_LISTEN", "BURRITO_DATASTORE_ADDR"];
 
 impl Command {
     /// Parses arguments and environment. Prints help, version and errors itself, and then returns the exit code: 64
-    /// for wrong usage; as `burrito`, 2 for an unknown command and otherwise 1.
+    /// for wrong usage; as `burrito`, 2 for an unknown command of `burrito datastore` and otherwise 1.
     pub fn parse() -> Result<Self, ExitCode> {
         let (args, as_burrito) = entry_point::read(env::args_os().collect(), PROGRAM);
         let env = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
@@ -161,7 +161,7 @@ impl Command {
                         writeln!(io::stderr(), "error: cannot write to standard output: {cause}");
                     ExitCode::FAILURE
                 }
-                _ => ExitCode::from(exit_code(&error, as_burrito)),
+                _ => ExitCode::from(exit_code(&error, &args, as_burrito)),
             }
         })
     }
@@ -244,12 +244,13 @@ fn rules(gc: &Gc) -> Result<Rules, String> {
     Ok(rules)
 }
 
-fn exit_code(error: &clap::Error, as_burrito: bool) -> u8 {
+fn exit_code(error: &clap::Error, args: &[OsString], as_burrito: bool) -> u8 {
+    let of_datastore = args.get(1).is_some_and(|word| word == PROGRAM);
     let unknown_command =
         [ErrorKind::InvalidSubcommand, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
     match as_burrito {
         _ if !error.use_stderr() => 0,
-        true if unknown_command.contains(&error.kind()) => 2,
+        true if of_datastore && unknown_command.contains(&error.kind()) => 2,
         true => 1,
         false => USAGE,
     }

@@ -22,7 +22,7 @@ fn read_with(args: &str, env: Texts, files: Texts) -> Result<Serve, (u8, String)
     match Command::read(&args, as_burrito, Sources { env: &env, file: &file }) {
         Ok(Command::Serve(serve)) => Ok(serve),
         Ok(other) => panic!("{other:?}"),
-        Err(error) => Err((exit_code(&error, as_burrito), error.to_string())),
+        Err(error) => Err((exit_code(&error, &args, as_burrito), error.to_string())),
     }
 }
 
@@ -385,7 +385,7 @@ fn ds23_tls_uses_burritos_files_or_those_of_the_flags() {
 }
 
 #[test]
-fn wrong_usage_exits_64_and_as_burrito_2_for_an_unknown_command_or_1() {
+fn wrong_usage_exits_64_and_as_burrito_2_for_an_unknown_command_of_the_datastore_or_1() {
     let code = |args| read(args, &[HOME]).unwrap_err().0;
     assert_eq!(code("datastore"), 64);
     assert_eq!(code("datastore sevre"), 64);
@@ -393,8 +393,11 @@ fn wrong_usage_exits_64_and_as_burrito_2_for_an_unknown_command_or_1() {
     assert_eq!(code("datastore serve --storage s3://"), 64);
     assert_eq!(code("datastore serve --help"), 0);
     assert_eq!(code("/usr/bin/burrito datastore sevre"), 2);
-    assert_eq!(code("burrito runner"), 2);
+    assert_eq!(code("datastore burrito datastore sevre"), 2);
     assert_eq!(code("burrito datastore"), 2);
+    assert_eq!(code("burrito"), 1);
+    assert_eq!(code("burrito sevre"), 1);
+    assert_eq!(code("datastore burrito runner start"), 1);
     assert_eq!(code("burrito datastore serve --nope"), 1);
     assert_eq!(code("burrito --help"), 0);
 }

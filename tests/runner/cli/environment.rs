@@ -70,6 +70,8 @@ fn the_first_words_of_a_containers_command_decide_whether_it_is_burritos() {
         (&["runner", "start"], 1, "BURRITO_RUNNER_LAYER_NAME is not set"),
         (&["start"], 8, "BURRITO_RUNNER_LAYER_NAME is not set"),
         (&["burrito", "runner", "foo"], 2, "unrecognized subcommand"),
+        (&["burrito", "foo"], 1, "unrecognized subcommand"),
+        (&["burrito", "datastore", "start"], 1, "unrecognized subcommand"),
         (&["runner", "start", "--foo"], 1, "unexpected argument"),
         (&["runner", "foo"], 64, "unrecognized subcommand"),
         (&["foo"], 64, "unrecognized subcommand"),
