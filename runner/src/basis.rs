@@ -11,7 +11,7 @@ pub(crate) mod place;
 pub(crate) mod plan_file;
 pub(crate) mod providers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
@@ -24,7 +24,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::report::{AbsolutePaths, PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
-use crate::source::snapshot::SnapshotError;
+use crate::source::snapshot::{SnapshotError, listed};
 use crate::tool::cli_args::{self, Inputs};
 use crate::version::{Request, ToolName, Version};
 
@@ -300,16 +300,26 @@ impl Basis {
         }
     }
 
-    /// Compares the commit of a directory that is used in place. `changed`: whether its code differs from the commit.
+    /// Compares the commit of a directory that is used in place. `changed`: the files whose code differs from the commit, or
+    /// why they are not known.
     pub(crate) fn check_revision(
         &self,
         ours: Option<&str>,
-        changed: bool,
+        changed: Result<BTreeSet<PathBuf>, String>,
     ) -> Result<(), BasisError> {
         let (Some(theirs), Some(ours)) = (self.revision.as_deref(), ours) else { return Ok(()) };
+        if commit(theirs) != commit(ours) {
+            return self.changed("code", theirs, ours);
+        }
         // For a plan of a dirty work tree the configuration digest is compared instead.
-        let same = commit(theirs) == commit(ours) && (theirs.ends_with(DIRTY) || !changed);
-        if same { Ok(()) } else { self.changed("code", theirs, ours) }
+        if theirs.ends_with(DIRTY) {
+            return Ok(());
+        }
+        match changed {
+            Ok(files) if files.is_empty() => Ok(()),
+            Ok(files) => self.changed("code", theirs, &format!("{ours} ({})", listed(&files))),
+            Err(reason) => self.changed("code", theirs, &format!("{ours} ({reason})")),
+        }
     }
 
     /// Compares everything that is known after init.

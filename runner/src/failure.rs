@@ -90,7 +90,8 @@ impl Failure {
     /// The class: `class` in `run.json`.
     fn class(&self) -> &'static str {
         match self.kind {
-            Kind::Unclassified | Kind::Integrity | Kind::Datastore => "unknown",
+            Kind::Unclassified | Kind::Datastore => "unknown",
+            Kind::Integrity => "mismatch",
             Kind::Locked => "lock",
             Kind::Credentials => "auth",
             Kind::Network => "transient",

@@ -44,6 +44,9 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::NoModule { candidates, .. } => failure.with_hint(&of_modules(candidates)),
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .with_hint("let Burrito's controllers sync the repository again: they create its bundles"),
+            CheckoutError::OtherHistory { .. } => failure.with_hint(
+                "nothing was applied; name the repository or bundle that the plan was made of, or plan again",
+            ),
             CheckoutError::OutdatedSubmodule { .. } => failure.with_hint(
                 "check that .gitmodules has a URL that git can fetch from here, or name a new --work-dir",
             ),
@@ -98,6 +101,7 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::EmptySubmodule { .. }
         | CheckoutError::OutdatedSubmodule { .. }
         | CheckoutError::LfsPointer { .. } => Kind::Config,
+        CheckoutError::OtherHistory { .. } => Kind::Integrity,
         CheckoutError::Credentials { .. } => Kind::Credentials,
         CheckoutError::Network { .. } => Kind::Network,
         CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,

@@ -17,6 +17,7 @@ use crate::order::outputs::{check_outputs, ignored_paths};
 use crate::order::requested_tool::requested_tool;
 use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
+use crate::tool::cli_args::other_state_in;
 
 impl Job {
     /// The job of `runner plan`.
@@ -69,7 +70,8 @@ impl Job {
             if options && from != Apply::Unplanned(None) {
                 return Err(JobError::Usage(
                     "--var, --var-file, --target, --replace and arguments after -- were decided when \
-                     the plan was made; an apply takes them only with --no-plan".to_owned(),
+                     the plan was made; an apply takes them only with --no-plan (ephemeral variables of a plan \
+                     are set as TF_VAR_NAME)".to_owned(),
                 ));
             }
             if again && from != Apply::Unplanned(None) {
@@ -219,6 +221,12 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
                 "`{arg}` after -- is set by the runner itself: leave it out; {instead}"
             )));
         }
+    }
+    if let Some(option) = other_state_in(&args.args) {
+        return Err(JobError::Config(format!(
+            "`{option}` after -- moves the state to a file that no apply would compare: leave it out, and set the path in the \
+             backend `local` of the configuration"
+        )));
     }
     // The tool runs in another directory than the one to which the paths refer.
     let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());

@@ -142,8 +142,7 @@ pub(crate) async fn checkout(
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
-            let git = context.planned.map_or_else(|| git.clone(), |commit| git.at(commit));
-            let revision = git.fetch(&dir, context).await?;
+            let revision = fetch(git, &dir, context).await?;
             (dir, Some(revision), work_dir.is_some(), lock)
         }
         Source::Bundle(key) => {
@@ -157,14 +156,44 @@ pub(crate) async fn checkout(
     if let Source::Archive(file) = source {
         modules::check(file, &root, path)?;
     }
-    if context.submodules {
-        missing_parts(source, &root, path, context).await?;
-    } else if let Source::Git(_) = source {
-        git::mark_complete(&root)?;
-    }
+    missing_parts(source, &root, path, context).await?;
+    let revision = match (source, work_dir) {
+        (Source::Git(_), Some(_)) => {
+            kept_revision(&root, path, ignored, context).await?.or(revision)
+        }
+        _ => revision,
+    };
     let dir = inside(&root, path)?;
     let own = (!in_place).then_some(root);
     Ok(Workspace { dir, revision, own, sha256, packed_states, kept, _lock: lock })
+}
+
+/// Fetches a repository, at the commit of the plan to apply if there is one.
+async fn fetch(
+    git: &GitSource,
+    dir: &Path,
+    context: CheckoutContext<'_>,
+) -> Result<String, CheckoutError> {
+    let Some(commit) = context.planned else { return git.fetch(dir, context).await };
+    git.at(commit).fetch(dir, context).await.map_err(|error| match error {
+        CheckoutError::NoSuchRevision { url, .. } => {
+            CheckoutError::OtherHistory { url, commit: commit.to_owned() }
+        }
+        error => error,
+    })
+}
+
+/// The commit of a kept checkout, with `-dirty` if it has files of earlier runs: the configuration may read them.
+async fn kept_revision(
+    root: &Path,
+    path: &Path,
+    ignored: &[PathBuf],
+    context: CheckoutContext<'_>,
+) -> Result<Option<String>, CheckoutError> {
+    let module = fs::canonicalize(root)?.join(path);
+    let of_tools = context.of_tools().into_iter().map(|dir| module.join(dir));
+    let ignored = ignored.iter().cloned().chain(of_tools).collect::<Vec<_>>();
+    context.signals.or(git::revision(root, &ignored)).await.map_err(CheckoutError::Stopped)
 }
 
 /// What a directory that is copied to may hold.
@@ -232,6 +261,12 @@ async fn missing_parts(
     path: &Path,
     context: CheckoutContext<'_>,
 ) -> Result<(), CheckoutError> {
+    if !context.submodules {
+        if let Source::Git(_) = source {
+            git::mark_complete(root)?;
+        }
+        return Ok(());
+    }
     // A copy has no `.git`: the source directory is checked.
     let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
     let dir = resolve(&root.join(path))?;

@@ -32,6 +32,10 @@ pub(crate) enum CheckoutError {
     Outside { path: PathBuf },
     #[error("{url} has no revision `{revision}`")]
     NoSuchRevision { url: String, revision: String },
+    #[error(
+        "{url} does not contain the plan's commit {commit}: it has another history, or no longer has this commit"
+    )]
+    OtherHistory { url: String, commit: String },
     #[error("{url} is not a git repository, or not one that you may read: {reason}")]
     NoSuchRepository { url: String, reason: String },
     #[error("{url} refused the credentials, or requires some: {reason}")]

@@ -333,6 +333,37 @@ async fn git_bundle_is_planned_at_the_given_revision() {
     assert!(ended.stdout.contains("x = \"first\""), "{}", ended.stdout);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn git_bundle_of_another_history_than_the_plans_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, commits: [_, planned, _] } = repository(&sandbox);
+    let bundle = |name: &str| {
+        let path = sandbox.work().join(name).display().to_string();
+        git(&dir, &["bundle", "create", "--quiet", &path, "HEAD", "main"]);
+    };
+    bundle("a.bundle");
+    git(&dir, &["checkout", "--quiet", "--orphan", "other"]);
+    git(&dir, &["commit", "--quiet", "-m", "other"]);
+    git(&dir, &["branch", "--force", "main"]);
+    bundle("b.bundle");
+    let run = |action: &str, bundle: &str| {
+        let args = [action, bundle, "--path", "live/vpc", "--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &args)
+    };
+    let ended = run("plan", "a.bundle");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let applies = || sandbox.calls().iter().filter(|call| call.starts_with("apply")).count();
+    let ended = run("apply", "b.bundle");
+    assert_eq!((ended.code, applies()), (9, 0), "{}", ended.stderr);
+    let expected =
+        format!("b.bundle does not contain the plan's commit {planned}: it has another history");
+    assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+    let ended = run("apply", "a.bundle");
+    let expected = format!("working on the plan's commit {planned}");
+    assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+}
+
 #[test]
 fn git_bundle_that_cannot_be_used_is_refused() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");

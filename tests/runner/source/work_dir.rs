@@ -185,20 +185,109 @@ fn ignored_submodule_hides_no_change_of_tracked_files() {
     assert!(revision().ends_with("-dirty"));
 }
 
+/// What is below the first level is hidden by the configuration of the submodule above it.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_in_submodules_of_every_depth_are_refused_by_name_and_make_a_plan_dirty() {
+    let datastore = TestDatastore::memory().await;
+    let repositories = Repositories::new();
+    let work = repositories.sandbox.work();
+    let clone_all = ["clone", "--quiet", "--recurse-submodules", &*repositories.url(), "clone"]
+        .map(str::to_owned);
+    repositories.git(&work, &clone_all.each_ref().map(String::as_str));
+    let (clone, inner) = (work.join("clone"), work.join("clone/modules/net/inner"));
+    let run = |args: &[&str]| {
+        let place = ["clone", "--path", "live", "--name", "x", "--result", "r.json"];
+        let url = ["--datastore", datastore.url.as_str()];
+        repositories.run(&[&args[..1], &place, &url, &args[1..]].concat())
+    };
+    let revision = || {
+        let ended = run(&["plan"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        json(repositories.sandbox.read("r.json").as_bytes())["revision"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let head = repositories.git(&clone, &["rev-parse", "HEAD"]);
+    repositories.git(&clone.join("modules/net"), &["config", "submodule.inner.ignore", "all"]);
+    repositories.git(&clone, &["config", "diff.ignoreSubmodules", "all"]);
+    assert_eq!(revision(), head);
+
+    let refused = |named: &str| {
+        let ended = run(&["apply", "--snapshot=never"]);
+        assert_eq!(ended.code, 9, "{named}: {}", ended.stderr);
+        assert!(ended.stderr.contains(named), "{named}: {}", ended.stderr);
+        let report = json(repositories.sandbox.read("r.json").as_bytes());
+        assert_eq!(report["class"], "mismatch");
+    };
+    std::fs::write(inner.join("x.txt"), "changed").unwrap();
+    refused("(modules/net/inner/x.txt)");
+    repositories.git(&inner, &["checkout", "--quiet", "x.txt"]);
+    std::fs::write(inner.join("new.tf"), "").unwrap();
+    refused("(modules/net/inner/new.tf)");
+    std::fs::remove_file(inner.join("new.tf")).unwrap();
+    repositories.git(&inner, &["commit", "--quiet", "--allow-empty", "-m", "later"]);
+    refused("(modules/net/inner)");
+    repositories.git(&inner, &["reset", "--quiet", "--hard", "HEAD^"]);
+
+    // As in the repository itself, an untracked file that no tool reads is no change of the code.
+    std::fs::write(inner.join("notes"), "").unwrap();
+    let ended = run(&["apply", "--snapshot=never"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let dirty = format!("{head}-dirty");
+    assert_eq!(revision(), dirty);
+    std::fs::remove_file(inner.join("notes")).unwrap();
+    assert_eq!(revision(), head);
+    std::fs::write(inner.join("x.txt"), "changed").unwrap();
+    assert_eq!(revision(), dirty);
+}
+
+/// A data file of an earlier run is read as one of the commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_files_in_a_kept_checkout_make_its_plan_dirty() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, commits: [_, head, _] } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let run = |action: &str, more: &[&str]| {
+        let args = [action, &url, "--path", "live/vpc", "--work-dir", "kept", "--name", "x"];
+        let ended =
+            sandbox.run_with(&datastore.url, &[&args[..], &["--result", "r.json"], more].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        json(sandbox.read("r.json").as_bytes())["revision"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(run("plan", &[]), head);
+    for own in ["terraform.tfstate", ".terraform/x", ".terraform.lock.hcl"] {
+        sandbox.write(&format!("kept/live/vpc/{own}"), "");
+    }
+    assert_eq!(run("plan", &[]), head, "the tool's own files");
+    sandbox.write("kept/live/vpc/data.json", "{}");
+    assert_eq!(run("plan", &[]), format!("{head}-dirty"));
+    assert_eq!(run("apply", &[]), format!("{head}-dirty"));
+    // An order is compared by the commit: its own apply may have written the file.
+    let order = ["--no-plan", "--order-key", "k"];
+    run("apply", &order);
+    std::fs::remove_file(sandbox.work().join("kept/live/vpc/data.json")).unwrap();
+    run("apply", &order);
+    assert_eq!(sandbox.calls().iter().filter(|call| call.starts_with("apply")).count(), 2);
+}
+
 /// The tool's own data is no code of others, wherever it is.
 #[test]
 fn data_directory_in_a_kept_checkout_is_kept() {
     let sandbox = Sandbox::new(RUNNER)
         .fake_terraform("[ $STEP != init ] || { mkdir -p $TF_DATA_DIR/modules/m && touch $TF_DATA_DIR/modules/m/main.tf; }");
-    let Repository { dir, .. } = repository(&sandbox);
+    let Repository { dir, commits: [_, head, _] } = repository(&sandbox);
     let url = format!("file://{}", dir.display());
     let absolute = sandbox.work().join("kept/data").display().to_string();
     for data_dir in [".data", "./nested/data", &absolute] {
         for _ in 0..2 {
-            let mut command =
-                sandbox.command(&["plan", &url, "--path", "live/vpc", "--work-dir", "kept"]);
+            let place = ["--path", "live/vpc", "--work-dir", "kept", "--result", "r.json"];
+            let mut command = sandbox.command(&[&["plan", &*url][..], &place].concat());
             let ended = Ended::from(command.env("TF_DATA_DIR", data_dir).output().unwrap());
             assert_eq!(ended.code, 0, "{data_dir}: {}", ended.stderr);
+            let revision = json(sandbox.read("r.json").as_bytes())["revision"].clone();
+            assert_eq!(revision, *head, "{data_dir}");
         }
         std::fs::remove_dir_all(sandbox.work().join("kept/live/vpc").join(data_dir)).unwrap();
     }

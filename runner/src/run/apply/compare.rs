@@ -1,5 +1,6 @@
 //! Compares the code, the backend and the tool with the record of the plan, before anything is applied.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fs_err as fs;
@@ -13,7 +14,7 @@ use crate::run::prepare::Prepared;
 use crate::run::stored_plan::Choice;
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::{Source, Workspace};
-use crate::source::git::is_code_changed;
+use crate::source::git::changed_code;
 use crate::version::ToolName;
 
 impl Run<'_> {
@@ -143,16 +144,20 @@ impl Run<'_> {
         let ours = workspace.revision.as_deref();
         if let Source::Directory(dir) = &self.job.source {
             let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
-            let changed = dirty && is_code_changed(dir, &self.job.ignored_paths).await;
+            let changed = if dirty {
+                changed_code(dir, &self.job.ignored_paths).await
+            } else {
+                Ok(BTreeSet::new())
+            };
             basis.check_revision(ours, changed)?;
             return Ok(basis.check_source(workspace.sha256)?);
         }
         if let Source::Archive(_) = &self.job.source {
-            basis.check_revision(ours, false)?;
+            basis.check_revision(ours, Ok(BTreeSet::new()))?;
             return Ok(basis.check_source(workspace.sha256)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {
-            let line = if theirs == ours {
+            let line = if theirs == ours.strip_suffix("-dirty").unwrap_or(ours) {
                 format!("working on the plan's commit {ours}")
             } else {
                 format!("the bundle lacks the plan's commit {theirs}: working on {ours}")

@@ -10,7 +10,7 @@ use crate::report::{AppliedRecord, PlanReport};
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{Source, Workspace};
-use crate::source::git::is_code_changed;
+use crate::source::git::changed_code;
 use crate::source::references;
 
 impl Run<'_> {
@@ -48,11 +48,18 @@ impl Run<'_> {
         }
         let mut revision = workspace.revision.clone();
         // Other files than code change from delivery to delivery: an apply itself may write a state.
-        if let Source::Directory(dir) = &self.job.source
-            && let Some(commit) = revision.as_deref().and_then(|ours| ours.strip_suffix("-dirty"))
-            && !is_code_changed(dir, &self.job.ignored_paths).await
-        {
-            revision = Some(commit.to_owned());
+        if let Some(commit) = revision.as_deref().and_then(|ours| ours.strip_suffix("-dirty")) {
+            let is_code_changed = match &self.job.source {
+                Source::Directory(dir) => {
+                    let changed = changed_code(dir, &self.job.ignored_paths).await;
+                    changed.map_or(true, |files| !files.is_empty())
+                }
+                // A kept checkout has no other code than the commit.
+                _ => false,
+            };
+            if !is_code_changed {
+                revision = Some(commit.to_owned());
+            }
         }
         let configuration = configuration::digest(&workspace.dir)?;
         let source = match workspace.sha256 {

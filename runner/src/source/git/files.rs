@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::error::CheckoutError;
 use crate::source::git::command::question;
+use crate::source::git::nested;
 use crate::source::git::work_tree::may_have_git;
 
 /// The files of a directory, by their paths below it.
@@ -14,7 +15,7 @@ use crate::source::git::work_tree::may_have_git;
 pub(crate) struct TreeFiles {
     /// Those that git tracks, with the tracked files of submodules.
     pub(crate) tracked: BTreeSet<PathBuf>,
-    /// Untracked ones that no `.gitignore` excludes. Those of submodules are not among them.
+    /// Untracked ones that no `.gitignore` excludes, with those of submodules.
     pub(crate) not_ignored: BTreeSet<PathBuf>,
 }
 
@@ -23,18 +24,28 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
     if !may_have_git(dir) {
         return Ok(None);
     }
-    let list = async |args: &[&str]| question(dir, &[&["ls-files", "-z"], args].concat()).await;
     let (tracked, not_ignored) = tokio::join!(
-        list(&["--cached", "--recurse-submodules"]),
-        list(&["--others", "--exclude-standard"])
+        question(dir, &["ls-files", "-z", "--cached", "--recurse-submodules"]),
+        not_ignored(dir)
     );
     match (tracked, not_ignored) {
         (Ok(tracked), Ok(not_ignored)) => {
-            Ok(Some(TreeFiles { tracked: paths(&tracked), not_ignored: paths(&not_ignored) }))
+            Ok(Some(TreeFiles { tracked: paths(&tracked), not_ignored }))
         }
         // With a `.git`, `not a git repository` means that it is broken: which files it ignores is not known.
         (Err(why), _) | (_, Err(why)) => Err(why),
     }
+}
+
+/// The untracked files of a directory and of its submodules that no `.gitignore` excludes.
+async fn not_ignored(dir: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut files = BTreeSet::new();
+    for tree in [vec![PathBuf::new()], nested::submodules(dir).await?].concat() {
+        let list = ["ls-files", "-z", "--others", "--exclude-standard"];
+        let listed = question(&dir.join(&tree), &list).await?;
+        files.extend(paths(&listed).into_iter().map(|file| tree.join(file)));
+    }
+    Ok(files)
 }
 
 /// The files of a checkout that has its repository in the directory itself, with those of submodules.

@@ -22,7 +22,13 @@ pub(super) fn failure(source: &GitSource, stderr: &str, status: ExitStatus) -> C
         reason if says(&["HOST IDENTIFICATION HAS CHANGED"]) => format!("{reason} {CHANGED_KEY}"),
         reason => reason,
     };
-    if says(&["couldn't find remote ref", "not our ref", "request for unadvertised object"]) {
+    // Of a bundle git takes every name that looks like a commit.
+    let lacks = |revision: &String| {
+        source.is_bundle() && stderr.contains(&format!("bad object {revision}"))
+    };
+    if says(&["couldn't find remote ref", "not our ref", "request for unadvertised object"])
+        || source.revision.as_ref().is_some_and(lacks)
+    {
         no_such_revision(source)
     } else if status.signal().is_some() {
         CheckoutError::Git { reason }

@@ -1,5 +1,6 @@
 //! A work tree that is used in place: its top, its commit, and whether code differs from it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 
 use crate::source::git::command::question;
-use crate::source::git::hidden;
+use crate::source::git::{hidden, nested};
 use crate::source::work_dir::foreign::is_generated;
 use crate::tool::file_names;
 
@@ -59,9 +60,7 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     if !may_have_git(dir) {
         return None;
     }
-    let names = question(dir, &["rev-parse", "--show-toplevel", "HEAD"]);
-    let (names, status) = tokio::join!(names, question(dir, STATUS));
-    let names = match names {
+    let names = match question(dir, &["rev-parse", "--show-toplevel", "HEAD"]).await {
         Ok(names) => String::from_utf8_lossy(&names).into_owned(),
         Err(why) if why.contains("not a git repository") => return None,
         Err(why) => {
@@ -74,7 +73,7 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
         return None;
     };
     let top = Path::new(top);
-    match with_hidden(status, top).await {
+    match status(top).await {
         Ok(status) => {
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
             Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
@@ -87,25 +86,11 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     }
 }
 
-const STATUS: &[&str] =
-    &["status", "--porcelain=v1", "--no-renames", "-z", "--untracked-files=all"];
-/// Only tracked files, also of submodules that `.gitmodules` or the user's configuration ignores.
-const TRACKED_STATUS: &[&str] = &[
-    "status",
-    "--porcelain=v1",
-    "--no-renames",
-    "-z",
-    "--untracked-files=no",
-    "--ignore-submodules=untracked",
-];
-
-/// Adds to git's status the changes that it hides.
-async fn with_hidden(status: Result<Vec<u8>, String>, top: &Path) -> Result<Vec<u8>, String> {
+/// Git's status at every depth, with the changes that flags hide.
+async fn status(top: &Path) -> Result<Vec<u8>, String> {
+    let (status, hidden) = tokio::join!(nested::status(top), hidden::changes(top));
     let mut status = status?;
-    if top.join(".gitmodules").exists() {
-        status.extend(question(top, TRACKED_STATUS).await?);
-    }
-    for path in hidden::changes(top).await? {
+    for path in hidden? {
         status.extend_from_slice(b" M ");
         status.extend_from_slice(path.as_os_str().as_bytes());
         status.push(0);
@@ -113,15 +98,19 @@ async fn with_hidden(status: Result<Vec<u8>, String>, top: &Path) -> Result<Vec<
     Ok(status)
 }
 
-/// Whether code differs from the commit; true if git fails. The tool's lock file, to which init adds, and untracked files
-/// that no tool reads by itself do not count.
-pub(crate) async fn is_code_changed(dir: &Path, ignored: &[PathBuf]) -> bool {
-    let (tree, status) = tokio::join!(work_tree(dir), question(dir, STATUS));
-    let Some(WorkTree { top, .. }) = tree else { return true };
-    let Ok(status) = with_hidden(status, &top).await else { return true };
-    let mut changes =
-        status.split(|byte| *byte == 0).filter(|entry| is_change(entry, &top, ignored));
-    changes.any(is_code)
+/// The files whose code differs from the commit, by their paths in the work tree; the error is git's reason. The tool's lock
+/// file, to which init adds, and untracked files that no tool reads by itself do not count.
+pub(crate) async fn changed_code(
+    dir: &Path,
+    ignored: &[PathBuf],
+) -> Result<BTreeSet<PathBuf>, String> {
+    let Some(WorkTree { top, .. }) = work_tree(dir).await else {
+        return Err("git found no work tree".to_owned());
+    };
+    let status = status(&top).await?;
+    let changes = status.split(|byte| *byte == 0);
+    let code = changes.filter(|entry| is_change(entry, &top, ignored) && is_code(entry));
+    Ok(code.map(|entry| PathBuf::from(OsStr::from_bytes(&entry[3..]))).collect())
 }
 
 /// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
