@@ -6,6 +6,7 @@ pub(crate) mod binding;
 pub(crate) mod configuration;
 pub(crate) mod local_state;
 pub(crate) mod modules;
+pub(crate) mod named_files;
 pub(crate) mod order;
 pub(crate) mod place;
 pub(crate) mod plan_file;
@@ -76,6 +77,14 @@ pub(crate) enum BasisError {
         plan: String,
         #[source]
         cause: SnapshotError,
+    },
+    #[error(
+        "the files that the configuration names cannot be compared with those of the plan {plan}"
+    )]
+    UnreadFiles {
+        plan: String,
+        #[source]
+        cause: std::io::Error,
     },
     #[error(
         "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
@@ -358,6 +367,20 @@ impl Basis {
     pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
         let theirs = self.recorded().and_then(|record| record.source_sha256);
         self.check_digest("source", theirs, ours)
+    }
+
+    /// Compares the files that the module in `dir` names, where the plan recorded them.
+    pub(crate) fn check_named_files(&self, dir: &Path) -> Result<(), BasisError> {
+        let recorded = self.recorded().and_then(|record| record.named_files.as_ref());
+        let difference = recorded.map(|recorded| recorded.difference(dir)).transpose();
+        let plan = self.plan.clone();
+        match difference.map_err(|cause| BasisError::UnreadFiles { plan, cause })?.flatten() {
+            Some((theirs, ours)) if self.chosen == Chosen::ByFile => {
+                Err(self.elsewhere("file", &theirs, &ours))
+            }
+            Some((theirs, ours)) => self.changed("file", &theirs, &ours),
+            None => Ok(()),
+        }
     }
 
     /// Compares two digests. What one side does not know is not compared.

@@ -21,6 +21,7 @@ pub(crate) use applied_record::{AppliedRecord, later_version};
 
 use crate::basis::backend::Backend;
 use crate::basis::modules::Modules;
+use crate::basis::named_files::NamedFiles;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
 use crate::source::path::resolve;
@@ -81,6 +82,9 @@ pub(crate) struct Report {
     /// The digest of the code that was unpacked, or copied from a directory without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source_sha256: Option<Sha256>,
+    /// The files that the configuration of a directory in place names, where no commit tells what they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) named_files: Option<NamedFiles>,
     /// The directory in which a plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
@@ -135,6 +139,8 @@ pub(crate) struct PlanRecord {
     pub(crate) configuration_sha256: Option<Sha256>,
     #[serde(default)]
     pub(crate) source_sha256: Option<Sha256>,
+    #[serde(default)]
+    pub(crate) named_files: Option<NamedFiles>,
     #[serde(default)]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
     #[serde(default)]
@@ -279,6 +285,7 @@ impl Report {
             removed_state: None,
             configuration_sha256: None,
             source_sha256: None,
+            named_files: None,
             absolute_paths: None,
             modules: Modules::new(),
             mocks: Vec::new(),
@@ -319,7 +326,7 @@ impl Report {
 
     /// The document without its steps, and with as many errors and as much of the message as the termination log takes.
     fn to_termination_message(&self) -> String {
-        let mut short = Self { steps: Vec::new(), ..self.clone() };
+        let mut short = Self { steps: Vec::new(), named_files: None, ..self.clone() };
         loop {
             let text = serde_json::to_string(&short).unwrap_or_default();
             if text.len() > TERMINATION_LIMIT && !short.errors.is_empty() {

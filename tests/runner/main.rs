@@ -16,7 +16,7 @@ mod run {
     mod overlap;
     mod plan;
     mod plan_file;
-    mod plan_origin;
+    pub(crate) mod plan_origin;
     mod scratch_directory;
     mod summary;
     mod unsaved_state;
@@ -40,7 +40,9 @@ mod binding {
     mod each_compare;
     pub(crate) mod elsewhere;
     mod modules;
+    mod named_files;
     mod other_state;
+    mod plan_inputs;
     pub(crate) mod snapshot;
     mod snapshot_files;
 }

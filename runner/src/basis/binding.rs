@@ -17,6 +17,7 @@ pub(crate) use signature::{KeyError, SigningKey, VerifyKey};
 use crate::basis::backend::Backend;
 use crate::basis::binding::signature::Signature;
 use crate::basis::modules::Modules;
+use crate::basis::named_files::NamedFiles;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
@@ -53,6 +54,9 @@ pub(crate) struct Binding {
     /// The digest of the code that was unpacked, or copied from a directory without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_sha256: Option<Sha256>,
+    /// The files that the configuration names, where no commit tells what they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    named_files: Option<NamedFiles>,
     /// The directory in which the plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     absolute_paths: Option<AbsolutePaths>,
@@ -199,6 +203,7 @@ impl Binding {
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
             source_sha256: report.source_sha256,
+            named_files: report.named_files.clone(),
             absolute_paths: report.absolute_paths.clone(),
             modules: report.modules.clone(),
             providers: report.providers.clone(),
@@ -281,6 +286,7 @@ impl Binding {
             backend: self.backend.clone(),
             configuration_sha256: self.configuration_sha256,
             source_sha256: self.source_sha256,
+            named_files: self.named_files.clone(),
             absolute_paths: self.absolute_paths(),
             modules: self.modules.clone(),
             providers: self.providers.clone(),

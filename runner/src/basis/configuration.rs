@@ -58,7 +58,7 @@ fn contents(path: &Path) -> io::Result<Option<Sha256>> {
 
 /// Whether the tool, or terragrunt, reads a file of this name by itself. Hidden files and backups of
 /// editors are passed over, as by the tools.
-fn is_configuration(name: &str) -> bool {
+pub(crate) fn is_configuration(name: &str) -> bool {
     let ends_in = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     is_code(name)
         || !is_ignored(name)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use tempfile::NamedTempFile;
 
-pub(crate) use contents::Contents;
+pub(crate) use contents::{Contents, ephemeral_variables};
 pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};

@@ -48,6 +48,12 @@ pub(super) fn after(tool: &Command<'_>, errors: &Diagnostics, dir: &Path, stored
             dir.display()
         );
     }
+    if let Some(name) = errors.iter().find_map(ephemeral) {
+        return format!(
+            "set the same value as for the plan in the environment variable TF_VAR_{name}: a plan contains no values of \
+             ephemeral variables"
+        );
+    }
     if errors
         .first()
         .is_some_and(|error| error.to_string().contains("No value for required variable"))
@@ -58,6 +64,14 @@ pub(super) fn after(tool: &Command<'_>, errors: &Diagnostics, dir: &Path, stored
     }
     let place = if stored { "above, and in the stored log" } else { "above" };
     format!("read the tool's output {place}")
+}
+
+/// The ephemeral variable that the apply of a plan lacks.
+fn ephemeral(error: &Diagnostic) -> Option<&str> {
+    let (_, name) = error.detail.split_once("ephemeral input variable \"")?;
+    let (name, rest) = name.split_once('"')?;
+    // The tool wraps lines.
+    rest.split_whitespace().take(2).eq(["was", "set"]).then_some(name)
 }
 
 /// Who holds the state's lock, since when, for what and under which ID, as far as the tool prints it. `None`: no other

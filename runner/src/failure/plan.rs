@@ -161,6 +161,10 @@ impl From<&BasisError> for Failure {
                 Kind::Integrity,
                 "nothing was applied; delete .terraform/modules, which init downloads again, and apply again",
             ),
+            BasisError::UnreadFiles { .. } => (
+                Kind::Integrity,
+                "nothing was applied; make these directories readable, and apply again",
+            ),
             BasisError::AbsolutePaths { .. } => (
                 Kind::Integrity,
                 "nothing was applied; use path.module instead of path.cwd or abspath(), or plan and apply in the same \

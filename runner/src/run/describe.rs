@@ -1,22 +1,74 @@
 //! What the report records of the code, the backend and terragrunt's mock outputs. An apply compares it with the
 //! record of its plan.
 
+use std::ffi::OsStr;
 use std::path::Path;
+
+use memchr::memmem;
+use secrecy::ExposeSecret as _;
 
 use crate::basis::backend::{self, Backend};
 use crate::basis::configuration;
 use crate::basis::modules::{Downloaded, Modules};
+use crate::basis::named_files::Listed;
 use crate::basis::plan_file::Contents;
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
+use crate::source::checkout::Workspace;
+use crate::source::git::changed_code;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
 
 impl Run<'_> {
+    /// Lists the files that the configuration of a directory in place names, before init, if no commit tells what they are.
+    pub(super) fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
+        let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
+        if workspace.own.is_some() || has_commit && !self.generates_configuration() {
+            return None;
+        }
+        Listed::list(&workspace.dir).map_err(|error| warn_of_unread_files(&error)).ok()
+    }
+
+    /// Whether the tool writes configuration during the plan, which then differs from the commit.
+    fn generates_configuration(&self) -> bool {
+        const OPTION: &str = "-generate-config-out";
+        let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan"];
+        let mut values =
+            variables.iter().filter_map(|name| self.environment.inputs.get(OsStr::new(name)));
+        self.job.options.args.iter().any(|arg| arg.contains(OPTION))
+            || values.any(|value| memmem::find(value.expose_secret(), OPTION.as_bytes()).is_some())
+    }
+
+    /// Records what is known after the plan: the backend, a state that was removed, files that the configuration names, and
+    /// whether the plan has generated configuration.
+    pub(super) async fn describe_plan(
+        &mut self,
+        prepared: &Prepared,
+        plan: &Path,
+        named: Option<Listed>,
+    ) -> Result<(), RunError> {
+        self.find_backend(prepared, plan);
+        self.record_removed_state(prepared)?;
+        let dir = &prepared.workspace.dir;
+        let digests = named.map(|listed| listed.digests(dir)).transpose();
+        self.report.named_files = digests.unwrap_or_else(|error| {
+            warn_of_unread_files(&error);
+            None
+        });
+        if let Some(commit) = self.report.revision.as_ref().filter(|of| !of.ends_with("-dirty"))
+            && prepared.workspace.own.is_none()
+            && self.generates_configuration()
+            && changed_code(dir, &self.job.ignored_paths).await.is_ok_and(|files| !files.is_empty())
+        {
+            self.report.revision = Some(format!("{commit}-dirty"));
+        }
+        Ok(())
+    }
+
     /// Reads the backend from the plan file if the data directory does not show it, as with terragrunt.
-    pub(super) fn find_backend(&mut self, prepared: &Prepared, plan: &Path) {
+    fn find_backend(&mut self, prepared: &Prepared, plan: &Path) {
         if self.report.backend.is_none() {
             let (dir, variables) = (&prepared.workspace.dir, &self.environment.backend);
             let contents = Contents::read(plan, dir, variables);
@@ -84,6 +136,10 @@ impl Run<'_> {
         self.report.configuration_sha256 = Some(configuration::digest(dir)?);
         Ok(())
     }
+}
+
+fn warn_of_unread_files(error: &std::io::Error) {
+    tracing::warn!("an apply does not compare the files that the configuration names: {error}");
 }
 
 fn warn_of_unread_modules(error: &SnapshotError) {

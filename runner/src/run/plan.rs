@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use crate::basis::backend::Backend;
 use crate::basis::binding::{self, Binding, Bound};
 use crate::basis::modules::Downloaded;
+use crate::basis::named_files::Listed;
 use crate::basis::plan_file;
 use crate::basis::providers::Digests;
 use crate::order::layer;
@@ -46,14 +47,16 @@ impl Run<'_> {
         self.artifacts = artifacts.map_err(RunError::Stopped)??;
         let code = code?;
         let source = self.snapshot_source(&code.workspace).await?;
+        let named = self.list_named_files(&code.workspace);
         let mut prepared = self.initialize(code).await?;
-        Box::pin(self.plan(&mut prepared, source)).await
+        Box::pin(self.plan(&mut prepared, source, named)).await
     }
 
     async fn plan(
         &mut self,
         prepared: &mut Prepared,
         source: Option<SnapshotSource>,
+        named: Option<Listed>,
     ) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));
@@ -64,8 +67,7 @@ impl Run<'_> {
         self.step_with_mirror_fallback(prepared, "plan", |tool| tool.plan(&bin, options)).await?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
-        self.find_backend(prepared, &bin);
-        self.record_removed_state(prepared)?;
+        self.describe_plan(prepared, &bin, named).await?;
         let modules = tokio::task::spawn_blocking(|| modules.map(Downloaded::digests));
         let packed = source.map(|source| self.pack(source));
         let tool = &prepared.tool();
@@ -113,7 +115,7 @@ impl Run<'_> {
             plan_file::export_plan(&bin, path, &self.report)?;
         }
         self.annotate_plan(sha256).await?;
-        tracing::info!("{}", self.next_command());
+        tracing::info!("{}", self.next_command(&plan_file::ephemeral_variables(&bin)));
         Ok(())
     }
 
@@ -282,8 +284,8 @@ impl Run<'_> {
         Some(sum.to_owned())
     }
 
-    /// Where the plan is stored, and the command that applies it.
-    fn next_command(&self) -> String {
+    /// Where the plan is stored, and the command that applies it. `ephemeral` are variables that the plan does not contain.
+    fn next_command(&self, ephemeral: &[String]) -> String {
         let job = self.job;
         let stored = match (&self.artifacts, &job.plan_file) {
             (Some(artifacts), _) => format!("stored as {}/{}", job.run, artifacts.attempt()),
@@ -299,7 +301,14 @@ impl Run<'_> {
         }
         let plan = format!("{}/{attempt}", job.run.run);
         match self.apply_line(&plan) {
-            Some(command) => format!("{stored}; apply it with: {command}"),
+            Some(command) if ephemeral.is_empty() => format!("{stored}; apply it with: {command}"),
+            Some(command) => {
+                let names = ephemeral.iter().map(|name| format!("TF_VAR_{name}"));
+                let names = names.collect::<Vec<_>>().join(", ");
+                format!(
+                    "{stored}; set {names} again (ephemeral, not in the plan) and apply it with: {command}"
+                )
+            }
             None => format!("{stored}; Burrito's controllers order its apply"),
         }
     }

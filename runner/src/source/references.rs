@@ -65,14 +65,11 @@ pub(super) fn read(root: &Path) -> io::Result<References> {
 /// One digest of the files that the module in `root` reads of its source: its configuration, that of the modules that it
 /// calls by a path, and the files that they name literally.
 pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
-    let root = normal(&std::path::absolute(root)?);
-    let References { code, files, .. } = read(&root)?;
     let mut all = Hasher::default();
-    for file in code.union(&files) {
-        let path = from(&root, file);
-        let metadata = fs::metadata(file).ok().filter(Metadata::is_file);
+    for (path, file) in named(root)? {
+        let metadata = fs::metadata(&file).ok().filter(Metadata::is_file);
         // A file that cannot be read is one for the tool to report.
-        let Some((mode, contents)) = metadata.map(|of| of.mode()).zip(fs::File::open(file).ok())
+        let Some((mode, contents)) = metadata.map(|of| of.mode()).zip(fs::File::open(&file).ok())
         else {
             continue;
         };
@@ -82,6 +79,13 @@ pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
         all.update(&Sha256::of_reader(contents)?.0);
     }
     Ok(all.finish())
+}
+
+/// The files that the module in `root` reads of its source, each with the way to it from there.
+pub(crate) fn named(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let root = normal(&std::path::absolute(root)?);
+    let References { code, files, .. } = read(&root)?;
+    Ok(code.union(&files).map(|file| (from(&root, file), file.clone())).collect())
 }
 
 /// The way from a directory to a file: the source may be in another directory in every run.

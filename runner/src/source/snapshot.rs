@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub(crate) use needed::check;
 pub(crate) use pack::pack;
-pub(crate) use select::{Before, SourceFiles, before, is_code, of_module, select};
+pub(crate) use select::{Before, SourceFiles, Stamp, before, is_code, of_module, select};
 
 use crate::source::archive::MAX_DEPTH;
 

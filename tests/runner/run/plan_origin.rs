@@ -11,7 +11,7 @@ use crate::{RUNNER, json};
 const URL: &str = "PLANCHA_DATASTORE_URL";
 
 /// Runs the runner in a directory below the working directory, with these variables.
-fn run_in(
+pub(crate) fn run_in(
     sandbox: &Sandbox,
     dir: &str,
     datastore: &TestDatastore,
@@ -24,7 +24,7 @@ fn run_in(
 }
 
 /// A repository in the working directory, whose modules each have an output with their name.
-fn modules(sandbox: &Sandbox, origin: &str, names: &[&str]) {
+pub(crate) fn modules(sandbox: &Sandbox, origin: &str, names: &[&str]) {
     for name in names {
         sandbox
             .write(&format!("{name}/main.tf"), &format!("output \"x\" {{ value = \"{name}\" }}\n"));
@@ -50,7 +50,11 @@ if [ $STEP = init ]; then
 fi
 "#;
 
-async fn run_json(datastore: &TestDatastore, layer: &str, run: &str) -> serde_json::Value {
+pub(crate) async fn run_json(
+    datastore: &TestDatastore,
+    layer: &str,
+    run: &str,
+) -> serde_json::Value {
     json(&StoredRun::new(datastore, "default", layer, run).artifact("run.json", 0).await)
 }
 

@@ -1,6 +1,6 @@
 //! The origin that a plan file contains: backend, workspace and the root module's files.
 //!
-//! The file is a zip archive. `tfplan` in it is protocol buffers, of which one field is read;
+//! The file is a zip archive. `tfplan` in it is protocol buffers, of which two fields are read;
 //! `tfconfig/m-/` holds the root module. A file that tofu has encrypted is not an archive and cannot be read.
 
 use std::collections::BTreeMap;
@@ -20,10 +20,12 @@ const BACKEND: u64 = 13;
 const KIND: u64 = 1;
 const SETTINGS: u64 = 2;
 const WORKSPACE: u64 = 3;
+/// The field with the name of an ephemeral variable that was set for the plan, once for each.
+const EPHEMERAL: u64 = 28;
 /// The one field of the settings: `MessagePack`.
 const MSGPACK: u64 = 1;
-/// The description of a backend has no more bytes.
-const MAX_BACKEND: u64 = 1 << 20;
+/// A field that is read has no more bytes.
+const MAX_FIELD: u64 = 1 << 20;
 /// A root module has no more bytes in one file.
 const MAX_FILE: u64 = 64 << 20;
 const MAX_ENTRIES: usize = 100_000;
@@ -139,9 +141,28 @@ fn digest(from: impl Read) -> io::Result<Sha256> {
     Sha256::of_reader(from.take(MAX_FILE))
 }
 
-/// The bytes of the first field with this number in a message. Other fields are skipped.
+/// The ephemeral variables that were set for a plan, and must be set again for its apply: terraform keeps no values of
+/// them. Empty if the file has another format.
+pub(crate) fn ephemeral_variables(plan: &Path) -> Vec<String> {
+    let read = || {
+        let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
+        fields(archive.by_name("tfplan").ok()?, EPHEMERAL, MAX_ENTRIES).ok()
+    };
+    let names =
+        read().unwrap_or_default().into_iter().filter_map(|name| String::from_utf8(name).ok());
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    names.filter(|name| !name.is_empty() && name.chars().all(is_name)).collect()
+}
+
+/// The bytes of the first field with this number in a message.
 fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
+    Ok(fields(message, field, 1)?.pop())
+}
+
+/// The bytes of the first fields with this number in a message, at most `limit`. Other fields are skipped.
+fn fields(message: impl Read, field: u64, limit: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut message = io::BufReader::new(message);
+    let mut found = Vec::new();
     while let Some(tag) = varint(&mut message)? {
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let length = match tag & 7 {
@@ -161,14 +182,20 @@ fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
             }
             continue;
         }
-        if tag & 7 != 2 || length > MAX_BACKEND {
+        if tag & 7 != 2 || length > MAX_FIELD {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut bytes = Vec::new();
-        message.take(length).read_to_end(&mut bytes)?;
-        return if bytes.len() as u64 == length { Ok(Some(bytes)) } else { Err(end()) };
+        (&mut message).take(length).read_to_end(&mut bytes)?;
+        if (bytes.len() as u64) < length {
+            return Err(end());
+        }
+        found.push(bytes);
+        if found.len() == limit {
+            break;
+        }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// A number; `None` at the end.

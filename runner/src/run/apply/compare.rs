@@ -150,6 +150,9 @@ impl Run<'_> {
                 Ok(BTreeSet::new())
             };
             basis.check_revision(ours, changed)?;
+            if workspace.own.is_none() {
+                basis.check_named_files(&workspace.dir)?;
+            }
             return Ok(basis.check_source(workspace.sha256)?);
         }
         if let Source::Archive(_) = &self.job.source {

@@ -131,8 +131,9 @@ impl Run<'_> {
         Err(self.other_order(record, difference))
     }
 
-    /// Refuses a plan whose bytes another run's plan has too, if that one was applied: plans that are made of equal code in
-    /// one second can be equal. In a pod the controllers' order decides.
+    /// Refuses a plan whose bytes another run's plan has too, if that one was applied to other code: plans that are made of
+    /// equal code in one second can be equal. Of one place and code they are one plan. In a pod the controllers' order
+    /// decides.
     pub(super) fn check_plan_run(
         &self,
         record: &AppliedRecord,
@@ -141,7 +142,9 @@ impl Run<'_> {
         let named = |plan: &PlanReport| Some(format!("{}/{}", plan.run.as_ref()?, plan.attempt?));
         let (theirs, ours) = (record.plan.as_ref().and_then(named), ours.and_then(named));
         match (theirs, ours) {
-            (Some(theirs), Some(ours)) if theirs != ours && !self.job.pod => {
+            (Some(theirs), Some(ours))
+                if theirs != ours && !self.job.pod && !record.is_of_code(&self.report) =>
+            {
                 let applied = record.applied_by().to_string();
                 Err(RunError::SamePlan { ours, theirs, applied })
             }
