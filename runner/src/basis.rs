@@ -340,7 +340,9 @@ impl Basis {
     ) -> Result<(), BasisError> {
         let Some(record) = self.recorded() else { return Ok(()) };
         match (&record.backend, backend) {
-            (Some(theirs), Some(ours)) if !theirs.agrees_with(ours) => {
+            (Some(theirs), Some(ours))
+                if !theirs.agrees_with(ours) || theirs.is_other_file(ours) =>
+            {
                 return Err(self.elsewhere("backend", theirs, ours));
             }
             (Some(_), Some(_)) => {}

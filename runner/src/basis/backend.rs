@@ -239,6 +239,17 @@ impl Backend {
             })
     }
 
+    /// Whether these are two local states at absolute paths of this machine. If the directory of a plan's state is not here,
+    /// the plan may be of another machine, on which the same state has another path.
+    pub(crate) fn is_other_file(&self, ours: &Self) -> bool {
+        let file = |of: &Self| {
+            let file = of.state_file().filter(|file| file.is_absolute())?;
+            Some(fs::canonicalize(file.parent()?).ok()?.join(file.file_name()?))
+        };
+        let (theirs, here) = (file(self), ours.state_file().filter(|here| here.is_absolute()));
+        theirs.is_some() && here.is_some() && theirs != file(ours)
+    }
+
     fn is_http_without_digest(&self) -> bool {
         self.kind == "http" && !self.identity.contains_key("query_sha256")
     }
@@ -562,6 +573,14 @@ mod tests {
             local("/home/me/a").agrees_with(&local("/ci/a")),
             "absolute paths are not compared"
         );
+        let dir = tempfile::tempdir().unwrap();
+        let here = |name: &str| local(dir.path().join(name).to_str().unwrap());
+        assert!(here("a").is_other_file(&here("b")), "those of this machine are");
+        assert!(here("a").is_other_file(&here("missing/a")));
+        assert!(
+            !here("a").is_other_file(&here("a")) && !here("missing/a").is_other_file(&here("a"))
+        );
+        assert!(!here("a").is_other_file(&local("a")) && !local("a").is_other_file(&here("a")));
     }
 
     #[test]

@@ -163,6 +163,17 @@ impl AppliedRecord {
             .then(|| (format!("the directory {theirs}"), format!("the directory {ours}")))
     }
 
+    /// Whether it was applied to the code of this report: the same place, directory and commit, as far as they are needed to
+    /// know the code. What is not recorded is not known to be the same.
+    pub(crate) fn is_of_code(&self, report: &Report) -> bool {
+        let has_path =
+            |place: &Option<PlanPlace>| place.as_ref().is_some_and(|place| place.path.is_some());
+        let is_known =
+            (has_path(&self.place) && has_path(&report.place) && report.revision.is_some())
+                || (self.directory.is_some() && report.directory.is_some());
+        is_known && self.revision == report.revision && self.other_place(report).is_none()
+    }
+
     /// The run that applied.
     pub(crate) fn run_key(&self) -> Result<RunKey, datastore_api::InvalidName> {
         Ok(RunKey {

@@ -85,7 +85,7 @@ impl Run<'_> {
             }
             self.report.directory = choice.basis.made_in().map(str::to_owned);
         }
-        self.report.revision.clone_from(&workspace.revision);
+        self.report.revision = revision(basis, &workspace);
         self.report.source_sha256 = workspace.sha256;
         if let (Some(basis), None) = (basis, snapshot) {
             self.check_code(basis, &workspace).await?;
@@ -272,6 +272,15 @@ impl Run<'_> {
 const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// The variable that names the tool's CLI configuration.
 pub(super) const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
+
+/// The revision of the plan to apply, or else of the code.
+fn revision(basis: Option<&Basis>, workspace: &Workspace) -> Option<String> {
+    let own = workspace.revision.clone();
+    match basis {
+        Some(basis) => basis.revision_or(own),
+        None => own,
+    }
+}
 
 /// The program of an init.
 pub(super) fn init(tool: &Tool<'_>) -> Program {

@@ -1,5 +1,5 @@
 //! Arguments that the tool takes from variables: `TF_CLI_ARGS`, and one variable for each command. Only what an apply must
-//! refuse is searched; the tool reads them itself.
+//! refuse is searched, also in arguments of the runner; the tool reads them itself.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,15 +19,20 @@ pub(crate) fn other_state(variables: &Inputs) -> Option<(&'static str, &'static 
     OF_APPLY.into_iter().find_map(|variable| {
         let value = variables.get(OsStr::new(variable))?;
         let words = words(&String::from_utf8_lossy(value.expose_secret()));
-        words.iter().enumerate().find_map(|(index, word)| {
-            let word = word.strip_prefix('-').filter(|rest| rest.starts_with('-')).unwrap_or(word);
-            let (name, value) =
-                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            let value = value.or_else(|| words.get(index + 1).map(String::as_str));
-            let option = OTHER_STATE.into_iter().find(|option| *option == name)?;
-            // `-backup=-` only writes no backup.
-            (option != "-backup" || value != Some("-")).then_some((option, variable))
-        })
+        Some((other_state_in(&words)?, variable))
+    })
+}
+
+/// The first of these arguments that moves a plan or an apply to another state file.
+pub(crate) fn other_state_in(words: &[String]) -> Option<&'static str> {
+    words.iter().enumerate().find_map(|(index, word)| {
+        let word = word.strip_prefix('-').filter(|rest| rest.starts_with('-')).unwrap_or(word);
+        let (name, value) =
+            word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        let value = value.or_else(|| words.get(index + 1).map(String::as_str));
+        let option = OTHER_STATE.into_iter().find(|option| *option == name)?;
+        // `-backup=-` only writes no backup.
+        (option != "-backup" || value != Some("-")).then_some(option)
     })
 }
 

@@ -33,9 +33,59 @@ async fn variable_that_moves_an_apply_to_another_state_is_refused_by_name() {
         }
     }
     let refused = planned.apply(&["--", "-state-out=/other"]);
-    assert_eq!(refused.code, 64, "{}", refused.stderr);
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
     assert_eq!(planned.calls(), "");
     let applied = apply(&stored, "TF_CLI_ARGS_apply", "-backup=- -parallelism=2");
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// No apply would compare that state, or apply to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn argument_that_moves_a_plan_to_another_state_is_refused_by_name() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for (args, option) in [
+        (&["-state=x"][..], "-state"),
+        (&["--state", "x"], "-state"),
+        (&["-lock=false", "-state-out=x"], "-state-out"),
+        (&["-backup=x"], "-backup"),
+    ] {
+        for action in [&["plan"][..], &["apply", "--no-plan"]] {
+            let words = [action, &["--name", "x", "--"], args].concat();
+            let refused = sandbox.run_with(&datastore.url, &words);
+            assert_eq!(refused.code, 8, "{args:?}: {}", refused.stderr);
+            let expected = format!("`{option}` after -- ");
+            assert!(refused.stderr.contains(&expected), "{args:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains("backend `local`"), "{args:?}: {}", refused.stderr);
+        }
+    }
+    assert_eq!(sandbox.calls(), [] as [&str; 0]);
+    let planned = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--", "-backup=-"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+}
+
+/// Where the plan's state is a file of this machine, another one is another state.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_absolute_path_of_a_local_state_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let code = "terraform {\n  backend \"local\" {}\n}\noutput \"x\" {\n  value = 1\n}\n";
+    sandbox.write("main.tf", code);
+    let run = |action: &str, state: &str| {
+        drop(std::fs::remove_dir_all(sandbox.work().join(".terraform")));
+        let path = sandbox.path(state).display().to_string();
+        let stored = [action, "--name", "x", "--datastore", datastore.url.as_str()];
+        let mut command = sandbox.command(&stored);
+        command.env("TF_CLI_ARGS_init", format!("-backend-config=path={path}"));
+        Ended::from(command.output().unwrap())
+    };
+    let planned = run("plan", "a.tfstate");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let refused = run("apply", "b.tfstate");
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("another backend: local, path"), "{}", refused.stderr);
+    assert!(!sandbox.path("b.tfstate").exists());
+    let applied = run("apply", "a.tfstate");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 

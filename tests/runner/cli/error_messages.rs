@@ -93,7 +93,7 @@ fn wrong_usage_is_exit_code_64() {
     For more information, try '--help'.
 
     $ runner apply --plan-file x --var a=b
-    ERROR --var, --var-file, --target, --replace and arguments after -- were decided when the plan was made; an apply takes them only with --no-plan
+    ERROR --var, --var-file, --target, --replace and arguments after -- were decided when the plan was made; an apply takes them only with --no-plan (ephemeral variables of a plan are set as TF_VAR_NAME)
 
     $ runner resolve terraform@
     ERROR `terraform@` has no version after the @: expected terraform@1.9.8, terraform@latest or just terraform

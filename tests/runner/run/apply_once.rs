@@ -107,7 +107,7 @@ async fn plan_is_applied_once_across_runs() {
 /// The same where not even the record was stored.
 /// Plans of one second can have the same bytes, in two directories with one layer name.
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_plan_of_another_run_is_refused_and_not_reported_as_applied() {
+async fn equal_plan_counts_as_applied_in_its_directory_and_is_refused_in_another() {
     let datastore = TestDatastore::memory().await;
     let constant = "case \"$*\" in plan*) echo same > \"$OUT\"; exit;; esac";
     let sandbox = Sandbox::new(RUNNER).fake_terraform(constant);
@@ -125,6 +125,11 @@ async fn equal_plan_of_another_run_is_refused_and_not_reported_as_applied() {
         assert_eq!(run("a/vpc", &["apply", "--plan", "va"]).code, 0);
         assert_eq!(applies(&sandbox), 1);
     }
+    // In the same directory it is the same plan.
+    assert_eq!(run("a/vpc", &["plan", "--run", "again"]).code, 0);
+    let ended = run("a/vpc", &["apply"]);
+    assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("has applied this"), "{}", ended.stderr);
     let ended = run("b/vpc", &["apply", "--plan", "vb"]);
     assert_eq!((ended.code, applies(&sandbox)), (9, 1), "{}", ended.stderr);
     let expected = "the plan of run vb/0 has the same bytes as the plan of run va/0, which run ";

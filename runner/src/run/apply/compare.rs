@@ -18,8 +18,7 @@ use crate::source::git::changed_code;
 use crate::version::ToolName;
 
 impl Run<'_> {
-    /// Compares backend, configuration and providers, which are known after init, with the plan's. The report then
-    /// names the plan's revision.
+    /// Compares backend, configuration and providers, which are known after init, with the plan's.
     pub(super) async fn compare(
         &mut self,
         from: &Apply,
@@ -45,7 +44,6 @@ impl Run<'_> {
         {
             self.compare_contents(path, basis, prepared)?;
         }
-        self.report.revision = basis.revision_or(self.report.revision.take());
         // Terragrunt runs init in a cache, during the apply.
         if let Some(binding) = &choice.binding
             && prepared.is_snapshot
