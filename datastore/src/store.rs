@@ -28,6 +28,7 @@ pub use crate::store::backend::cloud::bucket::Cloud;
 pub use crate::store::backend::cloud::provider::Provider;
 pub use crate::store::backend::cloud::variables::Variables;
 pub use crate::store::backend::directory::dirs::check_directory_in_time;
+pub use crate::store::backend::directory::links::Link;
 pub use crate::store::backend::metered::Calls;
 pub(crate) use crate::store::backend::reason::{concise, reason};
 pub use crate::store::backend::storage::Storage;

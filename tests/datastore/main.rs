@@ -12,7 +12,7 @@ mod api {
     mod bundles;
     mod burrito_contract;
     mod claims;
-    mod health;
+    pub(crate) mod health;
     mod logs;
     mod metrics;
     mod openapi;

@@ -14,7 +14,7 @@ use crate::cli::error::{CommandError, Damage, counted};
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files};
 use crate::store::{
-    Ability, Key, NEEDED, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
+    Ability, Key, Link, NEEDED, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
     check_directory_in_time, concise, is_own,
 };
 use crate::transport::tls::Tls;
@@ -38,22 +38,49 @@ pub async fn run(
     check_root(&config.storage).await?;
     let store = open(&config.storage)?.at_rest(&config.at_rest);
     match command {
-        StorageCommand::Ls(prefix) => ls(&store, &prefix, out).await?,
-        StorageCommand::Cat(key) => cat(&store, &key, out).await?,
-        StorageCommand::Verify(prefix) => verify(&store, &prefix, out).await?,
-        StorageCommand::Accept(key) => accept(&store, &key, out).await?,
-        StorageCommand::Gc(rules) => crate::cli::gc::sweep::sweep(&store, &rules, out).await?,
+        StorageCommand::Ls(prefix) => ls(store, &prefix, out).await,
+        StorageCommand::Cat(key) => cat(store, &key, out).await,
+        StorageCommand::Verify(prefix) => verify(store, &prefix, out).await,
+        StorageCommand::Accept(key) => accept(store, &key, out).await,
+        StorageCommand::Gc(rules) => crate::cli::gc::sweep::sweep(store, &rules, out).await,
         StorageCommand::Reindex => {
             let added = store.reindex().await;
             let added = added.map_err(|error| CommandError::Storage("rebuild the index", error))?;
             let runs = counted(added, "run was", "runs were");
-            writeln!(out, "{runs} missing in the index")?;
+            Ok(writeln!(out, "{runs} missing in the index")?)
         }
     }
-    Ok(out.flush()?)
+}
+
+/// Names the symbolic links that a command has left out. `gc` follows none.
+fn print_links(store: &Store, deletes: bool) -> io::Result<()> {
+    for (path, link) in store.links() {
+        let why = match link {
+            Link::Outside => {
+                "it leads out of the directory of the storage: mount the other directory there instead"
+            }
+            Link::Loop => "it leads to itself, or to a directory above it: remove it",
+            Link::Followed if deletes => "nothing is deleted through it",
+            Link::Followed => continue,
+        };
+        writeln!(io::stderr(), "left out {path}, a symbolic link: {why}")?;
+    }
+    Ok(())
 }
 
 /// Checks that the directory of a storage exists: no command creates it.
+    let deletes = matches!(command, StorageCommand::Gc(_));
+    let done = run_over(&store, command, out).await;
+    print_links(&store, deletes)?;
+    done?;
+    Ok(out.flush()?)
+}
+
+async fn run_over(
+    store: &Store,
+    command: StorageCommand,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
 async fn check_root(storage: &Storage) -> Result<(), CommandError> {
     let Storage::File(root) = storage else { return Ok(()) };
     check_directory_in_time(root).await.map_err(|error| match error.kind() {

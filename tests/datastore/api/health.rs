@@ -75,7 +75,7 @@ async fn missing_directory_makes_it_healthy_but_not_ready() {
     assert_eq!(outside(&datastore, "readyz").await.status, 200);
     std::fs::remove_dir_all(datastore.root()).unwrap();
     let answer = outside(&datastore, "readyz").await;
-    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: entity not found; the datastore's log has the details"}"#);
+    insta::assert_snapshot!(answer.refusal(), @r#"503 application/problem+json {"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the storage is not ready: its directory is missing; the datastore's log has the details"}"#);
     assert_eq!(outside(&datastore, "healthz").await.status, 200);
 }
 

@@ -247,7 +247,7 @@ async fn ds14_bundle_in_a_bucket_is_stored_under_the_unescaped_ref() {
 async fn objects_are_listed_read_and_deleted_by_key() {
     let clouds = doubles();
     let directory = tempfile::TempDir::new().unwrap();
-    let local = [Storage::Memory, Storage::File(directory.path().join("store"))];
+    let local = [Storage::Memory, Storage::File(directory.path().to_owned())];
     for storage in clouds.iter().map(FakeCloud::storage).chain(local) {
         let store = Store::open(&storage).unwrap();
         let key = datastore::store::Key::File(

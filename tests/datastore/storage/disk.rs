@@ -1,4 +1,4 @@
-//! A directory on disk: when the disk is full, and what is synced before a response.
+//! A directory on disk: when the disk is full, when the directory vanishes, and what is synced before a response.
 
 #![expect(clippy::disallowed_types, reason = "a test of the program must start it")]
 
@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use support::TestDatastore;
 use tempfile::TempDir;
 
-use crate::http::{RUN, files, noise};
+use crate::api::health::outside;
+use crate::http::{self, RUN, files, get, noise, stored};
 use crate::program::process::Running;
 
 const MIB: usize = 1 << 20;
@@ -198,4 +200,44 @@ fn without_attributes_the_digest_record_is_synced_before_the_object_is_visible()
         };
         assert!(named(&record) < named(&plan), "{}", done.join("\n"));
     }
+}
+
+const FILE: &str = "artifacts?namespace=team-a&layer=network&run=plan-1&attempt=0&name=a";
+const OTHER: &str = "artifacts?namespace=team-b&layer=network&run=plan-1&attempt=0&name=a";
+const ATTEMPTS: &str = "attempts?namespace=team-a&layer=network&run=plan-1";
+
+/// That nothing is read or written, and that the datastore is not ready for this reason.
+async fn is_lost(datastore: &TestDatastore, why: &str) {
+    for _ in 0..2 {
+        for url in [FILE, OTHER] {
+            let answers = [http::put(datastore, url, "new").await, get(datastore, url).await];
+            for answer in answers {
+                assert_eq!(answer.status, 500, "{}", answer.text());
+                assert!(answer.text().contains(why), "{}", answer.text());
+            }
+        }
+        assert_eq!(get(datastore, ATTEMPTS).await.status, 500);
+        let ready = outside(datastore, "readyz").await;
+        assert_eq!(ready.status, 503);
+        assert!(ready.text().contains(why), "{}", ready.text());
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_directory_is_never_created_again_and_used_once_it_is_back() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, FILE, "{}").await;
+    let (root, kept) = (datastore.root(), datastore.root().with_extension("kept"));
+    std::fs::rename(&root, &kept).unwrap();
+    is_lost(&datastore, "its directory is missing").await;
+    assert!(!root.exists(), "a write has created it");
+    // As after an unmount.
+    std::fs::create_dir(&root).unwrap();
+    is_lost(&datastore, "another directory is in the place of its directory").await;
+    assert!(files(&root).is_empty(), "{:?}", files(&root));
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&kept, &root).unwrap();
+    assert_eq!(get(&datastore, FILE).await.text(), "{}");
+    stored(&datastore, OTHER, "{}").await;
+    assert_eq!(outside(&datastore, "readyz").await.status, 200);
 }

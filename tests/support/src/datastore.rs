@@ -105,7 +105,7 @@ impl TestDatastore {
     /// One that keeps everything in a directory that goes away with it.
     pub async fn temporary() -> Self {
         let directory = TempDir::new().unwrap();
-        let storage = Storage::File(directory.path().join("datastore"));
+        let storage = storage_in(&directory);
         Self { directory: Some(directory), ..Self::start(storage).await }
     }
 
@@ -124,7 +124,7 @@ impl TestDatastore {
     /// One in a directory that goes away with it, with limits of its own.
     pub async fn temporary_limited(limits: Limits) -> Self {
         let directory = TempDir::new().unwrap();
-        let storage = Storage::File(directory.path().join("datastore"));
+        let storage = storage_in(&directory);
         let started = Self::of(Config { limits, ..Config::of(storage) }).await;
         Self { directory: Some(directory), ..started }
     }
@@ -141,7 +141,7 @@ impl TestDatastore {
     /// One that asks callers who they are, over a directory that goes away with it.
     pub async fn guarded(auth: Auth) -> Self {
         let directory = TempDir::new().unwrap();
-        let storage = Storage::File(directory.path().join("datastore"));
+        let storage = storage_in(&directory);
         let started = Self::of(Config { auth, ..Config::of(storage) }).await;
         Self { directory: Some(directory), ..started }
     }
@@ -167,6 +167,14 @@ impl TestDatastore {
         tokio::spawn(::datastore::serve(listener, config, stop.clone()));
         Self { url, _running: stop.drop_guard(), directory: None, double: None }
     }
+}
+
+/// The storage of a [`TestDatastore::temporary`] one. Its directory is there before the service starts, so that a test can use
+/// it at once.
+fn storage_in(directory: &TempDir) -> Storage {
+    let root = directory.path().join("datastore");
+    std::fs::create_dir(&root).unwrap();
+    Storage::File(root)
 }
 
 /// A prefix of the storage that the environment names, used by no other test.

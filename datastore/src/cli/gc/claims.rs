@@ -89,7 +89,9 @@ impl Context<'_> {
             .try_filter(|object| {
                 let age = Duration::try_from(now.duration_since(object.modified));
                 let age = age.unwrap_or_default();
-                let is_deleted = !rules.dry_run && age >= rules.min_age && is_expired(object, age);
+                let is_linked = store.is_linked(&object.key);
+                let is_deleted =
+                    !rules.dry_run && !is_linked && age >= rules.min_age && is_expired(object, age);
                 std::future::ready(is_deleted)
             })
             .map(async |object| {

@@ -112,6 +112,10 @@ impl Owner<'_> {
         let mut selected = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
         let Context { rules, now, .. } = self.context;
         for (item, reason) in rules.select(self.items, now) {
+            // Its file may be in use by another key, or not be the datastore's.
+            if self.context.store.is_linked(&item.path) {
+                continue;
+            }
             selected.entry(group(item)).or_default().push((item, reason));
         }
         let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();
@@ -225,7 +229,10 @@ impl Owner<'_> {
         };
         let entries =
             self.context.store.list(&format!("{INDEX}{layer}/")).map_err(failed("list"))?;
-        let entries = entries.try_filter(|entry| std::future::ready(is_expired(entry)));
+        let entries = entries.try_filter(|entry| {
+            let is_deleted = is_expired(entry) && !self.context.store.is_linked(&entry.key);
+            std::future::ready(is_deleted)
+        });
         let entries = entries.map_ok(|entry| entry.key).try_collect::<Vec<_>>().await;
         let entries = entries.map_err(failed("list"))?;
         if self.context.rules.dry_run {

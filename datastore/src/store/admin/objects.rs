@@ -10,6 +10,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 use tokio::time::timeout;
 
+use crate::store::backend::directory::links::Link;
 use crate::store::backend::directory::walk;
 use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::{StoreError, backend_error};
@@ -38,6 +39,16 @@ impl Store {
         let prefix = (!prefix.as_ref().is_empty()).then_some(&prefix);
         let found = self.objects.list(prefix).map_err(backend_error);
         Ok(found.map_ok(|meta| object(&meta)).boxed())
+    }
+
+    /// The symbolic links that listings of a directory have met so far, by their paths.
+    pub fn links(&self) -> Vec<(String, Link)> {
+        self.disk.as_ref().map(|disk| disk.links().all()).unwrap_or_default()
+    }
+
+    /// Whether a listing has found an object through a symbolic link.
+    pub fn is_linked(&self, key: &str) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.links().lead_to(key))
     }
 
     /// The objects below these directories, which all are below `owner` and in the order of the keys. Each ends

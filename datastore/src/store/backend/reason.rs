@@ -11,6 +11,7 @@ use crate::store::backend::directory::dirs::SilentDirectory;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
 use crate::store::backend::directory::walk::Silent;
+use crate::store::backend::directory::root::RootLost;
 use crate::store::backend::metered::NoAnswer;
 use crate::store::backend::panicked::Panicked;
 use crate::store::backend::response::{Denied, refusal, status};
@@ -29,6 +30,9 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
             return "a symbolic link leads out of its directory; the datastore's log has the details".to_owned();
         }
         if let Some(error) = now.downcast_ref::<io::Error>()
+        if let Some(lost) = within.and_then(|error| error.downcast_ref::<RootLost>()) {
+            return lost.reason().to_owned();
+        }
             && error.kind() != io::ErrorKind::Other
         {
             return io_reason(error.kind());

@@ -202,22 +202,21 @@ impl Store {
         self.objects.list(Some(&".plancha/probe".into())).try_next().await.map(drop)
     }
 
-    /// Checks that the root directory exists, if the storage is a directory.
+    /// Checks that the root directory is still the same and can be used, if the storage is a directory.
     pub(in crate::store) async fn check_root(&self) -> Result<(), BoxError> {
-        let (Some(root), Some(disk)) = (self.backend.root.clone(), &self.disk) else {
-            return Ok(());
-        };
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let root = Arc::clone(disk.root());
         disk.jobs().check()?;
         let root_check = Arc::clone(&self.health.root_check);
         let jobs = Arc::clone(disk.jobs());
         let check = async {
             let round = root_check.lock_owned().await;
             let counted = jobs.count_unawaited();
-            let metadata = io_threads::run(move || {
+            let opened = io_threads::run(move || {
                 let _guards = (round, counted);
-                std::fs::metadata(root)
+                root.check()
             });
-            metadata.await
+            opened.await
         };
         in_time(STEP_TIMEOUT, "look at the directory of the storage", check).await??;
         Ok(())

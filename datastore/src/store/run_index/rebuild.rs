@@ -7,6 +7,7 @@ use datastore_api::{Attempt, Name};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 
+use crate::store::backend::directory::dirs::make_parents;
 use crate::store::backend::directory::files::open_file;
 use crate::store::backend::metered::COMPLETION_TIMEOUT;
 use crate::store::error::{StoreError, backend_error};
@@ -82,7 +83,7 @@ impl Store {
         if let Some(disk) = &self.disk {
             let location = prefix.clone();
             let write = move |root: &std::path::Path| {
-                write_entries(&root.join(location.as_ref()), &entries)
+                write_entries(root, &root.join(location.as_ref()), &entries)
             };
             return disk
                 .run_job("put", COMPLETION_TIMEOUT, prefix, write)
@@ -130,8 +131,12 @@ fn layers(
 
 /// Writes entries into a directory with a single `fsync`: the next `reindex` writes what a power failure takes. An
 /// entry with content is renamed when it is complete.
-fn write_entries(directory: &std::path::Path, entries: &[(String, String)]) -> io::Result<()> {
-    std::fs::create_dir_all(directory)?;
+fn write_entries(
+    root: &std::path::Path,
+    directory: &std::path::Path,
+    entries: &[(String, String)],
+) -> io::Result<()> {
+    make_parents(root, &directory.join("entry"))?;
     for (name, content) in entries {
         let path = directory.join(name);
         if content.is_empty() {

@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 use object_store::Error;
 use object_store::path::Path;
 
+use crate::store::backend::directory::files::MAX_TRIES;
 use crate::store::backend::directory::io_threads;
 use crate::store::backend::metered::{NoAnswer, in_time};
 
@@ -97,20 +98,37 @@ pub(in crate::store) fn lock(file_path: &FsPath) -> io::Result<Option<File>> {
     }
 }
 
-/// Makes the directories above a place. Those that are new are still to be synced in their parents.
+/// Makes the directories above a place, but not the root. Those that are new are still to be synced in their parents.
 pub(in crate::store) fn make_parents(
     root: &FsPath,
     file_path: &FsPath,
 ) -> io::Result<Vec<PathBuf>> {
-    let missing =
-        file_path.ancestors().skip(1).take_while(|parent| *parent != root && !parent.exists());
-    let missing = missing.map(FsPath::to_owned).collect();
-    match fs::create_dir_all(parent(file_path)?) {
-        // A file is where a directory should be.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(ErrorKind::NotADirectory.into())
+    let mut all = Vec::new();
+    for _ in 0..MAX_TRIES {
+        let missing =
+            file_path.ancestors().skip(1).take_while(|parent| *parent != root && !parent.exists());
+        let missing: Vec<_> = missing.map(FsPath::to_owned).collect();
+        let made = missing.iter().rev().try_for_each(|directory| make_directory(directory));
+        all.extend(missing);
+        match made {
+            // Another job has removed a directory that was empty.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            made => return made.map(|()| all),
         }
-        made => made.map(|()| missing),
+    }
+    Err(ErrorKind::NotFound.into())
+}
+
+fn make_directory(directory: &FsPath) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match fs::metadata(directory) {
+            Ok(meta) if !meta.is_dir() => Err(ErrorKind::NotADirectory.into()),
+            Ok(_) => Ok(()),
+            // Its target is missing, or it was removed meanwhile.
+            Err(_) if directory.is_symlink() => Err(ErrorKind::NotADirectory.into()),
+            Err(error) => Err(error),
+        },
+        made => made,
     }
 }
 

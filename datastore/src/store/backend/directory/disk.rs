@@ -4,10 +4,10 @@
 //! `publish.rs`. Every change of an object or its record holds the lock of its directory (`flock`), which other processes
 //! over the same directory respect. Where the file system has no locks, only jobs of this process exclude each other.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,14 +17,16 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
 use crate::store::backend::directory::beneath::{check_beneath, open_beneath};
-use crate::store::backend::directory::dirs::{check_directory, lock, name_directory, sync_parent};
+use crate::store::backend::directory::dirs::{lock, name_directory, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, open_file, remove};
 use crate::store::backend::directory::jobs::{Hung, JobFile, Jobs, Part, fail_if_abandoned};
+use crate::store::backend::directory::links::Links;
 use crate::store::backend::directory::publish::{
     is_lost, publish, record_file_path, record_left, record_name, record_of, renew_copy,
     rewrite_record,
 };
+use crate::store::backend::directory::root::{Root, RootLost};
 use crate::store::backend::directory::staged::{Staged, is_staged};
 use crate::store::backend::metered::{Calls, IDLE_TIMEOUT, put_timeout};
 use crate::store::backend::storage::MIB;
@@ -38,7 +40,8 @@ const SYNC_EVERY: usize = 32 * MIB;
 /// A directory with objects. Clones share it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Disk {
-    root: Arc<FsPath>,
+    root: Arc<Root>,
+    links: Arc<Links>,
     calls: Calls,
     jobs: Arc<Jobs>,
 }
@@ -71,7 +74,8 @@ pub(in crate::store) enum Content {
 
 impl Disk {
     pub(in crate::store) fn new(root: &FsPath, calls: Calls) -> Self {
-        Self { root: root.into(), calls, jobs: Arc::new(Jobs::new()) }
+        let (root, links) = (Arc::new(Root::new(root)), Arc::default());
+        Self { root, links, calls, jobs: Arc::new(Jobs::new()) }
     }
 
     /// The same directory with separate counters.
@@ -79,21 +83,20 @@ impl Disk {
         Self { calls: Calls::default(), ..self.clone() }
     }
 
-    /// Creates the directory of the storage if it is missing, accessible to its owner only.
+    /// Creates the directory of the storage if it is missing and was never there, accessible to its owner only.
     pub(in crate::store) async fn make_root(&self) -> io::Result<()> {
         let root = Arc::clone(&self.root);
-        let make = move || match check_directory(&root) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                DirBuilder::new().recursive(true).mode(0o700).create(root)
-            }
-            checked => checked,
-        };
-        self.jobs.part(&Path::default()).run(make).await
+        self.jobs.part(&Path::default()).run(move || root.create()).await
     }
 
     /// The directory of the storage.
-    pub(in crate::store) fn root(&self) -> &FsPath {
+    pub(in crate::store) fn root(&self) -> &Arc<Root> {
         &self.root
+    }
+
+    /// The symbolic links that listings have met.
+    pub(in crate::store) fn links(&self) -> &Arc<Links> {
+        &self.links
     }
 
     /// The jobs in its file system.
@@ -369,10 +372,13 @@ impl Disk {
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (root, location) = (Arc::clone(&self.root), path.clone());
-        let work = move || work(&root).map_err(|error| object_error(&root, &location, error));
+        let work = move || {
+            let _open = root.open()?;
+            work(root.path()).map_err(|error| object_error(root.path(), &location, error))
+        };
         let done = async { part.run(work).await.map_err(|error| store_error(path, error)) };
         let done = self.calls.timed_with(limit, call, done).await;
-        done.map_err(|error| name_directory(error, &self.root, path))
+        done.map_err(|error| name_directory(error, self.root.path(), path))
     }
 }
 
@@ -465,14 +471,14 @@ fn clashes(root: &FsPath, location: &Path, error: &io::Error) -> bool {
         && parents.any(|parent| Key::from_path(parent).is_some() && root.join(parent).is_file())
 }
 
-/// Translates an error of the file system: a conflict of keys becomes `IsADirectory`, and a missing storage directory
-/// is not a missing object.
+/// Translates an error of the file system: a conflict of keys becomes `IsADirectory`, and a storage directory that has
+/// just vanished is not a missing object.
 fn object_error(root: &FsPath, location: &Path, error: io::Error) -> io::Error {
     if clashes(root, location, &error) {
         return ErrorKind::IsADirectory.into();
     }
     if error.kind() == ErrorKind::NotFound && !root.is_dir() {
-        return io::Error::other("the directory of the storage is missing");
+        return io::Error::other(RootLost::Missing(root.to_owned()));
     }
     error
 }

@@ -13,9 +13,9 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
-use crate::store::backend::directory::beneath::leads_out;
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::files::is_absent;
+use crate::store::backend::directory::links::{Link, Links, link_at};
 use crate::store::backend::directory::staged::is_staged;
 use crate::store::object::Object;
 
@@ -41,6 +41,7 @@ struct Progress(Mutex<(PathBuf, Instant)>);
 struct Walk {
     pending: Vec<Entry>,
     progress: Arc<Progress>,
+    links: Arc<Links>,
 }
 
 /// A file or a directory below the root.
@@ -58,11 +59,12 @@ pub(in crate::store) fn objects(
 ) -> BoxStream<'static, object_store::Result<Object>> {
     let key = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
     let progress = Arc::new(Progress(Mutex::new((PathBuf::new(), Instant::now()))));
-    let walk = Walk { pending: vec![Entry { key, is_directory: true }], progress };
+    let links = Arc::clone(disk.links());
+    let walk = Walk { pending: vec![Entry { key, is_directory: true }], progress, links };
     let start = (disk, prefix.to_owned(), walk);
     let batches = stream::try_unfold(start, async |(disk, prefix, mut walk)| {
         let progress = Arc::clone(&walk.progress);
-        progress.record(disk.root());
+        progress.record(disk.root().path());
         let list = move |root: &FilePath| walk.batch(root).map(|objects| (objects, walk));
         let (objects, walk) = tokio::select! {
             listed = disk.list_job(MAX_BATCH, &prefix, list) => listed?,
@@ -109,7 +111,7 @@ impl Walk {
         {
             let path = root.join(&key);
             if is_directory {
-                let mut entries = entries(root, &path, &key, &self.progress)?;
+                let mut entries = self.entries(root, &path, &key)?;
                 entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
                 self.pending.append(&mut entries);
             } else {
@@ -119,51 +121,46 @@ impl Walk {
         }
         Ok(objects)
     }
-}
 
-/// The entries of a directory that may be part of a key; none if the directory is gone. Links that lead out of the root
-/// are left out: they cannot be read.
-fn entries(
-    root: &FilePath,
-    directory: &FilePath,
-    key: &str,
-    progress: &Progress,
-) -> io::Result<Vec<Entry>> {
-    progress.record(directory);
-    let found = match std::fs::read_dir(directory) {
-        Err(error) if is_absent(&error) => return Ok(Vec::new()),
-        found => found?,
-    };
-    let mut entries = Vec::new();
-    for (place, entry) in found.enumerate() {
-        if place % ENTRIES == 0 {
-            progress.record(directory);
-        }
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let kind = match entry.file_type() {
-            Err(error) if is_absent(&error) => continue,
-            kind => kind?,
+    /// The entries of a directory that may be part of a key; none if the directory is gone. Links that lead out of the
+    /// root are left out, because they cannot be read, and links that lead back, because the listing would not end.
+    fn entries(&self, root: &FilePath, directory: &FilePath, key: &str) -> io::Result<Vec<Entry>> {
+        let Self { progress, links, .. } = self;
+        progress.record(directory);
+        let found = match std::fs::read_dir(directory) {
+            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            found => found?,
         };
-        if kind.is_symlink() && leads_out(root, &format!("{key}{name}")) {
-            continue;
+        let mut entries = Vec::new();
+        for (place, entry) in found.enumerate() {
+            if place % ENTRIES == 0 {
+                progress.record(directory);
+            }
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let kind = match entry.file_type() {
+                Err(error) if is_absent(&error) => continue,
+                kind => kind?,
+            };
+            let mut is_directory = kind.is_dir();
+            if kind.is_symlink() {
+                let path = format!("{key}{name}");
+                progress.record(&entry.path());
+                let link = link_at(root, &path);
+                links.record(path, link);
+                if link != Link::Followed {
+                    continue;
+                }
+                is_directory = entry.path().is_dir();
+            }
+            if is_directory {
+                entries.push(Entry { key: format!("{key}{name}/"), is_directory });
+            } else if !is_staged(&name) {
+                entries.push(Entry { key: format!("{key}{name}"), is_directory });
+            }
         }
-        // A link counts as its target, as in a read.
-        let is_directory =
-            kind.is_dir() || kind.is_symlink() && is_directory_at(&entry.path(), progress);
-        if is_directory {
-            entries.push(Entry { key: format!("{key}{name}/"), is_directory });
-        } else if !is_staged(&name) {
-            entries.push(Entry { key: format!("{key}{name}"), is_directory });
-        }
+        Ok(entries)
     }
-    Ok(entries)
-}
-
-/// Whether the target of a link is a directory.
-fn is_directory_at(link: &FilePath, progress: &Progress) -> bool {
-    progress.record(link);
-    link.is_dir()
 }
 
 /// A file as an object; `None` if it is gone.
