@@ -10,6 +10,7 @@ use reqwest::Method;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
 
 use super::buckets::{FOR_EVER, doubles, open};
+use crate::api::health::outside;
 use crate::http::{RUN, get, noise, request, send};
 use crate::program::process::{Running, program};
 
@@ -217,6 +218,47 @@ fn check_shows_a_listing_that_was_refused_as_such() {
     double.has_bucket(false);
     let (exit, shown) = output(&double, &["check"]);
     assert_eq!((exit, row(&shown, "list")), (Some(10), "no"), "{shown}");
+}
+
+#[tokio::test]
+async fn the_page_of_a_proxy_is_neither_an_object_nor_a_missing_one() {
+    for dialect in Dialect::ALL {
+        for status in [200, 404] {
+            let datastore = TestDatastore::double(dialect).await;
+            let url = format!("artifacts?{RUN}&attempt=0&name=a");
+            let page = CloudFault { key: "layers/", document: Some(HTML), ..CloudFault::default() };
+            datastore.cloud().fault(CloudFault { status, times: FOR_EVER, ..page });
+            let answer = get(&datastore, &url).await;
+            let expected = format!("its answer {status} is not that of ");
+            assert!(answer.status == 500 && answer.text().contains(&expected), "{}", answer.text());
+            let head = send(request(&datastore, Method::HEAD, &url)).await;
+            assert_eq!(head.status, 500, "{dialect:?} {status}");
+            datastore.cloud().heal();
+            assert_eq!(get(&datastore, &url).await.status, 404);
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_a_missing_bucket_no_object_is_missing() {
+    for dialect in Dialect::ALL {
+        let datastore = TestDatastore::double(dialect).await;
+        let url = format!("artifacts?{RUN}&attempt=0&name=a");
+        datastore.cloud().has_bucket(false);
+        let answer = get(&datastore, &url).await;
+        let expected = "its bucket or directory is missing";
+        assert!(answer.status == 500 && answer.text().contains(expected), "{}", answer.text());
+        let since = Instant::now();
+        while outside(&datastore, "readyz").await.status == 200 {
+            assert!(since.elapsed() < Duration::from_secs(30), "still ready");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let ready = outside(&datastore, "readyz").await;
+        assert!(ready.text().contains(expected), "{}", ready.text());
+        // Its answer has no document, which would name the bucket.
+        let head = send(request(&datastore, Method::HEAD, &url)).await;
+        assert_eq!(head.status, 500);
+    }
 }
 
 #[test]

@@ -6,12 +6,13 @@ use std::error::Error;
 use std::io;
 
 use crate::store::backend::cloud::document::WrongDocument;
+use crate::store::backend::cloud::object_answer::WrongAnswer;
 use crate::store::backend::directory::beneath::Outside;
 use crate::store::backend::directory::dirs::SilentDirectory;
 use crate::store::backend::directory::files::Irregular;
 use crate::store::backend::directory::jobs::Hung;
-use crate::store::backend::directory::walk::Silent;
 use crate::store::backend::directory::root::RootLost;
+use crate::store::backend::directory::walk::Silent;
 use crate::store::backend::metered::NoAnswer;
 use crate::store::backend::panicked::Panicked;
 use crate::store::backend::response::{Denied, refusal, status};
@@ -29,10 +30,10 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         if within.and_then(|error| error.downcast_ref::<Outside>()).is_some() {
             return "a symbolic link leads out of its directory; the datastore's log has the details".to_owned();
         }
-        if let Some(error) = now.downcast_ref::<io::Error>()
         if let Some(lost) = within.and_then(|error| error.downcast_ref::<RootLost>()) {
             return lost.reason().to_owned();
         }
+        if let Some(error) = now.downcast_ref::<io::Error>()
             && error.kind() != io::ErrorKind::Other
         {
             return io_reason(error.kind());
@@ -48,6 +49,11 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
         }
         if let Some(wrong) = now.downcast_ref::<WrongDocument>() {
             return wrong.to_string();
+        }
+        match now.downcast_ref::<WrongAnswer>() {
+            Some(WrongAnswer::NoBucket(_)) => return MISSING.to_owned(),
+            Some(wrong) => return wrong.to_string(),
+            None => {}
         }
         if let Some(panicked) = now.downcast_ref::<Panicked>() {
             return panicked.text().to_owned();

@@ -22,6 +22,7 @@ use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::Key;
 use crate::store::object::{ByteStream, Meta};
+use crate::store::probe::ability::Ability;
 use crate::store::read::ranged::{InBucket, OpenFile, Source};
 
 /// The version of an object that [`Store::stat`] found.
@@ -188,12 +189,27 @@ impl Store {
             (found, record.unwrap_or(DigestLookup::Missing(None)))
         } else {
             let options = GetOptions::new().with_head(head);
-            let found = self.objects.get_opts(path, options).await?;
+            let found = match self.objects.get_opts(path, options).await {
+                Err(object_store::Error::NotFound { .. }) if head => {
+                    return Err(self.absent_at_head());
+                }
+                found => found?,
+            };
             let known = self.digest(&found.meta, &found.attributes).await?;
             (found.into(), known)
         };
         let meta = self.meta_of(&found.meta, &known).await;
         Ok((meta, found, known))
+    }
+
+    /// The error of a HEAD that finds nothing. Its answer has no document that tells a missing object from a missing bucket,
+    /// which the last probe has seen.
+    fn absent_at_head(&self) -> StoreError {
+        let results = self.probe_results();
+        match results.error.filter(|_| results.ended_at == Some(Ability::List)) {
+            Some(error) => backend_error(error),
+            None => StoreError::NotFound,
+        }
     }
 
     async fn meta_of(&self, found: &ObjectMeta, known: &DigestLookup) -> Result<Meta, StoreError> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+    CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MATCH, IF_NONE_MATCH,
+    LAST_MODIFIED, RANGE,
 };
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -61,12 +62,13 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request)
     if let Some(wait) = Some(pace.latency + fault.delay).filter(|wait| !wait.is_zero()) {
         sleep(wait).await;
     }
+    if let Some(document) = fault.document {
+        let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::OK);
+        return (status, [(CONTENT_TYPE, "text/html")], document).into_response();
+    }
     if let Ok(status) = StatusCode::from_u16(fault.status) {
         let code = if fault.code.is_empty() { "OrderedByTheTest" } else { fault.code };
         return refused(status, code);
-    }
-    if let Some(document) = fault.document {
-        return (StatusCode::OK, document).into_response();
     }
     let Some(received) = received else { return refused(StatusCode::OK, "") };
     let (mut parts, mut data) = done(&shared, received);

@@ -39,7 +39,7 @@ pub struct CloudFault {
     pub status: u16,
     /// The code in the document of such an answer; empty for one that no cloud has.
     pub code: &'static str,
-    /// The body of an answer with 200 that takes the place of the usual one, as a proxy's page does.
+    /// The body of an answer with `status`, or else 200, that takes the place of the usual one, as a proxy's page does.
     pub document: Option<&'static str>,
     /// How much later they are answered.
     pub delay: Duration,

@@ -1,11 +1,12 @@
 //! Adds a condition to the completion of a multipart upload, which `object_store` does not offer, and refuses answers that
-//! `object_store` would misunderstand (`document.rs`).
+//! `object_store` would misunderstand (`document.rs`, `object_answer.rs`).
 //!
 //! A completion within [`create_only`] succeeds only if no object exists. `object_store` signs a request before it passes it
 //! to its HTTP client, which adds the header here. That is valid, because a signature need not cover this header. A probe
 //! finds out whether a server honours it. Until then, a server that refuses the header itself gets the request without it:
 //! the second try is here, because `object_store` completes an upload only once.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use object_store::client::{
 use object_store::{ClientOptions, Error};
 
 use crate::store::backend::cloud::document::{check_document, expected_root};
+use crate::store::backend::cloud::object_answer::{check_object, is_object_request};
 use crate::store::backend::response::{code, is_permanent, may_be_permanent, status};
 
 tokio::task_local! {
@@ -38,23 +40,31 @@ pub(in crate::store) enum Condition {
 pub(in crate::store) struct Connector {
     /// The header with its value; `None` where the signature covers it.
     condition: Option<(&'static str, &'static str)>,
+    /// What is at the other end, as errors name it.
+    storage: &'static str,
     client: Arc<Mutex<Option<HttpClient>>>,
+    /// How many clients were made. The last one is that of the bucket.
+    clients: Arc<AtomicUsize>,
 }
 
 impl Connector {
     /// `If-None-Match: *`, as S3 has it.
     pub(in crate::store) fn s3() -> Self {
-        Self { condition: Some(("if-none-match", "*")), client: Arc::default() }
+        Self::new(Some(("if-none-match", "*")), "an S3 server")
     }
 
     /// The same condition for Google Cloud Storage: no generation of the object exists.
     pub(in crate::store) fn gcs() -> Self {
-        Self { condition: Some(("x-goog-if-generation-match", "0")), client: Arc::default() }
+        Self::new(Some(("x-goog-if-generation-match", "0")), "Google Cloud Storage")
     }
 
     /// No condition: on Azure the signature of a shared key covers the header.
     pub(in crate::store) fn azure() -> Self {
-        Self { condition: None, client: Arc::default() }
+        Self::new(None, "Azure Blob Storage")
+    }
+
+    fn new(condition: Option<(&'static str, &'static str)>, storage: &'static str) -> Self {
+        Self { condition, storage, client: Arc::default(), clients: Arc::default() }
     }
 
     /// The client of the bucket, once a builder of `object_store` has returned. A builder connects first for the
@@ -80,17 +90,40 @@ pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
         || status(&chain(error)) == Some(412)
 }
 
-/// A client that adds the header to a completion within [`create_only`].
+/// A client that adds the header to a completion within [`create_only`], and checks answers.
 #[derive(Debug)]
 struct Conditional {
     client: HttpClient,
     condition: Option<(&'static str, &'static str)>,
+    storage: &'static str,
+    /// How many clients the connector has made, and which of them this is, from 1.
+    clients: Arc<AtomicUsize>,
+    number: usize,
+}
+
+impl Conditional {
+    /// Executes a request, and fails if its answer is not what was asked for. Answers to the clients for credentials are
+    /// others.
+    async fn checked(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default());
+        let expected = expected_root(&method, query);
+        let is_object = is_object_request(&method, query)
+            && self.clients.load(Ordering::Relaxed) == self.number;
+        let response = self.client.execute(request).await?;
+        match expected {
+            Some(expected) => check_document(expected, response).await,
+            None if is_object => check_object(method, self.storage, response).await,
+            None => Ok(response),
+        }
+    }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        let client = HttpClient::new(Conditional { client, condition: self.condition });
+        let number = self.clients.fetch_add(1, Ordering::Relaxed) + 1;
+        let Self { condition, storage, clients, .. } = self.clone();
+        let client = HttpClient::new(Conditional { client, condition, storage, clients, number });
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }
@@ -103,12 +136,7 @@ impl HttpService for Conditional {
         let completes = request.method() == "POST" && query.contains("uploadId=");
         let condition = CREATE_ONLY.try_with(|condition| *condition).ok().filter(|_| completes);
         let (Some(condition), Some((header, value))) = (condition, self.condition) else {
-            let expected = expected_root(request.method(), query);
-            let response = self.client.execute(request).await?;
-            return match expected {
-                Some(expected) => check_document(expected, response).await,
-                None => Ok(response),
-            };
+            return self.checked(request).await;
         };
         let without = (condition == Condition::IfSupported).then(|| request.clone());
         request.headers_mut().insert(header, HeaderValue::from_static(value));
