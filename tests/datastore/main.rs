@@ -65,10 +65,11 @@ mod transport {
 
 /// The program: start, stop, and the commands that maintain a storage.
 mod program {
-    mod commands;
+    pub(crate) mod commands;
     mod credentials;
     pub(crate) mod deploy;
     mod gc;
     mod log;
     pub(crate) mod process;
+    mod token;
 }

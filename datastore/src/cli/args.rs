@@ -241,7 +241,7 @@ pub(crate) struct Verify {
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
     /// Keep the last N runs of each layer, and delete older ones [default: keep all runs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_runs: Option<usize>,
 
     /// Delete artifacts of a kind that are older. Kinds: bin, json, pretty, short, log, bundle,
@@ -375,4 +375,8 @@ pub(crate) struct ServeFlags {
     /// [env: PLANCHA_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
+}
+
+fn number(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "expected a number, such as 20")
 }

@@ -1,18 +1,21 @@
 //! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` has its own module.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use datastore_api::chain;
 use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
+use tempfile::NamedTempFile;
 
 use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::cli::error::{CommandError, Damage, counted};
+use crate::cli::health::is_running;
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
-use crate::start::{StartError, raise_open_files};
+use crate::start::{StartError, raise_open_files, try_listen};
 use crate::store::{
     Ability, Key, Link, NEEDED, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
     check_directory_in_time, concise, is_own,
@@ -24,9 +27,23 @@ pub fn report(result: Result<(), CommandError>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if !error.is_closed_pipe() {
         // Without standard error, only the exit code is left to report the error.
-        let _printed = writeln!(io::stderr(), "error: {}", concise(&chain(&error)));
+        let text = concise(&chain(&error));
+        let _printed = writeln!(io::stderr(), "error: {text}{}", hint(&text));
     }
     ExitCode::from(error.exit_code())
+}
+
+/// What to do about an error of a bucket, which does not say it itself.
+fn hint(text: &str) -> &'static str {
+    if text.contains("hint:") {
+        ""
+    } else if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") {
+        "\nhint: make the bucket, or name another with --storage"
+    } else if text.contains("client error (Connect)") {
+        "\nhint: correct the endpoint in the variables of the cloud; `datastore check` prints them"
+    } else {
+        ""
+    }
 }
 
 /// Runs one command, and writes its results to `out`.
@@ -37,6 +54,18 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     check_root(&config.storage).await?;
     let store = open(&config.storage)?.at_rest(&config.at_rest);
+    let deletes = matches!(command, StorageCommand::Gc(_));
+    let done = run_over(&store, command, out).await;
+    print_links(&store, deletes)?;
+    done?;
+    Ok(out.flush()?)
+}
+
+async fn run_over(
+    store: &Store,
+    command: StorageCommand,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
     match command {
         StorageCommand::Ls(prefix) => ls(store, &prefix, out).await,
         StorageCommand::Cat(key) => cat(store, &key, out).await,
@@ -69,18 +98,6 @@ fn print_links(store: &Store, deletes: bool) -> io::Result<()> {
 }
 
 /// Checks that the directory of a storage exists: no command creates it.
-    let deletes = matches!(command, StorageCommand::Gc(_));
-    let done = run_over(&store, command, out).await;
-    print_links(&store, deletes)?;
-    done?;
-    Ok(out.flush()?)
-}
-
-async fn run_over(
-    store: &Store,
-    command: StorageCommand,
-    out: &mut impl Write,
-) -> Result<(), CommandError> {
 async fn check_root(storage: &Storage) -> Result<(), CommandError> {
     let Storage::File(root) = storage else { return Ok(()) };
     check_directory_in_time(root).await.map_err(|error| match error.kind() {
@@ -231,19 +248,37 @@ pub fn token(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let (secret, yaml) = token.create().map_err(CommandError::Token)?;
-    if let Some(path) = rules {
-        add_to_file(path, &yaml)
-            .map_err(|reason| CommandError::Token(format!("{}: {reason}", path.display())))?;
-    }
+    let failed = |path: &Path, reason| CommandError::Token(format!("{}: {reason}", path.display()));
+    let added = rules.map(|path| add_to_copy(path, &yaml).map_err(|reason| failed(path, reason)));
+    let added = added.transpose()?;
     writeln!(out, "{}", secret.expose_secret())?;
     if rules.is_none() {
         write!(out, "{yaml}")?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    // The rule of a token that nobody has seen must not be in the file.
+    if let Some(added) = added {
+        added.replace().map_err(|(path, reason)| failed(&path, reason))?;
+    }
+    Ok(())
 }
 
-/// Adds rules to a file by replacing it atomically. Two commands at the same time add both their rules.
-fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
+/// A file of rules with new rules, which has not replaced the present one. The directory is locked until then.
+struct AddedRules {
+    file: NamedTempFile,
+    path: PathBuf,
+    _lock: fs_err::File,
+}
+
+impl AddedRules {
+    fn replace(self) -> Result<(), (PathBuf, String)> {
+        let replaced = self.file.persist(&self.path);
+        replaced.map(drop).map_err(|error| (self.path, error.to_string()))
+    }
+}
+
+/// Adds rules to a copy of a file, which is to replace it atomically. Two commands at the same time add both their rules.
+fn add_to_copy(path: &Path, yaml: &str) -> Result<AddedRules, String> {
     let text = |error: io::Error| error.to_string();
     // A symbolic link is followed, so that its target is replaced and not the link.
     let path = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -277,8 +312,7 @@ fn add_to_file(path: &Path, yaml: &str) -> Result<(), String> {
         file.as_file().set_permissions(mode).map_err(text)?;
     }
     file.as_file().sync_all().map_err(text)?;
-    file.persist(&path).map_err(|error| error.to_string())?;
-    Ok(())
+    Ok(AddedRules { file, path, _lock: lock })
 }
 
 /// Prints the settings, and what the storage supports.
@@ -292,6 +326,8 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     out.flush()?;
     let Config { storage, auth, tls, .. } = &serve.config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
+    raise_open_files()?;
+    check_address(&serve.listen, out).await?;
     check_root(storage).await?;
     let store = open(storage)?;
     let started = store.start().await;
@@ -303,7 +339,6 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     print_uploads(&uploads, out)?;
     out.flush()?;
     started.map_err(unusable)?;
-    raise_open_files()?;
     Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     match results.error {
@@ -320,6 +355,19 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         return Err(CommandError::Unknown(ability.name(), error));
     }
     Ok(())
+}
+
+/// Checks that the service could listen. A datastore that runs there already is what `check` is often started beside.
+async fn check_address(listen: &[SocketAddr], out: &mut impl Write) -> Result<(), CommandError> {
+    let tried = try_listen(listen);
+    if let Err(StartError::Listen(address, error)) = &tried
+        && error.kind() == io::ErrorKind::AddrInUse
+        && is_running(listen).await
+    {
+        writeln!(out, "warning: a datastore listens on {address} already")?;
+        return Ok(());
+    }
+    Ok(tried?)
 }
 
 /// What `check` shows of an ability.

@@ -50,8 +50,8 @@ pub enum CommandError {
     #[error("no token was created: {0}")]
     Token(String),
     /// The datastore did not answer that it is ready.
-    #[error("the datastore is not ready: {0}\nhint: its log says why")]
-    NotReady(String),
+    #[error("the datastore is not ready: {0}\nhint: {1}")]
+    NotReady(String, &'static str),
     /// Standard output could not be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -124,7 +124,7 @@ impl CommandError {
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) | Self::Unknown(..) => 10,
             Self::Undeleted(_) | Self::Damaged(_) => 10,
-            Self::Output(_) | Self::Token(_) | Self::NotReady(_) => 1,
+            Self::Output(_) | Self::Token(_) | Self::NotReady(..) => 1,
         }
     }
 

@@ -5,44 +5,87 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use datastore_api::chain;
+use reqwest::header::SERVER;
 
 use crate::cli::error::CommandError;
 
+/// What to do if another program has the address.
+const NAME_IT: &str = "name the address of the datastore with --listen";
 /// How long one request may take. A container's health check allows 10 s for all of them.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Asks the datastore that listens on one of these addresses. It is ready if `/readyz` answers 200.
+/// Asks the datastore that listens on one of these addresses. It is ready if `/readyz` answers 200, and says that the
+/// answer is that of a datastore.
 pub async fn health(listen: &[SocketAddr]) -> Result<(), CommandError> {
-    let client = reqwest::Client::builder()
+    let not_ready = |reason, hint| Err(CommandError::NotReady(reason, hint));
+    let client = match client() {
+        Ok(client) => client,
+        Err(error) => return not_ready(chain(&error), "no request could be sent"),
+    };
+    let mut failure = ("port 0 is any free port".to_owned(), "name the real one with --listen");
+    for address in listen.iter().flat_map(asked) {
+        for scheme in ["http", "https"] {
+            match client.get(format!("{scheme}://{address}/readyz")).send().await {
+                Ok(response) if !is_ours(&response) => {
+                    // A datastore with TLS answers plain HTTP in this way, too.
+                    failure = (of_another(address, &response), NAME_IT);
+                }
+                Ok(response) if response.status().is_success() => return Ok(()),
+                Ok(response) => {
+                    let status = response.status();
+                    let text = response.text().await.unwrap_or_default();
+                    let reason = format!("{address}: {status}: {}", text.trim());
+                    return not_ready(reason, "its log says why");
+                }
+                Err(error) if scheme == "http" && error.is_connect() => {
+                    failure = (chain(&error), "start it, or name its address with --listen");
+                    break;
+                }
+                // An answer to plain HTTP says more than that there is no TLS.
+                Err(_) if failure.1 == NAME_IT => {}
+                Err(error) => failure = (chain(&error), "its log says why"),
+            }
+        }
+    }
+    let (reason, hint) = failure;
+    not_ready(reason, hint)
+}
+
+/// Whether a datastore answers on one of these addresses, ready or not.
+pub(super) async fn is_running(listen: &[SocketAddr]) -> bool {
+    let Ok(client) = client() else { return false };
+    for address in listen.iter().flat_map(asked) {
+        for scheme in ["http", "https"] {
+            let answer = client.get(format!("{scheme}://{address}/healthz")).send().await;
+            if answer.is_ok_and(|response| is_ours(&response)) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .timeout(TIMEOUT)
         // It asks itself and sends nothing secret. The certificate is for the name that others use.
         .tls_danger_accept_invalid_certs(true)
         .build()
-        .map_err(|error| CommandError::NotReady(chain(&error)))?;
-    let mut reason = "port 0 is any free port: name the real one with --listen".to_owned();
-    for address in listen.iter().flat_map(asked) {
-        for scheme in ["http", "https"] {
-            match client.get(format!("{scheme}://{address}/readyz")).send().await {
-                Ok(response) if response.status().is_success() => return Ok(()),
-                Ok(response) => {
-                    let status = response.status();
-                    let text = response.text().await.unwrap_or_default();
-                    let reason = format!("{address}: {status}: {}", text.trim());
-                    return Err(CommandError::NotReady(reason));
-                }
-                Err(error) => {
-                    let nothing_listens = scheme == "http" && error.is_connect();
-                    reason = chain(&error);
-                    if nothing_listens {
-                        break;
-                    }
-                }
-            }
-        }
-    }
-    Err(CommandError::NotReady(reason))
+}
+
+/// Whether an answer is that of a datastore.
+fn is_ours(response: &reqwest::Response) -> bool {
+    response.headers().get(SERVER).is_some_and(|server| server == "plancha")
+}
+
+/// What another program has answered.
+fn of_another(address: SocketAddr, response: &reqwest::Response) -> String {
+    let server = response.headers().get(SERVER).and_then(|server| server.to_str().ok());
+    let server =
+        server.map_or_else(|| "no header Server".to_owned(), |name| format!("Server: {name}"));
+    format!("{address}: another program answers {} ({server})", response.status())
 }
 
 /// The addresses on which a server can be asked that listens on this one.

@@ -1,5 +1,6 @@
 //! `/healthz` and `/readyz`.
 
+use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -117,6 +118,26 @@ fn the_command_health_succeeds_only_while_the_datastore_is_ready() {
     assert!(code == 1 && message.contains("refused"), "{code}: {message}");
     let (code, message) = ask(&[], &["--listen", "127.0.0.1:0"]);
     assert!(code == 1 && message.contains("name the real one"), "{code}: {message}");
+}
+
+#[test]
+fn the_command_health_does_not_take_another_program_for_the_datastore() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let _read = socket.read(&mut [0; 1024]);
+            let answer = "HTTP/1.1 200 OK\r\nserver: nginx\r\ncontent-length: 2\r\nconnection: close\r\n\r\nOK";
+            let _sent = socket.write_all(answer.as_bytes());
+        }
+    });
+    let (code, message) = ask(&[], &["--listen", &address]);
+    let expected = format!(
+        "error: the datastore is not ready: {address}: another program answers 200 OK (Server: nginx)\n\
+         hint: name the address of the datastore with --listen\n"
+    );
+    assert_eq!((code, message), (1, expected));
 }
 
 #[test]

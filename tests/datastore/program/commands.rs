@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use support::TestDatastore;
 
 use crate::http::{RUN, files, forget_digest, get, noise, stored};
-use crate::program::process::program;
+use crate::program::process::{Running, program};
 
 const FILE: &str = "layers/team-a/network/plan-1/0/plan.json";
 
@@ -20,7 +20,7 @@ fn output(root: &Path, words: &[&str]) -> Output {
     program(words).args(["--storage", &storage]).output().unwrap()
 }
 
-fn ended(output: &Output) -> (i32, String, String) {
+pub(crate) fn ended(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let reported = text(&output.stderr).lines().next().unwrap_or_default().to_owned();
     (output.status.code().unwrap(), text(&output.stdout), reported)
@@ -368,65 +368,30 @@ fn check_and_serve_report_a_bad_directory_with_the_same_message() {
 }
 
 #[test]
-fn token_without_a_namespace_or_with_a_space_in_its_id_is_refused() {
-    for (words, reason) in [
-        (&["token", "ci", "--namespace", ""][..], "--namespace: it is empty"),
-        (&["token", "ci", "--namespace", "a,,b"], "--namespace: it is empty"),
-        (&["token", "ci", "--namespace", "a/b"], "--namespace: `a/b` must not contain"),
-        (&["token", "c i", "--namespace", "a"], "invalid id `c i`: expected one word"),
-        (&["token", "", "--namespace", "a"], "invalid id ``"),
-        (
-            &["token", "ci", "--namespace", "a", "--kind", "foo"],
-            "error: --kind: invalid kind `foo`: expected one of bin,",
-        ),
-        (
-            &["token", "ci", "--namespace", "a", "--verb", "foo"],
-            "error: --verb: invalid verb `foo`: expected one of read,",
-        ),
-        (
-            &["token", "ci", "--namespace", "*", "--verb", "admin", "--kind", "log"],
-            "--verb: `admin` has an effect only in a rule for everything",
-        ),
-        (
-            &["token", "ci", "--namespace", "team-*", "--verb", "read,admin"],
-            "--verb: `admin` has an effect only in a rule for everything",
-        ),
-    ] {
-        let (code, shown, reported) = ended(&program(words).output().unwrap());
-        assert_eq!((code, shown.as_str()), (64, ""), "{reported}");
-        assert!(reported.contains(reason), "{words:?}: {reported}");
+fn check_and_serve_report_an_address_in_use_with_the_same_code() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    for word in ["serve", "check"] {
+        let words = [word, "--storage", "memory://", "--listen", &address];
+        let output = program(&words).output().unwrap();
+        let shown = [output.stdout, output.stderr].concat();
+        let shown = String::from_utf8(shown).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{word}: {shown}");
+        let expected = format!("cannot listen on {address}: Address already in use (os error 98)");
+        assert!(shown.contains(&expected), "{word}: {shown}");
+        assert!(
+            shown.contains("hint: another program listens there: end it, or"),
+            "{word}: {shown}"
+        );
     }
-    let (code, ..) = ended(&program(&["token", "ci", "--namespace", "team-*,b"]).output().unwrap());
-    assert_eq!(code, 0);
-}
-
-#[test]
-fn token_can_be_written_to_an_empty_policy_file_but_not_to_a_pipe() {
-    let directory = tempfile::TempDir::new().unwrap();
-    let token = |file: &Path| {
-        let rules = file.to_str().unwrap();
-        let words = ["token", "ci", "--namespace", "a", "--rules", rules];
-        ended(&program(&words).output().unwrap())
-    };
-    let file = directory.path().join("tokens.yaml");
-    for _ in 0..2 {
-        std::fs::write(&file, "rules: []\n").unwrap();
-        let (code, shown, message) = token(&file);
-        assert_eq!((code, &*message), (0, ""));
-        assert!(shown.starts_with("plancha_"), "{shown}");
-        assert!(std::fs::read_to_string(&file).unwrap().contains("token: ci"));
-    }
-    let inline = "rules: [{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read]}]";
-    std::fs::write(&file, inline).unwrap();
-    let (code, shown, message) = token(&file);
-    assert_eq!((code, &*shown), (1, ""));
-    assert!(message.contains("no token was created") && !message.contains("sha256"), "{message}");
-    let pipe = directory.path().join("pipe");
-    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600));
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
-    let (code, shown, message) = token(&pipe);
-    assert_eq!((code, &*shown), (1, ""));
-    assert!(message.contains("not a regular file"), "{message}");
+    drop(listener);
+    let datastore = Running::over("memory://", &[], &[]);
+    let address = datastore.address.clone();
+    let words = ["check", "--storage", "memory://", "--listen", &address];
+    let (code, shown, _) = ended(&program(&words).output().unwrap());
+    assert_eq!(code, 0, "{shown}");
+    let expected = format!("warning: a datastore listens on {address} already");
+    assert!(shown.contains(&expected), "{shown}");
 }
 
 #[test]

@@ -343,7 +343,10 @@ fn invalid_settings_prevent_startup() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).replace(&address, "[address]");
     let (_, text) = text.split_once("ERROR ").unwrap();
-    insta::assert_snapshot!(text, @"cannot listen on [address]: Address already in use (os error 98)");
+    insta::assert_snapshot!(text, @r"
+    cannot listen on [address]: Address already in use (os error 98)
+    hint: another program listens there: end it, or choose another address with --listen
+    ");
     let mut command =
         program(&["serve", "--listen", "127.0.0.1:0", "--storage", "file:///dev/null/x"]);
     let output = command.output().unwrap();
