@@ -202,6 +202,12 @@ impl Backend {
         Some(Path::new(path.unwrap_or("terraform.tfstate")))
     }
 
+    /// The variables that this type of backend reads its identity from.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &'static str> {
+        let fields = FIELDS.iter().filter(|(known, _)| *known == self.kind);
+        fields.flat_map(|(_, fields)| *fields).flat_map(|field| field.variables.iter().copied())
+    }
+
     /// Identifies the state of this workspace on one machine, whatever code it is of. `None` if the identity is not known
     /// completely, or depends on where the run is: a relative path, or a cluster.
     pub(crate) fn state_key(&self, workspace: &str) -> Option<Sha256> {

@@ -23,6 +23,8 @@ pub(crate) struct Push {
     pub(crate) dir: Option<PathBuf>,
     /// Where the tool has written the state, if it was not found there.
     pub(crate) lost_in: Option<PathBuf>,
+    /// The names of the variables that said which backend it is.
+    pub(crate) variables: Vec<String>,
     /// Whether the tool's output is incomplete.
     pub(crate) cut: bool,
     /// Whether it is not known if there is a state.
@@ -36,8 +38,9 @@ impl Push {
     /// How a kept state gets into its backend, by its record.
     pub(crate) fn recorded(record: PushRecord) -> Self {
         let dir = record.existing_dir().map(Path::to_owned);
-        let PushRecord { program, workspace, path, lost_in, cut, unknown, .. } = record;
-        Self { program: Some(program), workspace, path, dir, lost_in, cut, unknown }
+        let PushRecord { program, workspace, path, lost_in, variables, cut, unknown, .. } = record;
+        let program = Some(program);
+        Self { program, workspace, path, dir, lost_in, variables, cut, unknown }
     }
 
     /// Whether there is a file of the state.
@@ -61,6 +64,9 @@ impl Push {
         }
         if self.workspace.is_none() {
             place += " and with TF_WORKSPACE set to the workspace of that apply";
+        }
+        if !self.variables.is_empty() {
+            place = format!("{place} (with {} set as in that apply)", self.variables.join(", "));
         }
         place
     }

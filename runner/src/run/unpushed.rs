@@ -2,12 +2,14 @@
 //! apply created, and another apply would create it again.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use datastore_api::{Sha256, chain};
 use fs_err as fs;
 
+use crate::basis::backend::Backend;
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
@@ -345,6 +347,20 @@ impl Run<'_> {
         PushRecord::new(program, self.job.place.workspace.clone(), &self.recorded_path())
             .of_code(self.source_id.as_ref(), dir)
             .of_state(self.state_key())
+            .with_variables(self.backend_variables())
+    }
+
+    /// The names of the variables that say which backend the tool uses.
+    fn backend_variables(&self) -> Vec<String> {
+        let environment = self.environment;
+        let arguments = ["TF_CLI_ARGS", "TF_CLI_ARGS_init"].into_iter();
+        let arguments = arguments.filter(|name| environment.inputs.contains_key(OsStr::new(name)));
+        let data_dir = environment.tf_data_dir.as_ref().map(|_| "TF_DATA_DIR");
+        let of_backend = self.report.backend.iter().flat_map(Backend::variables);
+        let of_backend = of_backend.filter(|name| environment.backend.contains_key(name));
+        // Several parts of the identity may be read from one variable.
+        let of_backend = of_backend.collect::<BTreeSet<_>>();
+        arguments.chain(data_dir).chain(of_backend).map(str::to_owned).collect()
     }
 
     /// The path of the module inside its repository, as records have it.

@@ -352,6 +352,23 @@ fn suggested_push_names_workspace_and_directory() {
     }
 }
 
+/// The variables may say which backend it is, and their values may be secret.
+#[test]
+fn suggested_push_names_the_variables_of_the_backend() {
+    let (sandbox, url) = refusing(".", "exit 1");
+    for code in [1, 8] {
+        let mut command = sandbox.command(&apply(&url, &[]));
+        command.env("TF_HTTP_ADDRESS", "http://127.0.0.1:1/hunter2");
+        command.env("TF_CLI_ARGS_init", "-backend-config=password=hunter2");
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        let says = "(with TF_CLI_ARGS_init, TF_HTTP_ADDRESS set as in that apply)";
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+    let record = unsent(&sandbox).join("errored.tfstate.json");
+    assert!(!std::fs::read_to_string(record).unwrap().contains("hunter2"));
+}
+
 /// Runs the runner in a workspace; `None`: without `TF_WORKSPACE`.
 fn run_in(sandbox: &Sandbox, workspace: Option<&str>, args: &[&str]) -> Ended {
     let mut command = sandbox.command(args);

@@ -60,6 +60,9 @@ pub(crate) struct PushRecord {
     /// Identifies the state in its backend: code with another name or path may have the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<Sha256>,
+    /// The names of variables that said which backend it is. Their values may be secret.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) variables: Vec<String>,
     /// Where terragrunt runs the tool, if that is not below the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runs_in: Option<PathBuf>,
@@ -104,6 +107,7 @@ impl PushRecord {
             cut: false,
             unknown: false,
             state: None,
+            variables: Vec::new(),
             runs_in: None,
             dir_id: None,
             sha256: None,
@@ -118,6 +122,11 @@ impl PushRecord {
     /// The same with what identifies the state in its backend.
     pub(crate) fn of_state(self, state: Option<Sha256>) -> Self {
         Self { state, ..self }
+    }
+
+    /// The same with the names of the variables that said which backend it is.
+    pub(crate) fn with_variables(self, variables: Vec<String>) -> Self {
+        Self { variables, ..self }
     }
 
     /// The same with the note that the tool's output is incomplete.
