@@ -1,5 +1,6 @@
 //! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
 use crate::tool::argv::Tool;
-use crate::tool::diagnostics::Diagnostics;
+use crate::tool::diagnostics::{self, Diagnostics};
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -30,7 +31,8 @@ impl Run<'_> {
         let before = fs::metadata(self.log.path())?.len();
         let result = self.step(name, &program(&prepared.tool())).await;
         let Err(RunError::Tool { .. }) = result else { return result };
-        if !prepared.mirrored || !is_provider_missing(&self.log.since(before)?) {
+        let may_repeat = prepared.mirrored && !self.has_cut_output;
+        if !may_repeat || !is_provider_missing(self.log.reader(before)?)? {
             return result;
         }
         let line = "the provider mirror did not serve a provider: trying again without the mirror";
@@ -146,9 +148,17 @@ fn killed_by(exit: &ExitReport, grace: Duration) -> Option<String> {
 }
 
 /// Whether an init failed because a provider could not be found, by the messages of terraform and tofu. An apply
-/// that has started is never repeated: there, a provisioner may have printed such a message.
-fn is_provider_missing(output: &str) -> bool {
-    let contains = |any: &[&str]| any.iter().any(|text| output.contains(text));
-    contains(&["Failed to query available provider packages", "Failed to install provider"])
-        && !contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"])
+/// that has started is never repeated, however long its output is: there, a provisioner may have printed such a message.
+fn is_provider_missing(output: impl io::BufRead) -> io::Result<bool> {
+    let (mut is_missing, mut has_started) = (false, false);
+    diagnostics::each_line(output, |line| {
+        let contains = |any: &[&str]| any.iter().any(|text| line.contains(text));
+        is_missing |= contains(&[
+            "Failed to query available provider packages",
+            "Failed to install provider",
+        ]);
+        has_started |=
+            contains(&[": Creating...", ": Modifying...", ": Destroying...", "Apply complete"]);
+    })?;
+    Ok(is_missing && !has_started)
 }

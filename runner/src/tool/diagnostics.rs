@@ -26,12 +26,9 @@ pub(crate) struct Diagnostics(Vec<Diagnostic>);
 impl Diagnostics {
     /// Reads the output of a step to its end, in bounded memory. The values in the queries of URLs are masked: any of them
     /// may be a credential.
-    pub(crate) fn read(mut output: impl BufRead) -> io::Result<Self> {
+    pub(crate) fn read(output: impl BufRead) -> io::Result<Self> {
         let mut parser = Parser::default();
-        let mut line = Vec::new();
-        while next_line(&mut output, &mut line)? {
-            parser.line(&masked(&String::from_utf8_lossy(&line), Parameters::All));
-        }
+        each_line(output, |line| parser.line(&masked(line, Parameters::All)))?;
         Ok(Self(parser.finish()))
     }
 
@@ -51,6 +48,15 @@ impl Diagnostics {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
+}
+
+/// Reads lines to the end of an output, in bounded memory. Only the beginning of a long line is passed on.
+pub(crate) fn each_line(mut output: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<()> {
+    let mut line = Vec::new();
+    while next_line(&mut output, &mut line)? {
+        each(&String::from_utf8_lossy(&line));
+    }
+    Ok(())
 }
 
 /// Reads one line without its end into `line`, at most [`MAX_LINE`] bytes of it; `false` at the end.

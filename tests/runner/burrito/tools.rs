@@ -249,6 +249,35 @@ async fn rn14_terragrunt_repeats_a_step_without_the_unreachable_mirror() {
     assert_eq!((count("init"), count("plan"), count("apply")), (0, 2, 2), "{calls:?}");
 }
 
+/// A provisioner may have printed the message.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_of_terragrunt_that_has_started_is_not_repeated_without_the_mirror() {
+    let tenant = tenant!("gruntstarted");
+    let tenant = tenant.fake(
+        "STEP=$1; case \"$*\" in *-json*) set -- show -json;; *) set -- \"$STEP\";; esac
+         if [ $STEP = apply ]; then echo 'null_resource.a: Creating...'; yes 'a line' | head -c 100000
+         printf '\\nError: Failed to query available provider packages\\n\\n' >&2; exit 1; fi",
+    );
+    tenant.prebaked("Terragrunt", "1.0.0", "terragrunt");
+    tenant.prebaked("Terraform", "1.9.4", "terraform");
+    let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
+        "terragrunt": {"enabled": true, "version": "1.0.0"}});
+    tenant.ready(layer).await;
+    let down = [
+        ("BURRITO_HERMITCRAB_ENABLED", "true"),
+        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
+    ];
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-1", &down);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let ended = tenant.start_with("apply", "apply-1", &down);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let calls = tenant.sandbox.calls();
+    let applies = calls.iter().filter(|call| call.starts_with("apply")).count();
+    assert_eq!(applies, 1, "{}", ended.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rn15_pod_environment_reaches_the_tool() {
     let tenant = tenant!("env");

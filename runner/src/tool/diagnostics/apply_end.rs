@@ -6,8 +6,8 @@ use std::io::{self, BufRead};
 
 use anstream::adapter::strip_str;
 
+use crate::tool::diagnostics::each_line;
 use crate::tool::diagnostics::line::Line;
-use crate::tool::diagnostics::next_line;
 
 /// The file to which the tool writes a state that its backend has refused.
 const FILE: &str = "errored.tfstate";
@@ -38,11 +38,9 @@ pub(crate) struct ApplyEnd {
 
 impl ApplyEnd {
     /// Reads the output of an apply to its end, in bounded memory.
-    pub(crate) fn read(mut output: impl BufRead) -> io::Result<Self> {
-        let (mut end, mut line) = (Self::default(), Vec::new());
-        while next_line(&mut output, &mut line)? {
-            end.line(&strip_str(&String::from_utf8_lossy(&line)).to_string());
-        }
+    pub(crate) fn read(output: impl BufRead) -> io::Result<Self> {
+        let mut end = Self::default();
+        each_line(output, |line| end.line(&strip_str(line).to_string()))?;
         Ok(end)
     }
 
