@@ -322,7 +322,10 @@ impl Basis {
         }
         // For a plan of a dirty work tree the configuration digest is compared instead.
         if theirs.ends_with(DIRTY) {
-            return Ok(());
+            // Of a copy the digest of all files is compared, which a clean one does not have.
+            let is_copy = self.recorded().is_some_and(|record| record.source_sha256.is_some());
+            let is_other = is_copy && !ours.ends_with(DIRTY);
+            return if is_other { self.changed("code", theirs, ours) } else { Ok(()) };
         }
         match changed {
             Ok(files) if files.is_empty() => Ok(()),

@@ -79,7 +79,7 @@ pub(crate) struct Report {
     /// The digest of the root module's configuration files, after init.
     #[serde(default)]
     pub(crate) configuration_sha256: Option<Sha256>,
-    /// The digest of the code that was unpacked, or copied from a directory without git, before init.
+    /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source_sha256: Option<Sha256>,
     /// The files that the configuration of a directory in place names, where no commit tells what they were.

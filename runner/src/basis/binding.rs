@@ -51,7 +51,7 @@ pub(crate) struct Binding {
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
-    /// The digest of the code that was unpacked, or copied from a directory without git, before init.
+    /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_sha256: Option<Sha256>,
     /// The files that the configuration names, where no commit tells what they were.

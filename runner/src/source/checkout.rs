@@ -47,7 +47,7 @@ pub(crate) struct Workspace {
     pub(crate) revision: Option<String>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
-    /// The digest of the code that was unpacked, or copied from a directory without git.
+    /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git.
     pub(crate) sha256: Option<Sha256>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
@@ -127,8 +127,9 @@ pub(crate) async fn checkout(
                     tracing::info!("{} is read-only: working in a copy", dir.display());
                     let existing = existing(&to, context).await?;
                     let copied = copied(dir, &to, existing).await?;
-                    // A commit is compared instead.
-                    sha256 = Some(copied).filter(|_| revision.is_none());
+                    // A commit is compared instead, where it says what the code is.
+                    let is_dirty = |commit: &String| commit.ends_with("-dirty");
+                    sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
                     (to, revision, work_dir.is_some(), lock)
                 }
             }

@@ -3,7 +3,7 @@
 use support::{Sandbox, TestDatastore};
 
 use crate::RUNNER;
-use crate::source::checkout::run_read_only_at;
+use crate::source::checkout::{Repository, commit_all, repository, run_read_only_at};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_of_a_read_only_directory_is_applied_only_with_the_same_files() {
@@ -37,5 +37,35 @@ async fn plan_of_a_read_only_directory_is_applied_only_with_the_same_files() {
     assert!(!sandbox.path("calls").exists());
     std::fs::write(from.join("..2/script.sh"), "true").unwrap();
     let applied = run("apply", "b");
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_of_a_dirty_read_only_repository_is_applied_only_with_the_same_files() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let (script, to) = (dir.join("live/vpc/script.sh"), sandbox.path("mounted"));
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(&script, "true").unwrap();
+    commit_all(&dir);
+    let run = |action: &str| {
+        let args = ["--path", "live/vpc", "--name", "c", "--work-dir", "kept"];
+        let args =
+            [&args[..], &["--snapshot=never", "--datastore", datastore.url.as_str()]].concat();
+        run_read_only_at(&sandbox, action, &dir, &to, &args)
+    };
+    std::fs::write(&script, "echo planned").unwrap();
+    let planned = run("plan");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    for (text, what) in [("echo other", "source"), ("true", "code")] {
+        std::fs::write(&script, text).unwrap();
+        let refused = run("apply");
+        assert_eq!(refused.code, 9, "{text}: {}", refused.stderr);
+        let expected = format!("the {what} has changed since the plan");
+        assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    }
+    std::fs::write(&script, "echo planned").unwrap();
+    let applied = run("apply");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
