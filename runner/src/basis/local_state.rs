@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::basis::backend::Backend;
 use crate::basis::place::DEFAULT_WORKSPACE;
 use crate::source::path::resolve;
+use crate::source::references::normal;
 
 /// A module directory after init.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,8 @@ pub(crate) struct Initialized<'a> {
 }
 
 impl Initialized<'_> {
-    /// The state file, if the backend is `local` or there is none, and the file is inside `removed`.
+    /// The state file, if the backend is `local` or there is none, and the file is inside `removed`, or a relative path leads
+    /// out of it.
     pub(crate) fn lost_with(&self, removed: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = self.state_file()? else { return Ok(None) };
         self.inside(&file, removed)
@@ -47,8 +49,11 @@ impl Initialized<'_> {
     }
 
     fn inside(&self, file: &Path, removed: &Path) -> io::Result<Option<PathBuf>> {
-        let file = resolve(&fs::canonicalize(self.dir)?.join(file))?;
-        Ok(file.starts_with(fs::canonicalize(removed)?).then_some(file))
+        let (dir, removed) = (fs::canonicalize(self.dir)?, fs::canonicalize(removed)?);
+        // Where such a path leads depends on where the run's directory happens to be, unless a link is on the way.
+        let leaves = file.is_relative() && !normal(&dir.join(file)).starts_with(&removed);
+        let file = resolve(&dir.join(file))?;
+        Ok((leaves || file.starts_with(removed)).then_some(file))
     }
 
     /// The state file of a `local` backend, relative to the working directory or absolute.
@@ -121,7 +126,13 @@ mod tests {
             let lost =
                 Initialized { dir: &dir, data: None, workspace }.lost_with(&removed).unwrap();
             let removed = fs::canonicalize(removed).unwrap();
-            lost.map(|file| file.strip_prefix(&removed).unwrap().display().to_string())
+            lost.map(|file| match file.strip_prefix(&removed) {
+                Ok(below) => below.display().to_string(),
+                Err(_) => format!(
+                    "../{}",
+                    file.strip_prefix(removed.parent().unwrap()).unwrap().display()
+                ),
+            })
         }
     }
 
@@ -142,7 +153,10 @@ mod tests {
                 Some("x"),
             ),
             (Some(r#"{"backend": {"type": "local", "config": {"path": "ROOT/kept/x"}}}"#), None),
-            (Some(r#"{"backend": {"type": "local", "config": {"path": "../../kept/x/y"}}}"#), None),
+            (
+                Some(r#"{"backend": {"type": "local", "config": {"path": "../../kept/x"}}}"#),
+                Some("../kept/x"),
+            ),
             (Some(r#"{"backend": {"type": "s3"}}"#), None),
             (Some(r#"{"backend": {"type": "cloud"}}"#), None),
         ] {

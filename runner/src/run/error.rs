@@ -62,7 +62,7 @@ pub(crate) enum RunError {
     Binding(#[from] BindingError),
     #[error("the snapshot cannot be made")]
     Snapshot(#[from] SnapshotError),
-    #[error("the state would be lost: the backend is local, and its file {} is removed when the run ends", .0.display())]
+    #[error("the state would be lost: the backend is local, and its file {} is in a directory that exists only for this run", .0.display())]
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
     PlannedState(PathBuf),

@@ -240,7 +240,7 @@ fn beginning(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Without `.` and `..`, and without following links, as git names files.
-pub(super) fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

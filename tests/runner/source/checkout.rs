@@ -141,6 +141,26 @@ fn password_in_the_url_is_never_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn state_at_a_relative_path_out_of_a_temporary_checkout_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    // Beside the checkout, and beside the run's private directory.
+    for path in ["../../../x.tfstate", "../../../../x.tfstate"] {
+        let Repository { dir, .. } = repository(&sandbox);
+        let backend =
+            format!("terraform {{\n  backend \"local\" {{\n    path = \"{path}\"\n  }}\n}}\n");
+        std::fs::write(dir.join("live/vpc/backend.tf"), backend).unwrap();
+        commit_all(&dir);
+        let url = format!("file://{}", dir.display());
+        let apply = ["apply", &url, "--path", "live/vpc", "--no-plan"];
+        let ended = sandbox.run_with(&datastore.url, &apply);
+        assert_eq!(ended.code, 8, "{path}: {}", ended.stderr);
+        assert!(ended.stderr.contains("the state would be lost"), "{path}: {}", ended.stderr);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn local_state_in_a_temporary_checkout_is_refused_before_the_apply() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER);
