@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod binding;
+mod code;
 pub(crate) mod configuration;
 pub(crate) mod local_state;
 pub(crate) mod modules;
@@ -13,6 +14,7 @@ pub(crate) mod plan_file;
 pub(crate) mod providers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
@@ -84,7 +86,7 @@ pub(crate) enum BasisError {
     UnreadFiles {
         plan: String,
         #[source]
-        cause: std::io::Error,
+        cause: io::Error,
     },
     #[error(
         "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
@@ -366,26 +368,6 @@ impl Basis {
             );
         }
         self.check_digest("configuration", record.configuration_sha256, Some(configuration))
-    }
-
-    /// Compares the digest of code that was unpacked or copied, before a tool works there.
-    pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
-        let theirs = self.recorded().and_then(|record| record.source_sha256);
-        self.check_digest("source", theirs, ours)
-    }
-
-    /// Compares the files that the module in `dir` names, where the plan recorded them.
-    pub(crate) fn check_named_files(&self, dir: &Path) -> Result<(), BasisError> {
-        let recorded = self.recorded().and_then(|record| record.named_files.as_ref());
-        let difference = recorded.map(|recorded| recorded.difference(dir)).transpose();
-        let plan = self.plan.clone();
-        match difference.map_err(|cause| BasisError::UnreadFiles { plan, cause })?.flatten() {
-            Some((theirs, ours)) if self.chosen == Chosen::ByFile => {
-                Err(self.elsewhere("file", &theirs, &ours))
-            }
-            Some((theirs, ours)) => self.changed("file", &theirs, &ours),
-            None => Ok(()),
-        }
     }
 
     /// Compares two digests. What one side does not know is not compared.

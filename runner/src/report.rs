@@ -82,6 +82,9 @@ pub(crate) struct Report {
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source_sha256: Option<Sha256>,
+    /// One digest of the files that the module of a plan reads of its source, before init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) code_sha256: Option<Sha256>,
     /// The files that the configuration of a directory in place names, where no commit tells what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) named_files: Option<NamedFiles>,
@@ -139,6 +142,8 @@ pub(crate) struct PlanRecord {
     pub(crate) configuration_sha256: Option<Sha256>,
     #[serde(default)]
     pub(crate) source_sha256: Option<Sha256>,
+    #[serde(default)]
+    pub(crate) code_sha256: Option<Sha256>,
     #[serde(default)]
     pub(crate) named_files: Option<NamedFiles>,
     #[serde(default)]
@@ -285,6 +290,7 @@ impl Report {
             removed_state: None,
             configuration_sha256: None,
             source_sha256: None,
+            code_sha256: None,
             named_files: None,
             absolute_paths: None,
             modules: Modules::new(),

@@ -54,6 +54,9 @@ pub(crate) struct Binding {
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source_sha256: Option<Sha256>,
+    /// One digest of the files that the module reads of its source, before init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code_sha256: Option<Sha256>,
     /// The files that the configuration names, where no commit tells what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named_files: Option<NamedFiles>,
@@ -203,6 +206,7 @@ impl Binding {
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
             source_sha256: report.source_sha256,
+            code_sha256: report.code_sha256,
             named_files: report.named_files.clone(),
             absolute_paths: report.absolute_paths.clone(),
             modules: report.modules.clone(),
@@ -286,6 +290,7 @@ impl Binding {
             backend: self.backend.clone(),
             configuration_sha256: self.configuration_sha256,
             source_sha256: self.source_sha256,
+            code_sha256: self.code_sha256,
             named_files: self.named_files.clone(),
             absolute_paths: self.absolute_paths(),
             modules: self.modules.clone(),

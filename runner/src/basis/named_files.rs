@@ -1,8 +1,9 @@
 //! Files that a root module names outside of its own configuration: the code of modules that it calls by a path, and files
 //! with a literal path in `file`, `templatefile`, `fileset` and the like. One digest for each.
 //!
-//! They are compared where no commit tells what was planned: in a directory that is dirty, or in no repository. Files that
-//! init or the plan wrote do not count: where the plan was not made they do not exist.
+//! They are compared where no commit tells what was planned: all of them in a directory that is dirty, or in no repository,
+//! else those that git does not track. Files that init or the plan wrote do not count: where the plan was not made they do
+//! not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,56 +27,97 @@ pub(crate) struct NamedFiles {
     /// Those that init or the plan wrote.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     generated: BTreeSet<String>,
+    /// Whether files that git tracks are left out, because the plan's commit tells what they were.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) is_untracked_only: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Files that are not listed.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// What the runner itself writes, with everything below.
+    pub(crate) own: Vec<PathBuf>,
+    /// What git tracks, by paths without links, if the commit tells what it is.
+    pub(crate) tracked: Option<BTreeSet<PathBuf>>,
+}
+
+impl LeftOut {
+    fn contains(&self, file: &Path) -> bool {
+        // The target of a link may be none of the commit's files.
+        let is_tracked = |tracked: &BTreeSet<PathBuf>| {
+            fs::canonicalize(file).is_ok_and(|target| tracked.contains(&target))
+        };
+        self.own.iter().any(|own| file.starts_with(own))
+            || self.tracked.as_ref().is_some_and(is_tracked)
+    }
 }
 
 /// The files that are there, as they are now.
 #[derive(Debug, Default)]
-pub(crate) struct Listed(BTreeMap<String, (PathBuf, Stamp)>);
+pub(crate) struct Listed {
+    files: BTreeMap<String, (PathBuf, Stamp)>,
+    left_out: LeftOut,
+}
 
 impl Listed {
     /// Lists the files of the module in `dir`.
-    pub(crate) fn list(dir: &Path) -> io::Result<Self> {
-        let mut listed = BTreeMap::new();
+    pub(crate) fn list(dir: &Path, left_out: LeftOut) -> io::Result<Self> {
+        let mut files = BTreeMap::new();
         for (way, file) in references::named(dir)? {
             // The root module's own files have a digest of their own.
             let is_own = way.components().count() == 1
                 && way.to_str().is_some_and(configuration::is_configuration);
             let metadata = fs::metadata(&file).ok().filter(|of| of.is_file() && !is_own);
-            if let Some(metadata) = metadata {
+            if let Some(metadata) = metadata.filter(|_| !left_out.contains(&file)) {
                 let name = way.to_string_lossy().into_owned();
-                listed.insert(name, (file, Stamp::from(&metadata)));
+                files.insert(name, (file, Stamp::from(&metadata)));
             }
         }
-        if listed.len() > MAX_FILES {
+        if files.len() > MAX_FILES {
             return Err(io::Error::other(format!("there are more than {MAX_FILES} of them")));
         }
-        Ok(Self(listed))
+        Ok(Self { files, left_out })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
     }
 
     /// The digests of the files that have not changed since they were listed.
     pub(crate) fn digests(self, dir: &Path) -> io::Result<NamedFiles> {
-        let now = Self::list(dir)?;
-        let stamp = |of: &Self, name: &str| of.0.get(name).map(|(_, stamp)| *stamp);
-        let names = self.0.keys().chain(now.0.keys());
-        let generated = names.filter(|name| stamp(&self, name) != stamp(&now, name)).cloned();
-        let generated = generated.collect::<BTreeSet<_>>();
-        let unchanged = now.0.keys().filter(|name| !generated.contains(*name));
-        let files = unchanged.filter_map(|name| Some((name.clone(), now.digest(name)?)));
-        Ok(NamedFiles { files: files.collect(), generated })
+        let before = self.files;
+        let now = Self::list(dir, self.left_out)?;
+        let names = before.keys().chain(now.files.keys());
+        let stamp = |(_, stamp): &(PathBuf, Stamp)| *stamp;
+        let is_changed =
+            |name: &&String| before.get(*name).map(stamp) != now.files.get(*name).map(stamp);
+        let generated = names.filter(is_changed).cloned().collect::<BTreeSet<_>>();
+        let unchanged = now.files.keys().filter(|name| !generated.contains(*name));
+        let files = unchanged.filter_map(|name| Some((name.clone(), now.digest(name)?))).collect();
+        Ok(NamedFiles { files, generated, is_untracked_only: now.left_out.tracked.is_some() })
     }
 
     /// The digest of a file. `None`: it is not there, or cannot be read, which the tool reports.
     fn digest(&self, name: &str) -> Option<Sha256> {
-        let (file, _) = self.0.get(name)?;
+        let (file, _) = self.files.get(name)?;
         Sha256::of_reader(fs::File::open(file).ok()?).ok()
     }
 }
 
 impl NamedFiles {
     /// The first file that differs from that of the module in `dir`: the plan's side and this one's.
-    pub(crate) fn difference(&self, dir: &Path) -> io::Result<Option<(String, String)>> {
-        let here = Listed::list(dir)?;
-        let names = self.files.keys().chain(here.0.keys()).collect::<BTreeSet<_>>();
+    pub(crate) fn difference(
+        &self,
+        dir: &Path,
+        left_out: LeftOut,
+    ) -> io::Result<Option<(String, String)>> {
+        let here = Listed::list(dir, left_out)?;
+        let names = self.files.keys().chain(here.files.keys()).collect::<BTreeSet<_>>();
         let shown = |sha256: Option<Sha256>| match sha256 {
             Some(sha256) => format!("sha256 {sha256}"),
             None => "none".to_owned(),
@@ -122,12 +164,13 @@ mod tests {
         ] {
             write(name, text);
         }
-        let listed = Listed::list(&dir).unwrap();
+        let listed = Listed::list(&dir, LeftOut::default()).unwrap();
         // As the plan does, the second time with the same bytes.
         write("live/out.zip", "1");
         write("live/written.txt", "x");
         let recorded = listed.digests(&dir).unwrap();
-        let difference = || recorded.difference(&dir).unwrap().map(|(theirs, _)| theirs);
+        let difference =
+            || recorded.difference(&dir, LeftOut::default()).unwrap().map(|(theirs, _)| theirs);
         assert_eq!(difference(), None);
         let json = serde_json::to_string(&recorded).unwrap();
         assert_eq!(serde_json::from_str::<NamedFiles>(&json).unwrap(), recorded);

@@ -1,7 +1,9 @@
 //! What the report records of the code, the backend and terragrunt's mock outputs. An apply compares it with the
 //! record of its plan.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 
 use memchr::memmem;
@@ -10,25 +12,57 @@ use secrecy::ExposeSecret as _;
 use crate::basis::backend::{self, Backend};
 use crate::basis::configuration;
 use crate::basis::modules::{Downloaded, Modules};
-use crate::basis::named_files::Listed;
+use crate::basis::named_files::{LeftOut, Listed};
 use crate::basis::plan_file::Contents;
 use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::checkout::Workspace;
-use crate::source::git::changed_code;
+use crate::source::git::{changed_code, tracked_files};
+use crate::source::references;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
 
 impl Run<'_> {
+    /// Records a digest of the files that the module reads, before init. An apply of another kind of source compares it. In a
+    /// pod there is no other kind.
+    pub(super) fn record_code(&mut self, workspace: &Workspace) {
+        if !self.job.pod {
+            let digest = references::digest(&workspace.dir);
+            self.report.code_sha256 = digest.map_err(|error| warn_of_unread_files(&error)).ok();
+        }
+    }
+
     /// Lists the files that the configuration of a directory in place names, before init, if no commit tells what they are.
-    pub(super) fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
-        let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
-        if workspace.own.is_some() || has_commit && !self.generates_configuration() {
+    pub(super) async fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
+        if workspace.own.is_some() {
             return None;
         }
-        Listed::list(&workspace.dir).map_err(|error| warn_of_unread_files(&error)).ok()
+        let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
+        let is_of_commit = has_commit && !self.generates_configuration();
+        let left_out = self.left_out(&workspace.dir, is_of_commit).await.transpose()?;
+        let listed = left_out.and_then(|left_out| Listed::list(&workspace.dir, left_out));
+        listed.map_err(|error| warn_of_unread_files(&error)).ok()
+    }
+
+    /// Which of the files that the module in `dir` names are not compared. `is_of_commit`: those that git tracks. `None`: this
+    /// is asked for, and there is no git.
+    pub(super) async fn left_out(
+        &self,
+        dir: &Path,
+        is_of_commit: bool,
+    ) -> io::Result<Option<LeftOut>> {
+        let own = || self.job.ignored_paths.clone();
+        if !is_of_commit {
+            return Ok(Some(LeftOut { own: own(), tracked: None }));
+        }
+        // Git is asked only if there is something to leave out.
+        let all = Listed::list(dir, LeftOut { own: own(), tracked: None })?;
+        let tracked =
+            if all.is_empty() { Ok(Some(BTreeSet::new())) } else { tracked_files(dir).await };
+        let tracked = tracked.map_err(io::Error::other)?;
+        Ok(tracked.map(|tracked| LeftOut { own: own(), tracked: Some(tracked) }))
     }
 
     /// Whether the tool writes configuration during the plan, which then differs from the commit.
@@ -138,7 +172,7 @@ impl Run<'_> {
     }
 }
 
-fn warn_of_unread_files(error: &std::io::Error) {
+fn warn_of_unread_files(error: &io::Error) {
     tracing::warn!("an apply does not compare the files that the configuration names: {error}");
 }
 

@@ -47,7 +47,8 @@ impl Run<'_> {
         self.artifacts = artifacts.map_err(RunError::Stopped)??;
         let code = code?;
         let source = self.snapshot_source(&code.workspace).await?;
-        let named = self.list_named_files(&code.workspace);
+        self.record_code(&code.workspace);
+        let named = self.list_named_files(&code.workspace).await;
         let mut prepared = self.initialize(code).await?;
         Box::pin(self.plan(&mut prepared, source, named)).await
     }

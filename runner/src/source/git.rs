@@ -14,7 +14,7 @@ mod work_tree;
 pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
 pub(super) use crate::source::git::files::checked_out;
-pub(crate) use crate::source::git::files::files;
+pub(crate) use crate::source::git::files::{files, tracked_files};
 pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;

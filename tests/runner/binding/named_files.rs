@@ -1,4 +1,8 @@
-//! Files that the configuration of a directory in place names are compared where no commit tells what was planned.
+//! Files that the configuration names are compared where no commit tells what was planned.
+
+#![expect(clippy::disallowed_types, reason = "a test makes archives with tar itself")]
+
+use std::process::Command;
 
 use support::{Sandbox, TestDatastore};
 
@@ -83,14 +87,100 @@ async fn changed_module_or_file_outside_of_git_or_in_a_dirty_tree_is_refused_by_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_of_a_commit_records_no_named_files() {
+async fn files_that_a_clean_directory_names_and_git_does_not_track_are_compared() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");
-    sandbox.write("live/main.tf", MAIN);
-    sandbox.write("m/main.tf", "");
-    git(&sandbox.work(), &["init", "--quiet"]);
-    commit_all(&sandbox.work());
-    let planned = sandbox.run_with(&datastore.url, &["plan", "live", "--result", "r.json"]);
+    let main = MAIN.replace("written.txt", "build/who.txt").replace("b.tpl", "link.tpl");
+    let main = format!("{main}\nmodule \"n\" {{\n  source = \"../build/n\"\n}}\n");
+    for (file, text) in [
+        ("repo/.gitignore", "build/\n"),
+        ("repo/live/main.tf", &main),
+        ("repo/m/main.tf", ""),
+        ("repo/live/a.txt", ""),
+        ("repo/live/set/x", ""),
+        ("repo/live/build/who.txt", ""),
+        ("repo/build/n/main.tf", ""),
+        ("outside.tpl", ""),
+    ] {
+        sandbox.write(file, text);
+    }
+    let link = sandbox.work().join("repo/live/link.tpl");
+    std::os::unix::fs::symlink("../../outside.tpl", link).unwrap();
+    git(&sandbox.work().join("repo"), &["init", "--quiet"]);
+    commit_all(&sandbox.work().join("repo"));
+    let run = |args: &[&str]| {
+        let place = ["repo/live", "--name", "x", "--snapshot=never", "--result", "repo/live/set/r"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    let planned = run(&["plan", "--run", "p"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
-    assert!(json(sandbox.read("r.json").as_bytes()).get("named_files").is_none());
+    let report = json(sandbox.read("repo/live/set/r").as_bytes());
+    let files = report["named_files"]["files"].as_object().unwrap();
+    let names: Vec<_> = files.keys().collect();
+    assert_eq!(names, ["../build/n/main.tf", "build/who.txt", "link.tpl"], "{report}");
+    for (file, way) in [
+        ("repo/live/build/who.txt", "build/who.txt, sha256 "),
+        ("repo/build/n/main.tf", "../build/n/main.tf, sha256 "),
+        ("outside.tpl", "link.tpl, sha256 "),
+        ("repo/live/set/new", "set/new, none"),
+    ] {
+        let path = sandbox.work().join(file);
+        let before = std::fs::read(&path).ok();
+        sandbox.write(file, "# another");
+        let refused = run(&["apply"]);
+        assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
+        assert!(refused.stderr.contains(&format!(" was made: {way}")), "{}", refused.stderr);
+        match before {
+            Some(before) => std::fs::write(&path, before).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    let applied = run(&["apply"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_of_another_kind_of_source_is_applied_only_with_the_files_that_its_module_names() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let main = "locals {\n  a = file(\"${path.module}/a.txt\")\n}\n";
+    // The same code in four kinds of sources, and another file in four more.
+    for (dir, text) in [("same", "reviewed"), ("other", "changed")] {
+        for below in ["plain", "clean"] {
+            sandbox.write(&format!("{dir}/{below}/live/main.tf"), main);
+            sandbox.write(&format!("{dir}/{below}/live/a.txt"), text);
+        }
+        let clean = sandbox.work().join(dir).join("clean");
+        git(&clean, &["init", "--quiet", "--initial-branch=main"]);
+        commit_all(&clean);
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(sandbox.work().join(dir).join("plain"));
+        let made = tar.arg("-cf").arg(sandbox.work().join(dir).join("code.tar")).arg("live");
+        assert!(made.status().unwrap().success());
+    }
+    let source = |dir: &str, kind: &str| match kind {
+        "url" => format!("file://{}", sandbox.work().join(dir).join("clean").display()),
+        kind => format!("{dir}/{kind}"),
+    };
+    let run = |action: &str, source: &str, args: &[&str]| {
+        let all = [action, source, "--path", "live", "--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &[&all, args].concat())
+    };
+    let kinds = ["plain", "clean", "code.tar", "url"];
+    for planned in kinds {
+        for applied in kinds.into_iter().filter(|kind| *kind != planned) {
+            // A clean directory and a URL have a commit, and others a comparison of their own.
+            if [planned, applied].iter().all(|kind| ["clean", "url"].contains(kind)) {
+                continue;
+            }
+            let ended = run("plan", &source("same", planned), &[]);
+            assert_eq!(ended.code, 0, "{planned}: {}", ended.stderr);
+            let refused = run("apply", &source("other", applied), &[]);
+            assert_eq!(refused.code, 9, "{planned}, {applied}: {}", refused.stderr);
+            // Without a directory that stays, the local state would be lost.
+            let kept = format!("kept-{planned}-{applied}");
+            let done = run("apply", &source("same", applied), &["--work-dir", &kept]);
+            assert_eq!(done.code, 0, "{planned}, {applied}: {}", done.stderr);
+        }
+    }
 }

@@ -139,6 +139,9 @@ impl Run<'_> {
         workspace: &Workspace,
     ) -> Result<(), RunError> {
         basis.check_directory(&fs::canonicalize(&workspace.dir)?)?;
+        if !self.job.pod {
+            basis.check_read_files(workspace)?;
+        }
         let ours = workspace.revision.as_deref();
         if let Source::Directory(dir) = &self.job.source {
             let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
@@ -148,8 +151,11 @@ impl Run<'_> {
                 Ok(BTreeSet::new())
             };
             basis.check_revision(ours, changed)?;
-            if workspace.own.is_none() {
-                basis.check_named_files(&workspace.dir)?;
+            if let Some(recorded) = basis.named_files().filter(|_| workspace.own.is_none()) {
+                let left_out = self.left_out(&workspace.dir, recorded.is_untracked_only).await;
+                if let Some(left_out) = left_out.transpose() {
+                    basis.check_named_files(&workspace.dir, left_out)?;
+                }
             }
             return Ok(basis.check_source(workspace.sha256)?);
         }

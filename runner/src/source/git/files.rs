@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::source::error::CheckoutError;
 use crate::source::git::command::question;
 use crate::source::git::nested;
-use crate::source::git::work_tree::may_have_git;
+use crate::source::git::work_tree::{WorkTree, may_have_git, work_tree};
 
 /// The files of a directory, by their paths below it.
 #[derive(Debug, Default)]
@@ -35,6 +35,14 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
         // With a `.git`, `not a git repository` means that it is broken: which files it ignores is not known.
         (Err(why), _) | (_, Err(why)) => Err(why),
     }
+}
+
+/// The files that git tracks in the work tree that holds `dir`, with those of submodules, by their full paths. `None`: there
+/// is no work tree. The error is git's reason.
+pub(crate) async fn tracked_files(dir: &Path) -> Result<Option<BTreeSet<PathBuf>>, String> {
+    let Some(WorkTree { top, .. }) = work_tree(dir).await else { return Ok(None) };
+    let listed = question(&top, &["ls-files", "-z", "--recurse-submodules"]).await?;
+    Ok(Some(paths(&listed).iter().map(|file| top.join(file)).collect()))
 }
 
 /// The untracked files of a directory and of its submodules that no `.gitignore` excludes.

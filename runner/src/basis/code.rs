@@ -1,0 +1,59 @@
+//! Compares the files that the tool reads with those of the plan, where a commit alone does not tell what they were.
+
+use std::io;
+use std::path::Path;
+
+use datastore_api::Sha256;
+
+use crate::basis::named_files::{LeftOut, NamedFiles};
+use crate::basis::{Basis, BasisError, Chosen};
+use crate::source::checkout::Workspace;
+use crate::source::references;
+
+impl Basis {
+    /// Compares the digest of code that was unpacked or copied, before a tool works there.
+    pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
+        let theirs = self.recorded().and_then(|record| record.source_sha256);
+        self.check_digest("source", theirs, ours)
+    }
+
+    /// Compares the digest of the files that the module reads, if the plan was made of another kind of source, so that
+    /// neither a commit nor a digest of all files tells whether the code is the same.
+    pub(crate) fn check_read_files(&self, workspace: &Workspace) -> Result<(), BasisError> {
+        let Some(record) = self.recorded() else { return Ok(()) };
+        let is_compared = self.revision.is_some() && workspace.revision.is_some()
+            || record.source_sha256.is_some() && workspace.sha256.is_some()
+            || record.named_files.as_ref().is_some_and(|of| !of.is_untracked_only)
+                && workspace.own.is_none();
+        if is_compared || record.code_sha256.is_none() {
+            return Ok(());
+        }
+        let plan = self.plan.clone();
+        let ours = references::digest(&workspace.dir);
+        let ours = ours.map_err(|cause| BasisError::UnreadFiles { plan, cause })?;
+        self.check_digest("code", record.code_sha256, Some(ours))
+    }
+
+    /// The files that the configuration named when the plan was made, where they are recorded.
+    pub(crate) fn named_files(&self) -> Option<&NamedFiles> {
+        self.recorded()?.named_files.as_ref()
+    }
+
+    /// Compares the files that the module in `dir` names, where the plan recorded them.
+    pub(crate) fn check_named_files(
+        &self,
+        dir: &Path,
+        left_out: io::Result<LeftOut>,
+    ) -> Result<(), BasisError> {
+        let Some(recorded) = self.named_files() else { return Ok(()) };
+        let difference = left_out.and_then(|left_out| recorded.difference(dir, left_out));
+        let plan = self.plan.clone();
+        match difference.map_err(|cause| BasisError::UnreadFiles { plan, cause })? {
+            Some((theirs, ours)) if self.chosen == Chosen::ByFile => {
+                Err(self.elsewhere("file", &theirs, &ours))
+            }
+            Some((theirs, ours)) => self.changed("file", &theirs, &ours),
+            None => Ok(()),
+        }
+    }
+}
