@@ -2,6 +2,7 @@
 
 pub(crate) mod conditions;
 pub(crate) mod deadline;
+pub(crate) mod directory;
 #[cfg(test)]
 mod double;
 pub(crate) mod lease;

@@ -1,5 +1,7 @@
 //! Objects of a directory that another program has changed, and keys that collide.
 
+mod repeated_uploads;
+
 use std::fs::{File, FileTimes};
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};

@@ -14,6 +14,7 @@ use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::random;
 use crate::store::write::conditions::{Existing, PutConditions};
+use crate::store::write::directory::DirectoryPut;
 use crate::store::write::lease::{CreateRight, Lease};
 use crate::store::write::parts::{Blocks, Parts, Upload, abort};
 use crate::store::write::upload::Received;
@@ -67,8 +68,8 @@ impl Store {
                 let staged = Arc::into_inner(staged);
                 let staged =
                     staged.ok_or_else(|| backend_error("a part is still being written"))?;
-                let put = disk.publish(path, staged, received.version(), conditions.create).await;
-                self.directory_put_result(path, conditions, &received, put).await
+                let content = DirectoryPut::Staged(Arc::new(staged));
+                self.put_to_directory(&disk, path, conditions, &received, content).await
             }
         }
     }

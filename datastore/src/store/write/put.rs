@@ -23,6 +23,7 @@ use crate::store::handle::Store;
 use crate::store::key::Key;
 use crate::store::write::conditions::{Existing, PutConditions};
 use crate::store::write::deadline::{WholeBody, with_deadline};
+use crate::store::write::directory::DirectoryPut;
 use crate::store::write::lease::CreateRight;
 use crate::store::write::parts::Blocks;
 use crate::store::write::upload::{IncomingBody, Received};
@@ -108,8 +109,8 @@ impl Store {
         let _key_lock = self.key_lock(path).await;
         let replaced = self.replaced_version(path, conditions).await?;
         if let Some(disk) = &self.disk {
-            let put = disk.put(path, bytes, received.version(), conditions.create).await;
-            return self.directory_put_result(path, conditions, &received, put).await;
+            let content = DirectoryPut::Bytes(bytes);
+            return self.put_to_directory(disk, path, conditions, &received, content).await;
         }
         if let Some(version) = replaced {
             return self.update_whole(path, version, bytes, received).await;
@@ -226,28 +227,6 @@ impl Store {
     fn may_have_succeeded(&self, error: &Error) -> bool {
         self.backend.provider.is_some()
             && matches!(error, Error::Generic { .. } | Error::Precondition { .. })
-    }
-
-    /// The result of a put to a directory.
-    pub(in crate::store) async fn directory_put_result(
-        &self,
-        path: &Path,
-        conditions: PutConditions,
-        received: &Received,
-        put: object_store::Result<()>,
-    ) -> Result<Sha256, StoreError> {
-        match put {
-            Ok(()) => Ok(received.sha256),
-            Err(Error::AlreadyExists { .. }) if conditions.create => {
-                match self.existing(path, received).await? {
-                    Existing::Identical => Ok(received.sha256),
-                    Existing::Different => Err(StoreError::Exists),
-                    // It was deleted since.
-                    Existing::Absent => Err(StoreError::Replaced),
-                }
-            }
-            Err(error) => Err(backend_error(error)),
-        }
     }
 
     pub(in crate::store) fn is_azure(&self) -> bool {

@@ -27,7 +27,7 @@ use crate::store::backend::directory::publish::{
     rewrite_record,
 };
 use crate::store::backend::directory::root::{Root, RootLost};
-use crate::store::backend::directory::staged::{Staged, is_staged};
+use crate::store::backend::directory::staged::{Replaces, Staged, is_staged};
 use crate::store::backend::metered::{Calls, IDLE_TIMEOUT, put_timeout};
 use crate::store::backend::storage::MIB;
 use crate::store::digest_record::{Record, Version, bare};
@@ -227,13 +227,13 @@ impl Disk {
         path: &Path,
         bytes: PutPayload,
         version: Version,
-        create_only: bool,
+        replaces: Replaces,
     ) -> Result<()> {
         let (limit, location) = (put_timeout(bytes.content_length()), path.clone());
         let put = move |root: &FsPath| {
-            let mut staged = Staged::create(root, &root.join(location.as_ref()))?;
+            let staged = Staged::create(root, &root.join(location.as_ref()))?;
             staged.write(0, &bytes)?;
-            publish(root, &location, &mut staged, version, create_only)
+            publish(root, &location, &staged, version, &replaces)
         };
         self.run_job("put", limit, path, put).await
     }
@@ -248,7 +248,7 @@ impl Disk {
         let (limit, location) = (put_timeout(bytes.content_length()), path.clone());
         let put = move |root: &FsPath| {
             let file_path = root.join(location.as_ref());
-            let mut staged = Staged::create(root, &file_path)?;
+            let staged = Staged::create(root, &file_path)?;
             staged.write(0, &bytes)?;
             staged.file.get()?.sync_all()?;
             staged.rename(&file_path, create_only)?;
@@ -284,17 +284,17 @@ impl Disk {
     }
 
     /// Publishes a staged version with its record, and fills in the `ETag` of `version`. Fails with
-    /// [`Error::AlreadyExists`] if it may only create and an object exists.
+    /// [`Error::AlreadyExists`] if it may not replace what exists.
     pub(in crate::store) async fn publish(
         &self,
         path: &Path,
-        mut staged: Staged,
+        staged: Arc<Staged>,
         version: Version,
-        create_only: bool,
+        replaces: Replaces,
     ) -> Result<()> {
         let limit = put_timeout(usize::try_from(version.size).unwrap_or(usize::MAX));
         let location = path.clone();
-        let work = move |root: &FsPath| publish(root, &location, &mut staged, version, create_only);
+        let work = move |root: &FsPath| publish(root, &location, &staged, version, &replaces);
         self.run_job("complete", limit, path, work).await
     }
 

@@ -41,16 +41,17 @@ use crate::store::backend::directory::files::{
     MAX_TRIES, SMALL, etag, is_absent, is_regular, open_file, remove,
 };
 use crate::store::backend::directory::jobs::fail_if_abandoned;
-use crate::store::backend::directory::staged::Staged;
+use crate::store::backend::directory::staged::{Replaces, Staged};
 use crate::store::digest_record::{Record, Version, bare};
 
-/// Publishes a staged file with its digest, and fills in the `ETag` of `version`.
+/// Publishes a staged file with its digest, and fills in the `ETag` of `version`. Fails with
+/// [`ErrorKind::AlreadyExists`] if it may not replace what exists.
 pub(in crate::store) fn publish(
     root: &FsPath,
     location: &Path,
-    staged: &mut Staged,
+    staged: &Staged,
     mut version: Version,
-    create_only: bool,
+    replaces: &Replaces,
 ) -> io::Result<()> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     let file = staged.file.get()?;
@@ -64,12 +65,15 @@ pub(in crate::store) fn publish(
     fail_if_abandoned()?;
     let there = match fs::metadata(&file_path) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-        Ok(_) if create_only => return Err(ErrorKind::AlreadyExists.into()),
+        Ok(meta) if !may_replace(replaces, &meta) => {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
     let is_new = there.is_none();
+    let create_only = is_new && *replaces != Replaces::Any;
     let described = there.as_ref().filter(|meta| meta.is_file()).and_then(|meta| {
         attribute::read_at(&file_path).filter(|version| version.is(&etag(meta), meta.len()))
     });
@@ -92,11 +96,19 @@ pub(in crate::store) fn publish(
     published
 }
 
+fn may_replace(replaces: &Replaces, there: &fs::Metadata) -> bool {
+    match replaces {
+        Replaces::Any => true,
+        Replaces::Nothing => false,
+        Replaces::Version(version) => bare(version) == bare(&etag(there)),
+    }
+}
+
 /// Writes the record first, because it is the only place of the digest.
 fn publish_with_record(
     root: &FsPath,
     file_path: &FsPath,
-    staged: &mut Staged,
+    staged: &Staged,
     (record, content): (&FsPath, &Record),
     create_only: bool,
 ) -> io::Result<()> {
@@ -235,7 +247,7 @@ fn no_file(error: io::Error) -> io::Error {
 
 /// Replaces a record with a rename. The caller syncs its directory.
 fn write_record(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<()> {
-    let mut staged = Staged::create(root, file_path)?;
+    let staged = Staged::create(root, file_path)?;
     let mut file = staged.file.get()?;
     file.write_all(&serde_json::to_vec(record)?)?;
     file.sync_all()?;

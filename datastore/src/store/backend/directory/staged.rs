@@ -12,6 +12,15 @@ use crate::store::backend::directory::dirs::{make_parents, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, remove};
 use crate::store::backend::directory::jobs::{JobFile, fail_if_abandoned};
 
+/// Which version of an object a put to a directory may replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Replaces {
+    Any,
+    Nothing,
+    /// The version with this `ETag`.
+    Version(String),
+}
+
 /// An unpublished file, removed on drop.
 #[derive(Debug)]
 pub(in crate::store) struct Staged {
@@ -73,11 +82,7 @@ impl Staged {
 
     /// Renames it to its final name. It replaces the file of that name, or fails if one exists and it may only create.
     /// Fails if the caller has given up.
-    pub(in crate::store) fn rename(
-        &mut self,
-        file_path: &FsPath,
-        create_only: bool,
-    ) -> io::Result<()> {
+    pub(in crate::store) fn rename(&self, file_path: &FsPath, create_only: bool) -> io::Result<()> {
         fail_if_abandoned()?;
         if create_only {
             fs::hard_link(&self.path, file_path)?;
