@@ -239,6 +239,37 @@ async fn the_page_of_a_proxy_is_neither_an_object_nor_a_missing_one() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_proxy_is_no_answer_to_a_write() {
+    let plan = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let (object, applied) =
+        (format!("artifacts?{RUN}&attempt=0&name=a"), format!("applied?{RUN}&plan={plan}"));
+    for dialect in Dialect::ALL {
+        // The second one answers every request, the first one only uploads.
+        for method in ["PUT", ""] {
+            let datastore = TestDatastore::double(dialect).await;
+            let page = CloudFault { method, document: Some(HTML), ..CloudFault::default() };
+            datastore.cloud().fault(CloudFault { times: FOR_EVER, ..page });
+            let put = |url: &str, size| request(&datastore, Method::PUT, url).body(vec![1; size]);
+            let create = put(&object, 5).header("if-none-match", "*");
+            let claim = format!("attempts?{RUN}&attempt=0&claim=one");
+            let claim = request(&datastore, Method::POST, &claim);
+            for (n, write) in
+                [put(&object, 5), create, put(&object, 9 << 20), put(&applied, 5), claim]
+                    .into_iter()
+                    .enumerate()
+            {
+                let answer = send(write).await;
+                assert_eq!(answer.status, 500, "{dialect:?} {method} {n}: {}", answer.text());
+            }
+            datastore.cloud().heal();
+            for url in [&object, &applied] {
+                assert_eq!(get(&datastore, url).await.status, 404, "{dialect:?} {method}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn in_a_missing_bucket_no_object_is_missing() {
     for dialect in Dialect::ALL {

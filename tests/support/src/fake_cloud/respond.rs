@@ -64,7 +64,8 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, request: Request)
     }
     if let Some(document) = fault.document {
         let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::OK);
-        return (status, [(CONTENT_TYPE, "text/html")], document).into_response();
+        let headers = [(CONTENT_TYPE, "text/html"), (ETAG, "\"page\"")];
+        return (status, headers, document).into_response();
     }
     if let Ok(status) = StatusCode::from_u16(fault.status) {
         let code = if fault.code.is_empty() { "OrderedByTheTest" } else { fault.code };

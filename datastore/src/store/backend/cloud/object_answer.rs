@@ -1,9 +1,9 @@
 //! Whether the answer to a request for one object is that of a storage, or that of a proxy in its place.
 //!
 //! `object_store` takes any answer with 200 for an object and any with 404 for a missing one. So a page of a proxy would be
-//! an object, or hide one. What storages send differs: an answer is theirs if it has a header of their own (AWS,
+//! an object, or hide one; it also takes any success with an `ETag` for a stored object. What storages send differs: an answer is theirs if it has a header of their own (AWS,
 //! moto, gofakes3, Google, Azure and most others), or if it could be that of a plain server such as s3s-fs, whose HEAD has only
-//! `Last-Modified`, and whose 404 only an XML document.
+//! `Last-Modified`, and whose 404 only an XML document. The answer to a PUT has no body.
 
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -44,13 +44,16 @@ const NO_BUCKET: [&str; 5] = [
 /// The code of an answer of Azure, also to HEAD.
 const AZURE_CODE: &str = "x-ms-error-code";
 
-/// Whether a request is for one object, and its answer is not that of another operation.
+/// Whether a request reads or deletes one object, or writes it or a part of it, and its answer is not that of another
+/// operation.
 pub(super) fn is_object_request(method: &Method, query: &str) -> bool {
     let other = |parameter: &str| {
         let name = parameter.split('=').next().unwrap_or_default();
         ["uploads", "uploadId", "comp", "session", "list-type"].contains(&name)
     };
-    [Method::GET, Method::HEAD, Method::DELETE].contains(method) && !query.split('&').any(other)
+    *method == Method::PUT
+        || [Method::GET, Method::HEAD, Method::DELETE].contains(method)
+            && !query.split('&').any(other)
 }
 
 /// The same answer to a request for one object, if it is that of a storage. `storage` is what an error calls it.
@@ -62,6 +65,10 @@ pub(super) async fn check_object(
     let status = response.status();
     let wrong = |wrong| HttpError::new(HttpErrorKind::Decode, wrong);
     let not_storage = || wrong(WrongAnswer::NotStorage { status: status.as_u16(), storage });
+    if method == Method::PUT {
+        let is_storage = !status.is_success() || is_stored(response.headers());
+        return if is_storage { Ok(response) } else { Err(not_storage()) };
+    }
     if status.is_success() && method != Method::DELETE {
         return if is_object(response.headers()) { Ok(response) } else { Err(not_storage()) };
     }
@@ -103,6 +110,12 @@ fn is_own(headers: &HeaderMap) -> bool {
 fn is_object(headers: &HeaderMap) -> bool {
     let has_version = headers.contains_key(ETAG) || headers.contains_key(LAST_MODIFIED);
     is_own(headers) || has_version && !content_type(headers).starts_with("text/html")
+}
+
+/// Whether a success is the answer to a PUT.
+fn is_stored(headers: &HeaderMap) -> bool {
+    let is_empty = headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0");
+    is_own(headers) || is_empty && !content_type(headers).starts_with("text/html")
 }
 
 /// Whether an answer to HEAD with 404, which has no document, is that of a storage.
@@ -152,6 +165,10 @@ mod tests {
             (Method::DELETE, 204, &[], ""),
             (Method::DELETE, 404, &[xml], no_key),
             (Method::GET, 503, &[html], "<html>"),
+            (Method::PUT, 200, &[("etag", "\"a\"")], ""),
+            (Method::PUT, 200, &[html, ("x-amzn-requestid", "1")], ""),
+            (Method::PUT, 201, &[("content-length", "0")], ""),
+            (Method::PUT, 404, &[xml], ""),
         ] {
             assert_eq!(
                 check(method.clone(), status, pairs, body).await,
@@ -167,6 +184,8 @@ mod tests {
             (Method::HEAD, 404, &[html, ("content-length", "9")], ""),
             (Method::HEAD, 404, &[("content-type", "text/plain"), ("content-length", "19")], ""),
             (Method::DELETE, 404, &[html], "<html>"),
+            (Method::PUT, 200, &[html, ("etag", "\"a\"")], "<html>"),
+            (Method::PUT, 200, &[("etag", "\"a\""), ("content-length", "9")], "{\"a\": \"b\"}"),
         ] {
             let error = check(method.clone(), status, pairs, body).await.unwrap_err();
             let expected = format!("its answer {status} is not that of an S3 server");
