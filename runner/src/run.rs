@@ -37,7 +37,7 @@ use crate::run::push::{MissingState, Unpushed};
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
-use crate::source::scratch::{self, Abandoned, Left, Scratch};
+use crate::source::scratch::{self, Abandoned, KilledApply, Left, Scratch};
 
 /// The plan in the private directory: the only file that the tool applies.
 const PLAN_FILE: &str = "plan.bin";
@@ -108,6 +108,8 @@ pub(crate) struct Run<'a> {
     needs_source: bool,
     /// Whether the output of the tool's apply is incomplete.
     has_cut_output: bool,
+    /// The killed applies of the same layer, directory or state that the lock files of an apply name.
+    killed: Vec<KilledApply>,
 }
 
 impl<'a> Run<'a> {
@@ -136,6 +138,7 @@ impl<'a> Run<'a> {
             path_in_snapshot: None,
             needs_source: false,
             has_cut_output: false,
+            killed: Vec::new(),
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

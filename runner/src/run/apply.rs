@@ -12,13 +12,14 @@ use fs_err as fs;
 use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
+use crate::run::apply::lock::RunLock;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan::{self, Choice, StoredPlanError};
 use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
-use crate::source::scratch::Scratch;
+use crate::source::scratch::{KilledApply, Scratch};
 use crate::tool::argv::Tool;
 use crate::version::ToolName;
 
@@ -106,7 +107,7 @@ impl Run<'_> {
             self.compare(from, choice, &prepared).await?;
         }
         // Held until the apply is recorded.
-        let _locks = self.lock_run(from, &prepared.workspace).await?;
+        let locks = self.lock_run(from, &prepared.workspace).await?;
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
             self.compare_order(&record)?;
@@ -116,7 +117,7 @@ impl Run<'_> {
         if let Some(choice) = &choice {
             self.compare_state(choice, &prepared).await?;
         }
-        self.apply(&mut prepared, sum).await
+        self.apply(&mut prepared, sum, &locks).await
     }
 
     /// Records the apply of a plan that changes nothing and has kept the layer's `plan-sum`. The tool is not started.
@@ -174,6 +175,7 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
         sum: Option<String>,
+        locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
         let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
@@ -189,7 +191,9 @@ impl Run<'_> {
         let record = self.push_record(name, &prepared.workspace).run_in(runs_in.as_deref());
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
-        self.scratch.record_apply(&unsent::layer_id(&self.job.run), &record)?;
+        let layer = unsent::layer_id(&self.job.run);
+        self.scratch.record_apply(&layer, &record)?;
+        lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));
         let logged = fs::metadata(self.log.path())?.len();
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));

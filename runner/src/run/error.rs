@@ -78,7 +78,7 @@ pub(crate) enum RunError {
     MissingState(MissingState),
     #[error("cannot find out whether an earlier apply of this layer has left a state or a record")]
     UnreadableDirectory(#[source] std::io::Error),
-    #[error("the tool of a killed run of this layer still works: a process has its output in {} open", .0.display())]
+    #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
     #[error(transparent)]
     Unreadable(#[from] UnreadableError),

@@ -231,6 +231,12 @@ impl Run<'_> {
             |left: &KeptState| kept.iter().any(|state| state.others.contains(&left.file));
         let left = left.filter(|left| !is_copied(left)).collect::<Vec<_>>();
         kept.extend(left);
+        for killed in &self.killed {
+            let left = unsent::left_by(state_home, killed)?.into_iter();
+            let others = left.filter(|state| !kept.iter().any(|kept| kept.is_of(&state.file)));
+            let others = others.collect::<Vec<_>>();
+            kept.extend(others);
+        }
         if let Some(key) = self.state_key() {
             let versions = unsent::versions_of(state_home, self.scratch, key).into_iter();
             let others = versions.filter(|state| !kept.iter().any(|kept| kept.file == state.file));
@@ -269,15 +275,19 @@ impl Run<'_> {
     /// warns.
     fn check_missing(&self) -> Result<(), RunError> {
         let state_home = self.environment.state_home.as_deref();
-        let killed = match self.scratch.missing_code(&unsent::layer_id(&self.job.run)) {
+        let of_layer = self.scratch.missing_code(&unsent::layer_id(&self.job.run));
+        let of_state = self.killed.iter().filter_map(|killed| killed.missing_code().transpose());
+        let of_state = of_state.collect::<io::Result<Vec<_>>>();
+        let (killed, of_state) = match of_layer.and_then(|of_layer| Ok((of_layer, of_state?))) {
             Ok(killed) => killed,
             Err(cause) => return self.unreadable(cause),
         };
         let killed = killed.iter().map(MissingState::of_code);
         let missing = unsent::missing_states(state_home, &self.job.run).into_iter();
-        let mut missing = missing.chain(killed);
         let is_ours = |state: &MissingState| self.may_be_ours(state.source.as_deref());
-        let Some(mut state) = missing.find(is_ours) else {
+        let missing = missing.chain(killed).filter(is_ours);
+        let Some(mut state) = missing.chain(of_state.iter().map(MissingState::of_code)).next()
+        else {
             return Ok(());
         };
         state.source = self.other_source(state.source.as_ref());

@@ -24,7 +24,7 @@ use datastore_api::{Attempt, Client, InvalidName, RunKey};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use adopt::{adopt_abandoned, adopt_left, read_left};
+pub(crate) use adopt::{adopt_abandoned, adopt_left, left_by, read_left};
 pub(crate) use copies::remove_copy;
 pub(crate) use find::{
     KeptRecord, Unreadable, UnreadableRecord, copy_of, layer_id, missing_states, records, states,

@@ -5,6 +5,8 @@
 //! user: a kernel lock shows which runs are alive. The lock file is removed last, so that a later run completes a
 //! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
 
+mod killed;
+
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
@@ -14,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use fs_err as fs;
+pub(crate) use killed::KilledApply;
 
 use crate::process::Log;
 use crate::source::regular::{self, unless_missing};
@@ -141,11 +144,7 @@ impl Scratch {
     pub(crate) fn left_states(&self, layer: &str) -> io::Result<Vec<KeptState>> {
         let mut found = Vec::new();
         for dir in self.of_layer(layer)?.into_iter().filter(|dir| !is_used(dir)) {
-            record_lost_state(&dir)?;
-            found.extend(
-                states_in(&dir)?.into_iter().map(|file| KeptState::in_directory(file, &dir)),
-            );
-            found.extend(KeptState::of_kept_code(&dir)?);
+            found.extend(states_left(&dir)?);
         }
         found.sort_by(|a, b| a.file.cmp(&b.file));
         Ok(found)
@@ -165,11 +164,7 @@ impl Scratch {
 
     /// The directory of a killed run of the same layer whose tool still works.
     pub(crate) fn orphaned(&self, layer: &str) -> io::Result<Option<PathBuf>> {
-        let is_orphaned = |dir: &PathBuf| {
-            let is_held = |file: &Path| matches!(is_held(file), Ok(Some(true)));
-            !is_held(&dir.join(LOCK)) && is_held(&Log::output_of(&dir.join(LOG)))
-        };
-        Ok(self.of_layer(layer)?.into_iter().find(is_orphaned))
+        Ok(self.of_layer(layer)?.into_iter().find(|dir| is_orphaned(dir)))
     }
 
     /// The directories of files that runs of the same layer and user could not store.
@@ -459,6 +454,13 @@ fn me() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
+/// The states that an ended run has left, in its directory and where its code stays.
+fn states_left(dir: &Path) -> io::Result<Vec<KeptState>> {
+    record_lost_state(dir)?;
+    let own = states_in(dir)?.into_iter().map(|file| KeptState::in_directory(file, dir));
+    Ok(own.chain(KeptState::of_kept_code(dir)?).collect())
+}
+
 /// The states in the directory of a run: those of its code, and those that it has kept, whose names may be numbered.
 fn states_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = states::errored(dir)?;
@@ -472,6 +474,12 @@ fn is_used(dir: &Path) -> bool {
     [dir.join(LOCK), Log::output_of(&dir.join(LOG))]
         .iter()
         .any(|file| matches!(is_held(file), Ok(Some(true))))
+}
+
+/// Whether the run of a directory was killed, and its tool still works.
+fn is_orphaned(dir: &Path) -> bool {
+    let is_held = |file: &Path| matches!(is_held(file), Ok(Some(true)));
+    !is_held(&dir.join(LOCK)) && is_held(&output_of(dir))
 }
 
 /// Whether a process holds a lock on a file; `None`: there is no such file. Two runs that check one file at the same

@@ -7,22 +7,24 @@
 //! without that state. Runs of other names, and of a bundle instead of its repository, share the lock of the state.
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datastore_api::{RunKey, Sha256};
 use fs_err as fs;
+use nix::fcntl::OFlag;
 
 use crate::order::job::Apply;
-use crate::process::private_file;
 use crate::report::AppliedRecord;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::unsent;
 use crate::source::checkout::Workspace;
 use crate::source::checkout::source_id::SourceId;
+use crate::source::scratch::KilledApply;
 
 /// The lock files below the state home.
 const PLANS: &str = "plancha/applying-plans";
@@ -33,6 +35,10 @@ const DIRECTORIES: &str = "plancha/applying-directories";
 const STATES: &str = "plancha/applying-states";
 /// The directories of lock files.
 const TOPS: [&str; 6] = [PLANS, RUNS, ORDERS, MODULES, DIRECTORIES, STATES];
+/// Those whose holders have the same state. Who gets one waits for the tool of a killed holder, and finds what it left.
+const OF_STATE: [&str; 3] = [MODULES, DIRECTORIES, STATES];
+/// No lock file is larger.
+const MAX_LEN: u64 = 64 << 10;
 /// Between two attempts to get the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a run says that it waits.
@@ -47,11 +53,75 @@ const TRIES: usize = 3;
 pub(super) struct RunLock {
     file: File,
     path: PathBuf,
+    /// The killed apply that the file names.
+    killed: Option<KilledApply>,
+    /// Whether the file names this apply instead.
+    is_ours: AtomicBool,
+}
+
+impl RunLock {
+    fn new(file: File, path: PathBuf) -> Self {
+        let killed = read_killed(&file).unwrap_or_else(|error| {
+            tracing::warn!(
+                "{} does not say which apply was killed, so a state that it may have left is not found: {error}",
+                path.display()
+            );
+            None
+        });
+        Self { file, path, killed, is_ours: AtomicBool::new(false) }
+    }
+}
+
+/// Writes this apply into the lock files that a later apply of the same state gets. What killed applies had left refuses
+/// nothing by then.
+pub(super) fn record_apply(locks: &[RunLock], apply: &KilledApply) {
+    for lock in locks.iter().filter(|lock| OF_STATE.iter().any(|top| is_below(&lock.path, top))) {
+        lock.is_ours.store(true, Ordering::Relaxed);
+        if let Err(error) = write_apply(&lock.file, apply) {
+            // A part of it would not be understood.
+            let _emptied = lock.file.set_len(0);
+            tracing::warn!(
+                "{} cannot be written, so a later apply may not find the state of this one if the runner is killed: \
+                 {error}",
+                lock.path.display()
+            );
+        }
+    }
+}
+
+fn write_apply(mut file: &File, apply: &KilledApply) -> io::Result<()> {
+    let text = serde_json::to_vec(apply)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&text)?;
+    file.sync_all()
+}
+
+/// The apply that a lock file names. One that others can write counts as empty.
+fn read_killed(file: &File) -> io::Result<Option<KilledApply>> {
+    let metadata = file.metadata()?;
+    let is_private =
+        metadata.mode() & 0o777 == 0o600 && metadata.uid() == nix::unistd::geteuid().as_raw();
+    if metadata.len() == 0 || !is_private {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    file.take(MAX_LEN).read_to_end(&mut text)?;
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
+fn is_below(path: &Path, top: &str) -> bool {
+    path.ancestors().any(|dir| dir.ends_with(top))
 }
 
 impl Drop for RunLock {
     fn drop(&mut self) {
         if !is_current(&self.file, &self.path) {
+            return;
+        }
+        let is_ours = *self.is_ours.get_mut();
+        // A panic is like a kill. What a killed apply has left counts until another one is applied.
+        if !is_ours && self.killed.is_some() || is_ours && std::thread::panicking() {
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
@@ -83,18 +153,26 @@ fn open(path: &Path) -> io::Result<File> {
         let mut builder = std::fs::DirBuilder::new();
         let created = builder.mode(0o700).recursive(true).create(dir);
         created.map_err(|error| named(dir, &error))?;
-        match private_file(path) {
+        match open_private(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
             opened => return opened,
         }
     }
 }
 
+/// Opens a file of mode 0600 without changing its contents.
+fn open_private(path: &Path) -> io::Result<File> {
+    use fs_err::os::unix::fs::OpenOptionsExt as _;
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    Ok(options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?.into())
+}
+
 impl Run<'_> {
     /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, the same
     /// module in the same workspace, or to the same state. The locks are held until the returned values are dropped.
     pub(super) async fn lock_run(
-        &self,
+        &mut self,
         from: &Apply,
         workspace: &Workspace,
     ) -> Result<Vec<RunLock>, RunError> {
@@ -108,24 +186,33 @@ impl Run<'_> {
                 ),
             }
         }
+        for killed in locks.iter().filter_map(|lock| lock.killed.as_ref()) {
+            if !self.killed.contains(killed) {
+                self.killed.push(killed.clone());
+            }
+        }
         self.wait_for_orphaned_tool().await?;
         Ok(locks)
     }
 
-    /// Waits for the tool of a killed run of this layer: it may still write a state, or leave one.
+    /// Waits for the tool of a killed run of this layer or state: it may still write a state, or leave one.
     async fn wait_for_orphaned_tool(&self) -> Result<(), RunError> {
         let layer = unsent::layer_id(&self.job.run);
         let since = Instant::now();
         let mut waits = false;
-        let orphaned = || self.scratch.orphaned(&layer).map_err(RunError::UnreadableDirectory);
-        while let Some(dir) = orphaned()? {
+        let orphaned = || {
+            let of_layer = self.scratch.orphaned(&layer).transpose();
+            let of_state = self.killed.iter().filter_map(|killed| killed.orphaned().transpose());
+            of_layer.into_iter().chain(of_state).next().transpose()
+        };
+        while let Some(dir) = orphaned().map_err(RunError::UnreadableDirectory)? {
             if since.elapsed() > MAX_WAIT_FOR_TOOL {
                 return Err(RunError::OrphanedTool(dir));
             }
             if !waits {
                 waits = true;
                 tracing::info!(
-                    "the tool of a killed run of this layer still works ({}): waiting for it",
+                    "the tool of a killed run still works ({}): waiting for it",
                     dir.display()
                 );
             }
@@ -236,7 +323,7 @@ async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
     loop {
         let file = open(&path)?;
         match file.try_lock() {
-            Ok(()) if is_current(&file, &path) => return Ok(RunLock { file, path }),
+            Ok(()) if is_current(&file, &path) => return Ok(RunLock::new(file, path)),
             // The runner that had the lock has removed the file.
             Ok(()) => continue,
             Err(TryLockError::WouldBlock)

@@ -9,7 +9,7 @@ use fs_err as fs;
 use crate::run::unsent::copies::{copy_state, keep_output, read_copy, write_record};
 use crate::run::unsent::find::of_layer;
 use crate::source::regular::{self, unless_missing};
-use crate::source::scratch::{self, Scratch, UNSENT};
+use crate::source::scratch::{self, KilledApply, Scratch, UNSENT};
 use crate::source::states::{self, KeptState};
 
 /// Keeps copies of the states that killed runs of the layer have left in their private directories, or where their code
@@ -42,11 +42,37 @@ pub(crate) fn adopt_abandoned(
     layer: Option<&str>,
     state: &KeptState,
 ) -> Option<KeptState> {
-    let (namespace, layer) = layer?.split_once('/')?;
+    adopt(&of_named(state_home?, layer?)?, state)
+}
+
+/// The states that a killed apply of any layer has left. They are copied as [`adopt_left`] does.
+pub(crate) fn left_by(
+    state_home: Option<&Path>,
+    killed: &KilledApply,
+) -> io::Result<Vec<KeptState>> {
+    let of_layer = state_home.and_then(|home| of_named(home, killed.layer()));
+    let Some((of_layer, name)) = of_layer.zip(killed.name()) else { return killed.left_states() };
+    for state in killed.left_states()? {
+        adopt(&of_layer, &state);
+    }
+    // An earlier run may have copied them. Other killed runs had directories of the same name.
+    let copies = states::kept(&of_layer.join(name).join("0")).into_iter().map(read_copy);
+    let mut found = copies.filter(|copy| killed.is_of(copy)).collect::<Vec<_>>();
+    for state in killed.left_states()?.into_iter().map(read_left) {
+        if !found.iter().any(|copy| copy.is_of(&state.file)) {
+            found.push(state);
+        }
+    }
+    Ok(found)
+}
+
+/// The directory of the runs of a layer (`NAMESPACE/LAYER`).
+fn of_named(state_home: &Path, layer: &str) -> Option<PathBuf> {
+    let (namespace, layer) = layer.split_once('/')?;
     let (namespace, layer) = (namespace.parse().ok()?, layer.parse().ok()?);
     // The name of the run is not known, and is no part of the directory of its layer.
     let run = RunKey { namespace, layer, run: "unknown".parse().ok()? };
-    adopt(&of_layer(state_home?, &run), state)
+    Some(of_layer(state_home, &run))
 }
 
 /// Copies a state below the directory of its layer. A file in a private directory, which is removed some day, is moved.

@@ -258,9 +258,20 @@ impl KeptState {
 
     /// The states that the run of a directory has left where its code stays.
     pub(crate) fn of_kept_code(dir: &Path) -> io::Result<Vec<Self>> {
-        let Some(record) = PushRecord::of_directory(dir) else { return Ok(Vec::new()) };
+        PushRecord::of_directory(dir).map_or(Ok(Vec::new()), |record| Self::of_code(&record, dir))
+    }
+
+    /// The states where the code of a run stays, by its record. Its directory may be missing.
+    pub(crate) fn of_code(record: &PushRecord, dir: &Path) -> io::Result<Vec<Self>> {
         let files = record.left_in_code()?.into_iter();
-        Ok(files.map(|file| Self::in_directory(file, dir)).collect())
+        let states = files.map(|file| Self::in_directory(file, dir));
+        Ok(states
+            .map(|state| Self {
+                record: state.record.or_else(|| Some(record.clone())),
+                source: state.source.or_else(|| record.source.clone()),
+                ..state
+            })
+            .collect())
     }
 
     /// Whether it is a version of this state, if that is known.

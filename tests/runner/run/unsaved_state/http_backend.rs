@@ -379,3 +379,107 @@ fn waiting_apply_is_refused(name: &'static str, says: &str, prepare: impl Fn(&La
     assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
     assert!(second.stderr.contains(says), "{}", second.stderr);
 }
+
+/// A command that says that it has created something, and waits before it succeeds.
+const CREATES_AND_WAITS: &str =
+    "echo created >> $CREATED; touch $STARTED; while [ -e $WAIT ]; do sleep 0.05; done; exit 0;";
+
+impl Layer {
+    /// A run that gets the paths of the files that the command uses.
+    fn start(&self, args: &[&str], tmp: &str) -> Started {
+        let [started, wait, created] =
+            ["started", "wait", "created"].map(|name| self.sandbox.path(name));
+        let tmp = self.sandbox.path(tmp);
+        std::fs::create_dir_all(&tmp).unwrap();
+        let mut command = self.sandbox.command(&[&["apply", "--no-plan"], args].concat());
+        command.env("STARTED", started).env("WAIT", wait);
+        command.env("CREATED", created).env("TMPDIR", tmp);
+        Started::spawn(command)
+    }
+
+    /// Starts an apply whose state is refused, and kills its runner. The tool works until the file `wait` is removed.
+    fn kill_apply(&self, args: &[&str]) {
+        let [started, wait] = ["started", "wait"].map(|name| self.sandbox.path(name));
+        std::fs::write(&wait, "").unwrap();
+        self.backend.refuse_writes(true);
+        let killed = self.start(args, "tmp");
+        eventually("the apply has started", || started.exists());
+        killed.signal("KILL");
+        assert_eq!(killed.wait().code, -1);
+        std::fs::remove_file(&started).unwrap();
+    }
+
+    /// The module in two directories that are in no repository.
+    fn in_two_directories(&self) -> [PathBuf; 2] {
+        let module = self.sandbox.path("repository/live/vpc/main.tf");
+        ["a", "b"].map(|name| {
+            let dir = self.sandbox.work().join(name);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::copy(&module, dir.join("main.tf")).unwrap();
+            dir
+        })
+    }
+
+    /// The lock files that name an apply.
+    fn named_applies(&self) -> usize {
+        let (mut found, mut dirs) = (0, vec![self.sandbox.path("home/.local/state/plancha")]);
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().map(Result::unwrap) {
+                let path = entry.path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.to_string_lossy().contains("plancha/applying-") {
+                    assert_eq!(mode(&path), 0o600);
+                    found += usize::from(entry.metadata().unwrap().len() > 0);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The locks of a killed runner are free. Another name has another layer, and another TMPDIR not its directory.
+#[test]
+fn apply_under_another_name_and_tmpdir_waits_for_the_tool_of_a_killed_one_and_finds_its_state() {
+    let layer = Layer::with_command(CREATES_AND_WAITS);
+    let args = |name: &'static str| [&*layer.url, "--path", "live/vpc", "--name", name];
+    layer.kill_apply(&args("x"));
+    assert_eq!(layer.named_applies(), 2, "of the layer and of the state");
+    let second = layer.start(&args("y"), "tmp2");
+    eventually("the second one waits, or applies", || {
+        layer.sandbox.path("started").exists() || second.said("successfully initialized")
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::remove_file(layer.sandbox.path("wait")).unwrap();
+    let second = second.wait();
+    layer.backend.refuse_writes(false);
+    assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
+    // Another one finds it as well, and applies once the backend has the state.
+    let third = layer.start(&args("z"), "tmp3").wait();
+    assert_eq!((third.code, layer.created()), (8, 1), "{}\n{}", third.stdout, third.stderr);
+    layer.run_printed(&third.stderr);
+    let (code, before) = (layer.start(&args("z"), "tmp3").wait().code, layer.named_applies());
+    assert_eq!((code, before), (0, 1), "only the lock of the killed layer is left");
+}
+
+#[test]
+fn apply_in_another_directory_finds_the_state_of_a_killed_one_without_its_tmpdir() {
+    for removes_tmp in [false, true] {
+        let layer = Layer::with_command(CREATES_AND_WAITS);
+        let [first, _] = layer.in_two_directories();
+        layer.kill_apply(&["a"]);
+        std::fs::remove_file(layer.sandbox.path("wait")).unwrap();
+        let left = first.join("errored.tfstate");
+        eventually("the tool leaves its state", || left.exists());
+        std::thread::sleep(Duration::from_millis(500));
+        layer.backend.refuse_writes(false);
+        if removes_tmp {
+            std::fs::remove_dir_all(layer.sandbox.path("tmp")).unwrap();
+        }
+        for tmp in ["tmp", "tmp2"] {
+            let refused = layer.start(&["b"], tmp).wait();
+            assert_eq!((refused.code, layer.created()), (8, 1), "{}", refused.stderr);
+            assert!(refused.stderr.contains("state push "), "{}", refused.stderr);
+        }
+    }
+}
