@@ -24,7 +24,7 @@ impl Basis {
         let is_compared = self.revision.is_some() && workspace.revision.is_some()
             || record.source_sha256.is_some() && workspace.sha256.is_some()
             || record.named_files.as_ref().is_some_and(|of| !of.is_untracked_only)
-                && workspace.own.is_none();
+                && (workspace.own.is_none() || workspace.kept);
         if is_compared || record.code_sha256.is_none() {
             return Ok(());
         }

@@ -34,9 +34,9 @@ impl Run<'_> {
         }
     }
 
-    /// Lists the files that the configuration of a directory in place names, before init, if no commit tells what they are.
+    /// Lists the files that the configuration of a directory that stays names, before init, if no commit tells what they are.
     pub(super) async fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
-        if workspace.own.is_some() {
+        if !has_other_files(workspace) {
             return None;
         }
         let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
@@ -170,6 +170,11 @@ impl Run<'_> {
         self.report.configuration_sha256 = Some(configuration::digest(dir)?);
         Ok(())
     }
+}
+
+/// Whether the code may have files that its source does not have: in a directory in place, or in a kept work directory.
+pub(super) fn has_other_files(workspace: &Workspace) -> bool {
+    workspace.own.is_none() || workspace.kept
 }
 
 fn warn_of_unread_files(error: &io::Error) {

@@ -1,4 +1,6 @@
-//! A `git status` that takes too long.
+//! A `git status` that takes too long, or is told that nothing changed.
+
+use std::os::unix::fs::PermissionsExt as _;
 
 use support::Sandbox;
 
@@ -14,7 +16,9 @@ fn slow_git_status_keeps_the_recorded_commit() {
     git(&sandbox.work(), &["commit", "--quiet", "-m", "all"]);
     let real = support::on_path("git").unwrap();
     let real = real.display();
-    let slow = format!("#!/bin/sh\ncase $1 in status) exec sleep 300;; esac\nexec {real} \"$@\"\n");
+    let slow = format!(
+        "#!/bin/sh\ncase \" $* \" in *\" status \"*) exec sleep 300;; esac\nexec {real} \"$@\"\n"
+    );
     sandbox.script("git", &slow);
     let ended = sandbox.run(&["plan", "--layer", "layer.yaml", "--result", "/dev/stderr"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
@@ -24,4 +28,27 @@ fn slow_git_status_keeps_the_recorded_commit() {
     assert!(ended.stderr.contains(&format!("\"revision\": \"{head}\"")), "{}", ended.stderr);
     let layer = sandbox.read("layer.yaml");
     assert!(layer.contains(&format!("plan-commit: {head}\n")), "{layer}");
+}
+
+#[test]
+fn changes_that_a_file_system_monitor_does_not_report_make_a_tree_dirty() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let work = sandbox.work();
+    let monitor = sandbox.path("monitor");
+    std::fs::write(&monitor, "#!/bin/sh\nprintf 'token\\0'\n").unwrap();
+    std::fs::set_permissions(&monitor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    git(&work, &["init", "--quiet"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "--quiet", "-m", "all"]);
+    git(&work, &["config", "core.fsmonitor", &monitor.display().to_string()]);
+    git(&work, &["update-index", "--fsmonitor"]);
+    git(&work, &["status"]);
+    sandbox.write("main.tf", "# changed");
+    assert_eq!(
+        git(&work, &["status", "--porcelain", "--untracked-files=no"]),
+        "",
+        "git sees nothing"
+    );
+    let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
+    assert!(ended.stderr.contains("-dirty\""), "{}", ended.stderr);
 }

@@ -9,6 +9,7 @@ use crate::basis::Basis;
 use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
 use crate::report::Report;
+use crate::run::describe::has_other_files;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan::Choice;
@@ -139,28 +140,26 @@ impl Run<'_> {
         workspace: &Workspace,
     ) -> Result<(), RunError> {
         basis.check_directory(&fs::canonicalize(&workspace.dir)?)?;
+        let ours = workspace.revision.as_deref();
+        match &self.job.source {
+            Source::Directory(dir) if ours.is_some_and(|ours| ours.ends_with("-dirty")) => {
+                basis.check_revision(ours, changed_code(dir, &self.job.ignored_paths).await)?;
+            }
+            Source::Directory(_) | Source::Archive(_) => {
+                basis.check_revision(ours, Ok(BTreeSet::new()))?;
+            }
+            _ => {}
+        }
         if !self.job.pod {
             basis.check_read_files(workspace)?;
         }
-        let ours = workspace.revision.as_deref();
-        if let Source::Directory(dir) = &self.job.source {
-            let dirty = ours.is_some_and(|ours| ours.ends_with("-dirty"));
-            let changed = if dirty {
-                changed_code(dir, &self.job.ignored_paths).await
-            } else {
-                Ok(BTreeSet::new())
-            };
-            basis.check_revision(ours, changed)?;
-            if let Some(recorded) = basis.named_files().filter(|_| workspace.own.is_none()) {
-                let left_out = self.left_out(&workspace.dir, recorded.is_untracked_only).await;
-                if let Some(left_out) = left_out.transpose() {
-                    basis.check_named_files(&workspace.dir, left_out)?;
-                }
+        if let Some(recorded) = basis.named_files().filter(|_| has_other_files(workspace)) {
+            let left_out = self.left_out(&workspace.dir, recorded.is_untracked_only).await;
+            if let Some(left_out) = left_out.transpose() {
+                basis.check_named_files(&workspace.dir, left_out)?;
             }
-            return Ok(basis.check_source(workspace.sha256)?);
         }
-        if let Source::Archive(_) = &self.job.source {
-            basis.check_revision(ours, Ok(BTreeSet::new()))?;
+        if let Source::Directory(_) | Source::Archive(_) = &self.job.source {
             return Ok(basis.check_source(workspace.sha256)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {

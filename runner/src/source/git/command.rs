@@ -20,6 +20,10 @@ const WITHOUT: &[&str] = &[
     "GIT_SHALLOW_FILE",
 ];
 
+/// Settings with which git looks at every file itself. Others hide changes.
+const CHECKED: [&str; 6] =
+    ["-c", "core.fsmonitor=false", "-c", "core.checkStat=default", "-c", "core.trustctime=true"];
+
 pub(super) fn program(
     dir: &Path,
     args: &[impl AsRef<OsStr>],
@@ -43,7 +47,8 @@ pub(in crate::source) async fn question(
 ) -> Result<Vec<u8>, String> {
     let env = [("GIT_OPTIONAL_LOCKS", "0"), ("LC_ALL", "C")];
     let env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
-    match process::output(&program(dir, args, env)).await {
+    let args = CHECKED.iter().map(OsStr::new).chain(args.iter().map(AsRef::as_ref));
+    match process::output(&program(dir, &args.collect::<Vec<_>>(), env)).await {
         Ok(output) if output.status.success() => Ok(output.stdout),
         Ok(output) => Err(reason_of(&String::from_utf8_lossy(&output.stderr), output.status)),
         Err(error) => Err(error.to_string()),
