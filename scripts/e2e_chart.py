@@ -80,6 +80,8 @@ def chart():
         "must be one of 'plan', 'apply'": ["--set", "runs.a.action=destroy,runs.a.source=x"],
         "missing property 'source'": ["--set", "runs.a.action=plan"],
         "'tlsSecrt' not allowed": ["--set", "datastore.tlsSecrt=tls"],
+        "at '/runs/a/args/0'": ["--set", "runs.a.action=apply,runs.a.source=x,runs.a.args={--grace=2h}"],
+        "at '/datastore/storage'": ["--set", "datastore.storage=file:///data/plancha/"],
     }
     for message, options in refused.items():
         done = run("helm", "template", "plancha", CHART, "--kube-version", KUBE_VERSION, *options, ok=(1,))
@@ -90,6 +92,13 @@ def chart():
     container = objects(secured)["Deployment", "plancha-datastore"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "PLANCHA_AUTH", "value": "kubernetes,tokens=/etc/plancha/rules.yaml"} in container["env"], container
     assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    # What is not known to be stored is repeated only where the state home stays.
+    for options, is_repeated in (("", True), (",runs.a.args={--no-plan}", False),
+                                 (",runs.a.args={--no-plan},runner.stateClaim=state", True)):
+        applied = objects(render("datastore", "--set", f"runs.a.action=apply,runs.a.source=x{options}"))
+        [job] = [body for (kind, _), body in applied.items() if kind == "Job"]
+        codes = job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]
+        assert (10 in codes) == is_repeated and {4, 6, 137, 143} <= set(codes), (options, codes)
     need("kubectl", "scripts/e2e-kubernetes builds it")
     for name in RENDERINGS:
         built = objects(run("kubectl", "kustomize", KUSTOMIZE / name).stdout)
