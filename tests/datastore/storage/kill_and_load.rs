@@ -50,8 +50,9 @@ fn killed(storage: &str, variables: &[(&str, String)], uploads: u64) {
 
         let datastore = Running::over(storage, variables, &[]);
         let (status, found) = datastore.get(&format!("/api/plans?{RUN}&attempt=0"));
+        let text = String::from_utf8_lossy(&found);
+        assert!(status == 200 || status == 404, "{status} after upload {upload}: {text}");
         let found = (status == 200).then_some(found);
-        assert!(status == 200 || status == 404, "{status} after upload {upload}");
         if found.as_ref() == Some(&body) {
             answered += 1;
         } else {
