@@ -85,7 +85,7 @@ pub(crate) struct Report {
     /// One digest of the files that the module of a plan reads of its source, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) code_sha256: Option<Sha256>,
-    /// The files that the configuration of a directory in place names, where no commit tells what they were.
+    /// The files that the configuration of a directory in place names, where no commit records what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) named_files: Option<NamedFiles>,
     /// The directory in which a plan was made, if values of the plan contain it.

@@ -57,7 +57,7 @@ pub(crate) struct Binding {
     /// One digest of the files that the module reads of its source, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     code_sha256: Option<Sha256>,
-    /// The files that the configuration names, where no commit tells what they were.
+    /// The files that the configuration names, where no commit records what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named_files: Option<NamedFiles>,
     /// The directory in which the plan was made, if values of the plan contain it.

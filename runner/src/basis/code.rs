@@ -18,7 +18,7 @@ impl Basis {
     }
 
     /// Compares the digest of the files that the module reads, if the plan was made of another kind of source, so that
-    /// neither a commit nor a digest of all files tells whether the code is the same.
+    /// neither a commit nor a digest of all files shows whether the code is the same.
     pub(crate) fn check_read_files(&self, workspace: &Workspace) -> Result<(), BasisError> {
         let Some(record) = self.recorded() else { return Ok(()) };
         let is_compared = self.revision.is_some() && workspace.revision.is_some()

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use crate::basis::backend::Backend;
 use crate::basis::place::DEFAULT_WORKSPACE;
-use crate::source::path::resolve;
-use crate::source::references::normal;
+use crate::source::path::{normal, resolve};
 
 /// A module directory after init.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Files that a root module names outside of its own configuration: the code of modules that it calls by a path, and files
 //! with a literal path in `file`, `templatefile`, `fileset` and the like. One digest for each.
 //!
-//! They are compared where no commit tells what was planned: all of them in a directory that is dirty, or in no repository,
+//! They are compared where no commit records what was planned: all of them in a directory that is dirty, or in no repository,
 //! else those that git does not track. Files that init or the plan wrote do not count: where the plan was not made they do
 //! not exist.
 
@@ -20,21 +20,16 @@ use crate::source::snapshot::Stamp;
 /// More files are not recorded: the record must stay readable.
 const MAX_FILES: usize = 20_000;
 
-/// The files, by their ways from the module.
+/// The files, by their paths relative to the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NamedFiles {
     files: BTreeMap<String, Sha256>,
     /// Those that init or the plan wrote.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     generated: BTreeSet<String>,
-    /// Whether files that git tracks are left out, because the plan's commit tells what they were.
-    #[serde(default, skip_serializing_if = "is_false")]
+    /// Whether files that git tracks are left out, because the plan's commit records what they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_untracked_only: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Files that are not listed.
@@ -42,7 +37,7 @@ fn is_false(value: &bool) -> bool {
 pub(crate) struct LeftOut {
     /// What the runner itself writes, with everything below.
     pub(crate) own: Vec<PathBuf>,
-    /// What git tracks, by paths without links, if the commit tells what it is.
+    /// What git tracks, by paths without links, if the commit records what it is.
     pub(crate) tracked: Option<BTreeSet<PathBuf>>,
 }
 
@@ -68,13 +63,13 @@ impl Listed {
     /// Lists the files of the module in `dir`.
     pub(crate) fn list(dir: &Path, left_out: LeftOut) -> io::Result<Self> {
         let mut files = BTreeMap::new();
-        for (way, file) in references::named(dir)? {
+        for (path, file) in references::named(dir)? {
             // The root module's own files have a digest of their own.
-            let is_own = way.components().count() == 1
-                && way.to_str().is_some_and(configuration::is_configuration);
+            let is_own = path.components().count() == 1
+                && path.to_str().is_some_and(configuration::is_configuration);
             let metadata = fs::metadata(&file).ok().filter(|of| of.is_file() && !is_own);
             if let Some(metadata) = metadata.filter(|_| !left_out.contains(&file)) {
-                let name = way.to_string_lossy().into_owned();
+                let name = path.to_string_lossy().into_owned();
                 files.insert(name, (file, Stamp::from(&metadata)));
             }
         }

@@ -34,7 +34,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lists the files that the configuration of a directory that stays names, before init, if no commit tells what they are.
+    /// Lists the files that the configuration of a directory that stays names, before init, if no commit records what they are.
     pub(super) async fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
         if !has_other_files(workspace) {
             return None;

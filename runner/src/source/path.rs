@@ -35,6 +35,21 @@ pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
     Ok(resolved)
 }
 
+/// Without `.` and `..`, and without following links, as git names files.
+pub(crate) fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                normal.pop();
+            }
+            Component::CurDir => {}
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
 /// Whether the path names something below a directory, without `..`.
 pub(super) fn is_below(path: &Path) -> bool {
     path.components().next().is_some()

@@ -16,6 +16,7 @@ use datastore_api::digest::Hasher;
 use fs_err as fs;
 use regex::Regex;
 
+use crate::source::path::normal;
 use crate::source::references::calls::{Base, Call, contents, glob};
 use crate::tool::file_names;
 
@@ -237,21 +238,6 @@ fn beginning(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(file)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Without `.` and `..`, and without following links, as git names files.
-pub(crate) fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                normal.pop();
-            }
-            Component::CurDir => {}
-            part => normal.push(part),
-        }
-    }
-    normal
 }
 
 #[cfg(test)]

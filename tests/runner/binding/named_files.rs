@@ -1,4 +1,4 @@
-//! Files that the configuration names are compared where no commit tells what was planned.
+//! Files that the configuration names are compared where no commit records what was planned.
 
 #![expect(clippy::disallowed_types, reason = "a test makes archives with tar itself")]
 

@@ -24,7 +24,7 @@ const WORKSPACE: u64 = 3;
 const EPHEMERAL: u64 = 28;
 /// The one field of the settings: `MessagePack`.
 const MSGPACK: u64 = 1;
-/// A field that is read has no more bytes.
+/// A field that is read has no more bytes, nor have all fields of one number.
 const MAX_FIELD: u64 = 1 << 20;
 /// A root module has no more bytes in one file.
 const MAX_FILE: u64 = 64 << 20;
@@ -162,7 +162,7 @@ fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
 /// The bytes of the first fields with this number in a message, at most `limit`. Other fields are skipped.
 fn fields(message: impl Read, field: u64, limit: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut message = io::BufReader::new(message);
-    let mut found = Vec::new();
+    let (mut found, mut all) = (Vec::new(), 0);
     while let Some(tag) = varint(&mut message)? {
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let length = match tag & 7 {
@@ -189,6 +189,10 @@ fn fields(message: impl Read, field: u64, limit: usize) -> io::Result<Vec<Vec<u8
         (&mut message).take(length).read_to_end(&mut bytes)?;
         if (bytes.len() as u64) < length {
             return Err(end());
+        }
+        all += length;
+        if all > MAX_FIELD {
+            return Err(io::ErrorKind::InvalidData.into());
         }
         found.push(bytes);
         if found.len() == limit {

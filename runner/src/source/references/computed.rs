@@ -10,8 +10,9 @@ use hcl_edit::expr::{Expression, FuncCall};
 use hcl_edit::template::{Element, StringTemplate};
 use hcl_edit::visit::{self, Visit};
 
+use crate::source::path::normal;
 use crate::source::references::calls::{Base, FUNCTIONS, Named, named, scan};
-use crate::source::references::{References, normal, text};
+use crate::source::references::{References, text};
 
 /// A path that a file computes.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::source::references::{self, computed, normal};
+use crate::source::path::normal;
+use crate::source::references::{self, computed};
 use crate::source::snapshot::SnapshotError;
 use crate::source::snapshot::select::Selected;
 

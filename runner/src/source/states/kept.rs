@@ -51,11 +51,11 @@ pub(crate) struct PushRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lost_in: Option<PathBuf>,
     /// Whether the tool's output is incomplete, such as on a full disk: a state in it may be cut.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cut: bool,
     /// Whether it is not known if the apply has left a state, because the tool's output is incomplete. What is kept then
     /// is an empty file.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unknown: bool,
     /// Identifies the state in its backend: code with another name or path may have the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -348,11 +348,6 @@ fn with_suffix(name: &Path, suffix: &str) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
     path.push(suffix);
     path.into()
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 #[cfg(test)]
