@@ -18,6 +18,11 @@ impl Failure {
 }
 
 fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
+    if let (Kind::Datastore, ClientError::Transport { reason, .. }) = (kind, cause)
+        && let Some(hint) = connection_hint(reason)
+    {
+        return Some(hint);
+    }
     Some(match (kind, cause) {
         (_, ClientError::Token { .. }) => {
             "check that the file of --token-file (PLANCHA_TOKEN_FILE; in Burrito's pods the mounted one) or the \
@@ -26,18 +31,6 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
         (Kind::Credentials, _) => {
             "provide a token with this permission, with --token-file or the variable PLANCHA_TOKEN (in Burrito's \
              pods: the mounted one)"
-        }
-        (Kind::Datastore, ClientError::Transport { reason, .. })
-            if reason.contains("InvalidContentType") =>
-        {
-            "that port does not speak TLS: if it speaks plain http, write http:// instead of https:// (in \
-             Burrito's pods: BURRITO_DATASTORE_TLS)"
-        }
-        (Kind::Datastore, ClientError::Transport { reason, .. })
-            if reason.contains("failed to lookup address") =>
-        {
-            "the host name does not resolve: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] \
-             (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME)"
         }
         (Kind::Integrity, _) => {
             "the stored file is damaged: `datastore verify` lists such files; restore it, or plan again"
@@ -70,6 +63,33 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
         (_, ClientError::File(cause)) => return disk_hint(cause),
         _ => return None,
     })
+}
+
+/// What to do about a connection that cannot be made, by the words of the libraries.
+fn connection_hint(reason: &str) -> Option<&'static str> {
+    [
+        (
+            "InvalidContentType",
+            "that port does not speak TLS: if it speaks plain http, write http:// instead of https:// (in Burrito's \
+             pods: BURRITO_DATASTORE_TLS)",
+        ),
+        (
+            "invalid HTTP version parsed",
+            "that port does not speak plain http: if it speaks TLS, write https:// instead of http:// (in Burrito's \
+             pods: BURRITO_DATASTORE_TLS)",
+        ),
+        (
+            "invalid peer certificate: UnknownIssuer",
+            "name the certificate of the authority that signed the datastore's, with --ca-file or PLANCHA_CA_FILE",
+        ),
+        (
+            "failed to lookup address",
+            "the host name does not resolve: correct it in --datastore or PLANCHA_DATASTORE_URL, http://HOST[:PORT] \
+             (in Burrito's pods: BURRITO_DATASTORE_HOSTNAME)",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(words, hint)| reason.contains(words).then_some(hint))
 }
 
 pub(super) fn datastore_kind(error: &ClientError) -> Kind {

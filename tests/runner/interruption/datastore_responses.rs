@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use support::{Fault, FaultyDatastore, Sandbox, TestDatastore};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, TlsFront};
 
 use crate::{RUNNER, json};
 
@@ -87,4 +87,30 @@ async fn upload_refused_with_412_or_507_is_exit_code_10_and_names_the_file() {
         let outcome = if args[0] == "apply" { "applied" } else { "failed" };
         assert_eq!(report["outcome"], outcome, "{report}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datastore_behind_a_wrong_scheme_or_an_unknown_authority_has_a_next_step() {
+    let datastore = TestDatastore::memory().await;
+    let plain = datastore.url.as_str().trim_end_matches('/').to_owned();
+    let front = TlsFront::before(&plain);
+    let https = front.url();
+    let ca_file = front.ca_file();
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    sandbox.write("main.tf", "");
+    let run = |url: &str, more: &[&str]| {
+        let args = [&["runs", "--name", "x", "--datastore", url], more].concat();
+        sandbox.run(&args)
+    };
+    for (url, expected) in [
+        (&*https, "--ca-file or PLANCHA_CA_FILE"),
+        (&*https.replace("https://", "http://"), "write https:// instead of http://"),
+        (&*plain.replace("http://", "https://"), "write http:// instead of https://"),
+    ] {
+        let ended = run(url, &[]);
+        assert_eq!(ended.code, 10, "{url}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{url}: {}", ended.stderr);
+    }
+    let ended = run(&https, &["--ca-file", &ca_file.display().to_string()]);
+    assert!(!ended.stderr.contains("certificate"), "{}", ended.stderr);
 }
