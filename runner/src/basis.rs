@@ -297,14 +297,13 @@ impl Basis {
         }
     }
 
-    /// A full commit of `--revision` must be the plan's. A branch may have moved on.
+    /// A commit of `--revision`, also an abbreviated one, must be the plan's. A branch may have moved on.
     fn check_named_revision(&self, job: &Job) -> Result<(), BasisError> {
         let (Source::Git(git), Some(theirs)) = (&job.source, self.commit()) else { return Ok(()) };
-        let is_commit = |text: &&str| {
-            matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
+        let is_commit =
+            |text: &&str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match git.revision().filter(is_commit) {
-            Some(ours) if !ours.eq_ignore_ascii_case(theirs) => {
+            Some(ours) if !theirs.starts_with(&ours.to_ascii_lowercase()) => {
                 self.changed("commit", theirs, &format!("--revision {ours}"))
             }
             _ => Ok(()),

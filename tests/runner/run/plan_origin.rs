@@ -254,10 +254,19 @@ async fn git_url_is_applied_at_the_plans_commit() {
     let code = std::fs::read_to_string(sandbox.path("home/code")).unwrap();
     assert!(code.contains("second") && !code.contains("later"), "{code}");
 
-    // A commit that is named in full is no moving branch.
-    let ended = run("apply", &["--revision", &newer]);
-    assert_eq!(ended.code, 9, "{}", ended.stderr);
-    assert!(ended.stderr.contains(&planned) && ended.stderr.contains(&newer), "{}", ended.stderr);
+    // A commit is no moving branch, also if it is abbreviated.
+    for other in [&newer[..], &newer[..8]] {
+        let ended = run("apply", &["--revision", other]);
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&planned) && ended.stderr.contains(other),
+            "{}",
+            ended.stderr
+        );
+    }
+    // Nothing is done again.
+    let ended = run("apply", &["--revision", &planned[..7]]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
     // An apply without a plan has its own.
     let ended = run("apply", &["--no-plan", "--run", "u"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
