@@ -61,7 +61,7 @@ fn contents(path: &Path) -> io::Result<Option<Sha256>> {
 pub(crate) fn is_configuration(name: &str) -> bool {
     let ends_in = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     is_code(name)
-        || !is_ignored(name)
+        || !file_names::is_ignored(name)
             && (ends_in(&[".auto.tfvars", ".auto.tfvars.json"])
                 || matches!(name, "terraform.tfvars" | "terraform.tfvars.json")
                 || (name.starts_with("terragrunt") && ends_in(&[".hcl", ".hcl.json"])))
@@ -69,11 +69,7 @@ pub(crate) fn is_configuration(name: &str) -> bool {
 
 /// Whether the tool reads a file of this name as code.
 pub(crate) fn is_code(name: &str) -> bool {
-    !is_ignored(name) && file_names::is_code(name)
-}
-
-fn is_ignored(name: &str) -> bool {
-    name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'))
+    !file_names::is_ignored(name) && file_names::is_code(name)
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ pub(crate) fn is_read(name: impl AsRef<[u8]>) -> bool {
         || [&b"terraform.tfvars"[..], b"terraform.tfvars.json"].contains(&name)
 }
 
+/// Whether the tools pass over a file of this name: a hidden one, or a backup of an editor.
+pub(crate) fn is_ignored(name: impl AsRef<[u8]>) -> bool {
+    let name = name.as_ref();
+    name.starts_with(b".") || name.ends_with(b"~") || name.starts_with(b"#") && name.ends_with(b"#")
+}
+
 fn ends_in(name: &[u8], endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
@@ -49,6 +55,15 @@ mod tests {
         ] {
             assert_eq!([is_code(name), is_module(name), is_input(name)], expected, "{name}");
             assert_eq!(is_read(name), is_input(name), "{name}");
+        }
+        for (name, expected) in [
+            (".x.tf", true),
+            (".#main.tf", true),
+            ("main.tf~", true),
+            ("#main.tf#", true),
+            ("main.tf", false),
+        ] {
+            assert_eq!(is_ignored(name), expected, "{name}");
         }
         assert!(is_input("prod.tfvars") && !is_read("prod.tfvars"));
         assert!(is_read("terraform.tfvars") && is_read("terraform.tfvars.json"));

@@ -116,8 +116,13 @@ pub(crate) async fn changed_code(
 /// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
 /// a tool reads by itself.
 fn is_code(entry: &[u8]) -> bool {
-    !entry.ends_with(b".terraform.lock.hcl")
-        && (!entry.starts_with(b"?? ") || file_names::is_input(entry))
+    !entry.ends_with(b".terraform.lock.hcl") && (!entry.starts_with(b"?? ") || is_read(&entry[3..]))
+}
+
+/// Whether a tool reads a file of the work tree by itself.
+fn is_read(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    file_names::is_input(name) && !file_names::is_ignored(name)
 }
 
 /// Whether an entry of git's status, `XY path`, is a change by the user.
@@ -154,7 +159,14 @@ mod tests {
         {
             assert!(is_code(entry.as_bytes()), "{entry}");
         }
-        for entry in [" M a/.terraform.lock.hcl", "?? result.json", "?? notes.txt"] {
+        for entry in [
+            " M a/.terraform.lock.hcl",
+            "?? result.json",
+            "?? notes.txt",
+            "?? a/.#main.tf",
+            "?? .x.tf",
+            "?? .tflint.hcl",
+        ] {
             assert!(!is_code(entry.as_bytes()), "{entry}");
         }
     }
