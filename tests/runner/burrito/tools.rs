@@ -5,9 +5,16 @@
 use std::path::PathBuf;
 
 use serde_json::json;
+use support::Ended;
 
 use super::{Tenant, tenant};
 use crate::json as parsed;
+
+/// A mirror of providers that is down, as the variables that name it.
+const MIRROR_DOWN: [(&str, &str); 2] = [
+    ("BURRITO_HERMITCRAB_ENABLED", "true"),
+    ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
+];
 
 /// A plan and its apply by this tool; the calls, with the private directory's name taken out.
 async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
@@ -202,17 +209,26 @@ async fn rn14_unreachable_provider_mirror_is_bypassed() {
         tenant.sandbox.path("mirror").display()
     );
     std::fs::write(tenant.sandbox.path("terraformrc"), own).unwrap();
-    let down = [
-        ("BURRITO_HERMITCRAB_ENABLED", "true"),
-        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
-    ];
-    let ended = tenant.start_with("plan", "plan-1", &down);
+    let ended = tenant.start_with("plan", "plan-1", &MIRROR_DOWN);
     assert!(
         ended.stderr.contains("the provider mirror did not serve a provider"),
         "{}",
         ended.stderr
     );
     assert!(ended.stdout.contains("successfully initialized"), "{}", ended.stdout);
+}
+
+/// Plans as `plan-1` with terragrunt, while the mirror is down.
+async fn plan_with_terragrunt(tenant: &Tenant) -> Ended {
+    tenant.prebaked("Terragrunt", "1.0.0", "terragrunt");
+    tenant.prebaked("Terraform", "1.9.4", "terraform");
+    let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
+        "terragrunt": {"enabled": true, "version": "1.0.0"}});
+    tenant.ready(layer).await;
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-1", &MIRROR_DOWN);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    ended
 }
 
 /// Terragrunt initializes by itself, so that it is the plan or the apply that fails for want of a provider.
@@ -224,25 +240,14 @@ async fn rn14_terragrunt_repeats_a_step_without_the_unreachable_mirror() {
          case $STEP$TF_CLI_CONFIG_FILE in plan*config.tfrc | apply*config.tfrc)
              printf '\\nError: Failed to query available provider packages\\n\\n' >&2; exit 1;; esac",
     );
-    tenant.prebaked("Terragrunt", "1.0.0", "terragrunt");
-    tenant.prebaked("Terraform", "1.9.4", "terraform");
-    let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
-        "terragrunt": {"enabled": true, "version": "1.0.0"}});
-    tenant.ready(layer).await;
-    let down = [
-        ("BURRITO_HERMITCRAB_ENABLED", "true"),
-        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
-    ];
-    tenant.run("plan-1", json!({})).await;
-    let ended = tenant.start_with("plan", "plan-1", &down);
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let ended = plan_with_terragrunt(&tenant).await;
     assert!(
         ended.stderr.contains("the provider mirror did not serve a provider"),
         "{}",
         ended.stderr
     );
     tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
-    let ended = tenant.start_with("apply", "apply-1", &down);
+    let ended = tenant.start_with("apply", "apply-1", &MIRROR_DOWN);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let calls = tenant.sandbox.calls();
     let count = |step: &str| calls.iter().filter(|call| call.starts_with(step)).count();
@@ -258,20 +263,9 @@ async fn apply_of_terragrunt_that_has_started_is_not_repeated_without_the_mirror
          if [ $STEP = apply ]; then echo 'null_resource.a: Creating...'; yes 'a line' | head -c 100000
          printf '\\nError: Failed to query available provider packages\\n\\n' >&2; exit 1; fi",
     );
-    tenant.prebaked("Terragrunt", "1.0.0", "terragrunt");
-    tenant.prebaked("Terraform", "1.9.4", "terraform");
-    let layer = json!({"terraform": {"enabled": true, "version": "1.9.4"},
-        "terragrunt": {"enabled": true, "version": "1.0.0"}});
-    tenant.ready(layer).await;
-    let down = [
-        ("BURRITO_HERMITCRAB_ENABLED", "true"),
-        ("BURRITO_HERMITCRAB_URL", "https://127.0.0.1:1/v1/providers/"),
-    ];
-    tenant.run("plan-1", json!({})).await;
-    let ended = tenant.start_with("plan", "plan-1", &down);
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    plan_with_terragrunt(&tenant).await;
     tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
-    let ended = tenant.start_with("apply", "apply-1", &down);
+    let ended = tenant.start_with("apply", "apply-1", &MIRROR_DOWN);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let calls = tenant.sandbox.calls();
     let applies = calls.iter().filter(|call| call.starts_with("apply")).count();

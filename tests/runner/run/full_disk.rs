@@ -87,7 +87,7 @@ async fn apply_succeeds_although_its_log_fills_the_disk() {
     assert!(log.contains("[the log is incomplete from here on: "), "{}", tail(&log));
 }
 
-/// The tool may have said that the backend has refused its state, where nobody can read it.
+/// What the tool printed about a refused state may be lost.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs mounts in a user namespace"]
 async fn failed_apply_with_an_incomplete_output_refuses_the_next_one() {

@@ -1,4 +1,4 @@
-//! A `git status` that takes too long, or is told that nothing changed.
+//! A `git status` that takes too long, or whose configuration hides changes.
 
 use std::os::unix::fs::PermissionsExt as _;
 

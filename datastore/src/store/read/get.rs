@@ -202,8 +202,8 @@ impl Store {
         Ok((meta, found, known))
     }
 
-    /// The error of a HEAD that finds nothing. Its answer has no document that tells a missing object from a missing bucket,
-    /// which the last probe has seen.
+    /// The error of a HEAD that finds nothing. Its answer has no document, so a missing bucket looks like a missing object:
+    /// the last probe has noticed it.
     fn absent_at_head(&self) -> StoreError {
         let results = self.probe_results();
         match results.error.filter(|_| results.ended_at == Some(Ability::List)) {

@@ -319,7 +319,7 @@ impl Run<'_> {
 /// Waits for the lock of a file.
 async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
     let path = path.to_owned();
-    let mut told = None;
+    let mut said = None;
     loop {
         let file = open(&path)?;
         match file.try_lock() {
@@ -327,9 +327,9 @@ async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
             // The runner that had the lock has removed the file.
             Ok(()) => continue,
             Err(TryLockError::WouldBlock)
-                if told.is_none_or(|told: Instant| told.elapsed() >= REMINDER) =>
+                if said.is_none_or(|said: Instant| said.elapsed() >= REMINDER) =>
             {
-                told = Some(Instant::now());
+                said = Some(Instant::now());
                 tracing::info!("another runner is applying {what}: waiting for it");
             }
             Err(TryLockError::WouldBlock) => {}
