@@ -2,8 +2,8 @@
 //! with a literal path in `file`, `templatefile`, `fileset` and the like. One digest for each.
 //!
 //! They are compared where no commit records what was planned: all of them in a directory that is dirty, or in no repository,
-//! else those that git does not track. Files that init or the plan wrote do not count: where the plan was not made they do
-//! not exist.
+//! else those that git does not track. Those that init or the plan wrote may be missing, since where the plan was not made they
+//! do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::basis::configuration;
 use crate::source::references;
-use crate::source::snapshot::Stamp;
+use crate::source::snapshot::{Stamp, listed};
 
 /// More files are not recorded: the record must stay readable.
 const MAX_FILES: usize = 20_000;
@@ -24,7 +24,8 @@ const MAX_FILES: usize = 20_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NamedFiles {
     files: BTreeMap<String, Sha256>,
-    /// Those that init or the plan wrote.
+    /// Those that changed while the plan was made: init or the plan wrote them, or somebody else. Records of earlier releases
+    /// have no digests of them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     generated: BTreeSet<String>,
     /// Whether files that git tracks are left out, because the plan's commit records what they were.
@@ -56,6 +57,8 @@ impl LeftOut {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     files: BTreeMap<String, (PathBuf, Stamp)>,
+    /// Their digests, without those of files that cannot be read, which the tool reports.
+    digests: BTreeMap<String, Sha256>,
     left_out: LeftOut,
 }
 
@@ -76,31 +79,43 @@ impl Listed {
         if files.len() > MAX_FILES {
             return Err(io::Error::other(format!("there are more than {MAX_FILES} of them")));
         }
-        Ok(Self { files, left_out })
+        Ok(Self { files, digests: BTreeMap::new(), left_out })
+    }
+
+    /// Reads the files.
+    pub(crate) fn hashed(self) -> Self {
+        let sha256 = |file: &Path| Sha256::of_reader(fs::File::open(file).ok()?).ok();
+        let files = self.files.iter();
+        let digests = files.filter_map(|(name, (file, _))| Some((name.clone(), sha256(file)?)));
+        Self { digests: digests.collect(), ..self }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The digests of the files that have not changed since they were listed.
+    /// The digests of the files after the plan, and which of them have changed since they were listed and hashed.
     pub(crate) fn digests(self, dir: &Path) -> io::Result<NamedFiles> {
         let before = self.files;
-        let now = Self::list(dir, self.left_out)?;
+        let now = Self::list(dir, self.left_out)?.hashed();
         let names = before.keys().chain(now.files.keys());
         let stamp = |(_, stamp): &(PathBuf, Stamp)| *stamp;
         let is_changed =
             |name: &&String| before.get(*name).map(stamp) != now.files.get(*name).map(stamp);
         let generated = names.filter(is_changed).cloned().collect::<BTreeSet<_>>();
-        let unchanged = now.files.keys().filter(|name| !generated.contains(*name));
-        let files = unchanged.filter_map(|name| Some((name.clone(), now.digest(name)?))).collect();
-        Ok(NamedFiles { files, generated, is_untracked_only: now.left_out.tracked.is_some() })
-    }
-
-    /// The digest of a file. `None`: it is not there, or cannot be read, which the tool reports.
-    fn digest(&self, name: &str) -> Option<Sha256> {
-        let (file, _) = self.files.get(name)?;
-        Sha256::of_reader(fs::File::open(file).ok()?).ok()
+        let is_other = |name: &&String| {
+            self.digests.get(*name).is_some_and(|before| now.digests.get(*name) != Some(before))
+        };
+        let others = generated.iter().filter(is_other).map(PathBuf::from).collect::<BTreeSet<_>>();
+        if !others.is_empty() {
+            tracing::warn!(
+                "while the plan was made, files that the configuration names have changed ({}): unless the plan itself \
+                 writes them, plan again",
+                listed(&others)
+            );
+        }
+        let is_untracked_only = now.left_out.tracked.is_some();
+        Ok(NamedFiles { files: now.digests, generated, is_untracked_only })
     }
 }
 
@@ -111,15 +126,16 @@ impl NamedFiles {
         dir: &Path,
         left_out: LeftOut,
     ) -> io::Result<Option<(String, String)>> {
-        let here = Listed::list(dir, left_out)?;
-        let names = self.files.keys().chain(here.files.keys()).collect::<BTreeSet<_>>();
+        let here = Listed::list(dir, left_out)?.hashed();
+        let names = self.files.keys().chain(here.digests.keys()).collect::<BTreeSet<_>>();
         let shown = |sha256: Option<Sha256>| match sha256 {
             Some(sha256) => format!("sha256 {sha256}"),
             None => "none".to_owned(),
         };
-        for name in names.into_iter().filter(|name| !self.generated.contains(*name)) {
-            let (theirs, ours) = (self.files.get(name).copied(), here.digest(name));
-            if theirs != ours {
+        for name in names {
+            let (theirs, ours) = (self.files.get(name).copied(), here.digests.get(name).copied());
+            let is_known = theirs.is_some() && ours.is_some();
+            if theirs != ours && (is_known || !self.generated.contains(name)) {
                 return Ok(Some((format!("{name}, {}", shown(theirs)), shown(ours))));
             }
         }
@@ -132,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_named_file_is_compared_but_generated_ones_are_not() {
+    fn each_named_file_is_compared_and_generated_ones_may_be_missing() {
         let top = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = top.path().join(name);
@@ -159,7 +175,7 @@ mod tests {
         ] {
             write(name, text);
         }
-        let listed = Listed::list(&dir, LeftOut::default()).unwrap();
+        let listed = Listed::list(&dir, LeftOut::default()).unwrap().hashed();
         // As the plan does, the second time with the same bytes.
         write("live/out.zip", "1");
         write("live/written.txt", "x");
@@ -171,8 +187,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<NamedFiles>(&json).unwrap(), recorded);
         write("live/main.tf", &format!("{code}# the configuration has its own digest"));
         fs::remove_file(dir.join("out.zip")).unwrap();
-        write("live/written.txt", "y");
-        assert_eq!(difference(), None);
+        fs::remove_file(dir.join("written.txt")).unwrap();
+        assert_eq!(difference(), None, "where the plan was not made");
         for (name, text, way) in [
             ("m/main.tf", "# other", "../m/main.tf"),
             ("live/a.tpl", "b", "a.tpl"),
@@ -191,5 +207,28 @@ mod tests {
         }
         fs::remove_file(top.path().join("m/main.tf")).unwrap();
         assert!(difference().unwrap().starts_with("../m/main.tf, sha256 "));
+    }
+    #[test]
+    fn generated_file_is_compared_with_what_it_was_after_the_plan() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("main.tf", "locals {\n  a = file(\"made\")\n  b = file(\"edited\")\n}\n");
+        write("edited", "before");
+        let listed = Listed::list(dir.path(), LeftOut::default()).unwrap().hashed();
+        write("edited", "after");
+        write("made", "new");
+        let recorded = listed.digests(dir.path()).unwrap();
+        let difference = || recorded.difference(dir.path(), LeftOut::default()).unwrap();
+        assert_eq!(difference(), None);
+        for (name, text) in [("edited", "after"), ("made", "new")] {
+            write(name, "other");
+            let (theirs, _) = difference().unwrap();
+            assert_eq!(theirs, format!("{name}, sha256 {}", Sha256::of(text.as_bytes())));
+            write(name, text);
+        }
+        // Earlier releases recorded only the names.
+        let names = BTreeSet::from(["edited", "made"].map(str::to_owned));
+        let earlier = NamedFiles { generated: names, ..NamedFiles::default() };
+        assert_eq!(earlier.difference(dir.path(), LeftOut::default()).unwrap(), None);
     }
 }

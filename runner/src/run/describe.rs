@@ -42,7 +42,8 @@ impl Run<'_> {
         let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
         let is_of_commit = has_commit && !self.generates_configuration();
         let left_out = self.left_out(&workspace.dir, is_of_commit).await.transpose()?;
-        let listed = left_out.and_then(|left_out| Listed::list(&workspace.dir, left_out));
+        let listed =
+            left_out.and_then(|left_out| Ok(Listed::list(&workspace.dir, left_out)?.hashed()));
         listed.map_err(|error| warn_of_unread_files(&error)).ok()
     }
 

@@ -73,7 +73,8 @@ async fn changed_module_or_file_outside_of_git_or_in_a_dirty_tree_is_refused_by_
                 None => std::fs::remove_file(&path).unwrap(),
             }
         }
-        sandbox.write("live/out.zip", "made again");
+        // What the plan has made may be missing, as where it was not made.
+        std::fs::remove_file(sandbox.work().join("live/out.zip")).unwrap();
         let applied = run(&["apply"]);
         assert_eq!(applied.code, 0, "{}", applied.stderr);
     }
@@ -84,6 +85,43 @@ async fn changed_module_or_file_outside_of_git_or_in_a_dirty_tree_is_refused_by_
     let applied = run(&["apply", "--plan", "q"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert!(applied.stderr.contains("../m/main.tf"), "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_that_changes_during_the_plan_is_compared_with_what_it_was_after_the_plan() {
+    let datastore = TestDatastore::memory().await;
+    // Somebody edits one file while the tool plans. The plan makes an archive anew.
+    let tool = "case $STEP in plan) date +%N > out.zip; echo edited > a.txt;; esac";
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(tool);
+    for (file, text) in [
+        ("live/main.tf", MAIN),
+        ("m/main.tf", ""),
+        ("live/a.txt", "reviewed"),
+        ("live/b.tpl", ""),
+        ("live/out.zip", "older"),
+    ] {
+        sandbox.write(file, text);
+    }
+    let run = |args: &[&str]| {
+        let place = ["live", "--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let warning = "files that the configuration names have changed (a.txt, out.zip)";
+    assert!(planned.stderr.contains(warning), "{}", planned.stderr);
+    for file in ["a.txt", "out.zip"] {
+        let path = sandbox.work().join("live").join(file);
+        let after_plan = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "edited again").unwrap();
+        let refused = run(&["apply"]);
+        assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
+        let named = format!("the file has changed since the plan p/0 was made: {file}, sha256 ");
+        assert!(refused.stderr.contains(&named), "{file}: {}", refused.stderr);
+        std::fs::write(path, after_plan).unwrap();
+    }
+    let applied = run(&["apply"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
