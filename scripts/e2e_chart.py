@@ -25,6 +25,7 @@ RENDERINGS = {
 DRY_RUN = ["apply", "--server-side", "--dry-run=server", "--validate=strict"]
 HEADER = "# Made from the chart by scripts/e2e-deploy --write. Patch it in an overlay; do not edit it.\n"
 EVERYTHING = ROOT / "tests/fixtures/deploy/everything.yaml"
+REFUSED = ROOT / "tests/fixtures/deploy/refused.yaml"
 
 
 def render(name, *more):
@@ -68,6 +69,55 @@ def objects(text):
     return {(document["kind"], document["metadata"]["name"]): document for document in loaded}
 
 
+def template(values, ok=(0,), release="plancha"):
+    """What helm makes of values."""
+    return run("helm", "template", release, CHART, "--kube-version", KUBE_VERSION, "--values", "-", input=json.dumps(values), ok=ok)
+
+
+def refused_values():
+    faults = []
+    for values in yaml().safe_load(REFUSED.read_text()):
+        message = values.pop("message")
+        if "run" in values:
+            values["runs"] = {"a": {"action": "plan", "source": "x", **values.pop("run")}}
+        done = template(values, ok=(0, 1))
+        if message not in done.stderr:
+            faults.append(f"expected: {message}\nfound: {done.stderr or 'no error'}")
+    dotted = template({}, ok=(0, 1), release="a.b")
+    if 'the name of the release: invalid value "a.b"' not in dotted.stderr:
+        faults.append(f"a release with a dot: {dotted.stderr or 'no error'}")
+    assert not faults, "\n".join(faults)
+
+
+def accepted_values():
+    """Values that look unusual and are right."""
+    for schedule in ("@hourly", "@every 1h30m", "*/15 0-6,12 1,15 JAN-mar/2 mon-FRI", "0  4 ? * 0"):
+        template({"runs": {"a": {"action": "plan", "source": "x", "schedule": schedule, "timeZone": "Etc/GMT+1"}}})
+    for image in ("localhost:5000/a/plancha", "plancha@sha256:" + "0" * 64, "r.example.com/a/b__c:v1@sha256:" + "0" * 64):
+        template({"datastore": {"image": image}})
+    resources = {"requests": {"cpu": 0.5, "memory": 1073741824}, "limits": {"memory": "1.5G", "ephemeral-storage": "1e9"}}
+    values = {"datastore": {
+        "storage": "file:///mnt/a~b/plancha@1", "auth": "tokens=/own/a.yaml,kubernetes,tokens=/own/b.yaml", "resources": resources,
+        "volumes": [{"name": "own", "emptyDir": {}}],
+        "volumeMounts": [{"name": "own", "mountPath": "/etc/plancha"}, {"name": "data", "mountPath": "/other"}],
+        "env": [{"name": "PLANCHA_POLICY", "value": "/etc/plancha/policy.yaml"}], "args": ["--drain-timeout=2m"],
+        "podSpec": {"terminationGracePeriodSeconds": 150}}}
+    deployment = objects(template(values).stdout)["Deployment", "plancha-datastore"]["spec"]["template"]["spec"]
+    assert deployment["terminationGracePeriodSeconds"] == 150, deployment
+    template({"datastore": {"auth": "none", "args": ["--insecure-no-auth"]}})
+    tokens = template({"datastore": {"auth": "tokens=/etc/kubernetes/tokens.yaml"}}).stdout
+    assert "tokenreviews" not in tokens, "a datastore that reviews no tokens needs no right to"
+    spread = [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    values = {"datastore": {"storage": "gs://bucket", "podSpec": {"topologySpreadConstraints": spread}}}
+    text = template(values).stdout
+    assert text.count("topologySpreadConstraints:") == 1 and "maxSkew: 2" in text, text
+    # Names and numbers that YAML would read as another type.
+    text = template({"runner": {"graceSeconds": 1000000}, "runs": {"1234": {"action": "plan", "source": "x"}}}, release="7").stdout
+    job = objects(text)["Job", "1234"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "PLANCHA_GRACE", "value": "1000000s"} in job["env"], job["env"]
+    assert objects(text)["Deployment", "7-datastore"]["metadata"]["labels"]["app.kubernetes.io/instance"] == "7"
+
+
 def chart():
     need("helm", "scripts/e2e deploy builds it")
     for values in (None, *sorted(EXAMPLES.glob("*.yaml"))):
@@ -75,18 +125,8 @@ def chart():
     for path, text in bases().items():
         same = path.exists() and path.read_text() == text
         assert same, f"{path.relative_to(ROOT)} differs from the chart. next: scripts/e2e-deploy --write"
-    refused = {
-        "runner.datastore: set the URL": ["--set", "datastore.enabled=false,runs.a.action=plan,runs.a.source=x"],
-        "must be one of 'plan', 'apply'": ["--set", "runs.a.action=destroy,runs.a.source=x"],
-        "missing property 'source'": ["--set", "runs.a.action=plan"],
-        "'tlsSecrt' not allowed": ["--set", "datastore.tlsSecrt=tls"],
-        "at '/runs/a/args/0'": ["--set", "runs.a.action=apply,runs.a.source=x,runs.a.args={--grace=2h}"],
-        "at '/datastore/storage'": ["--set", "datastore.storage=file:///data/plancha/"],
-    }
-    for message, options in refused.items():
-        done = run("helm", "template", "plancha", CHART, "--kube-version", KUBE_VERSION, *options, ok=(1,))
-        assert message in done.stderr, done.stderr
-    yaml()
+    refused_values()
+    accepted_values()
     secured = render("datastore", "--set", "datastore.tlsSecret=tls", "--set-json",
                      'datastore.rules=[{"who":{"token":"ci","sha256":"00"},"namespaces":["*"],"verbs":["read"]}]')
     container = objects(secured)["Deployment", "plancha-datastore"]["spec"]["template"]["spec"]["containers"][0]

@@ -1,6 +1,6 @@
 {{- define "plancha.datastore.labels" -}}
 app.kubernetes.io/name: plancha
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: datastore
 {{- end }}
 

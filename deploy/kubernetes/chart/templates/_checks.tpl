@@ -1,0 +1,95 @@
+{{- /* Refuses a value of another format: list PLACE VALUE FORMAT. An empty value selects a default. */}}
+{{- define "plancha.check.format" }}
+{{- $repository := `[A-Za-z0-9][-A-Za-z0-9._]*(:[0-9]+)?(/[a-z0-9][-a-z0-9._]*)*` }}
+{{- $cron := list }}
+{{- range list
+  `[0-5]?[0-9]`
+  `([01]?[0-9]|2[0-3])`
+  `(0?[1-9]|[12][0-9]|3[01])`
+  `(0?[1-9]|1[0-2]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)`
+  `([0-6]|sun|mon|tue|wed|thu|fri|sat)` }}
+{{- $part := printf `(\*|\?|%s(-%s)?)(/[1-9][0-9]*)?` . . }}
+{{- $cron = append $cron (printf `%s(,%s)*` $part $part) }}
+{{- end }}
+{{- $format := index (dict
+  "release" (list `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+    "lower-case letters, digits and hyphens: the name of the Service begins with it")
+  "run" (list `[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?`
+    "at most 52 lower-case letters, digits and hyphens")
+  "object" (list `[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?`
+    "the name of an object: lower-case letters, digits, hyphens and dots")
+  "image" (list (print $repository `(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[0-9a-f]{64})?`)
+    "IMAGE:TAG or IMAGE@sha256:DIGEST")
+  "storage" (list `file://(/[^/%?#:[:space:]]+){2,}|(s3|gs|az)://[^/[:space:]][^[:space:]]*`
+    "file:///DIRECTORY/NAME, s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX] or az://CONTAINER[/PREFIX]")
+  "auth" (list `none|(kubernetes|tokens=/[^,]+)(,(kubernetes|tokens=/[^,]+))*`
+    "kubernetes, tokens=/FILE, several of them separated by commas, or none")
+  "url" (list `https?://[^/[:space:]][^[:space:]]*`
+    "http://HOST[:PORT] or https://HOST[:PORT]")
+  "path" (list `/.*`
+    "an absolute path")
+  "quantity" (list `([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?`
+    "a quantity such as 10Gi, 512Mi or 0.5")
+  "duration" (list `([0-9]+(ms|[ywdhms]))+`
+    "a duration such as 30s")
+  "schedule" (list (printf `@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every ([0-9.]+(ms|[hms]))+|(?i:%s)` (join `\s+` $cron))
+    "five fields (minute, hour, day, month, weekday from 0 to 6) such as \"0 4 * * *\", or a word such as @daily")
+  "zone" (list `[A-Za-z]+[A-Za-z0-9_]*(/[-+A-Za-z0-9_]+)*`
+    "a name such as Europe/Paris")
+) (index . 2) }}
+{{- $value := toString (index . 1) }}
+{{- if and $value (not (regexMatch (printf `^(%s)$` (first $format)) $value)) }}
+{{- fail (printf "%s: invalid value %q. next: set %s" (first .) $value (last $format)) }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses what the chart sets itself: list PLACE NAMES SET. SET maps each such name to what the user sets instead. */}}
+{{- define "plancha.check.set" }}
+{{- range index . 1 }}
+{{- $name := . }}
+{{- if kindIs "map" . }}{{ $name = .name }}{{ end }}
+{{- $key := $name }}
+{{- if hasPrefix "--" $name }}{{ $key = first (splitList "=" $name) }}{{ end }}
+{{- if hasKey (last $) $key }}
+{{- $instead := index (last $) $key }}
+{{- fail (printf "%s%s: the chart sets it. next: %s" (first $) $name (empty $instead | ternary "remove it" (print "use " $instead))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* list PLACE RESOURCES */}}
+{{- define "plancha.check.resources" }}
+{{- range $kind := list "requests" "limits" }}
+{{- range $name, $quantity := index (last $) $kind }}
+{{- include "plancha.check.format" (list (printf "%s.%s.%s" (first $) $kind $name) $quantity "quantity") }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses volumes and mounts that meet the chart's own: dict place, values, own (the chart's mount paths, by volume), closed
+(the mount paths below which nothing can be mounted). */}}
+{{- define "plancha.check.volumes" }}
+{{- $volumes := keys .own }}
+{{- range .values.volumes }}
+{{- if has .name $volumes }}
+{{- fail (printf "%s.volumes: %s: another volume has this name. next: choose another name" $.place .name) }}
+{{- end }}
+{{- $volumes = append $volumes .name }}
+{{- end }}
+{{- $mounted := values .own }}
+{{- range .values.volumeMounts }}
+{{- $path := clean .mountPath }}
+{{- if not (has .name $volumes) }}
+{{- fail (printf "%s.volumeMounts: %s: no volume has this name. next: add it to %s.volumes" $.place .name $.place) }}
+{{- end }}
+{{- if has $path $mounted }}
+{{- fail (printf "%s.volumeMounts: %s: something else is mounted there. next: choose another mountPath" $.place .mountPath) }}
+{{- end }}
+{{- range $.closed }}
+{{- if hasPrefix (print . "/") $path }}
+{{- fail (printf "%s.volumeMounts: %s: the chart mounts its own files in %s. next: choose another mountPath" $.place $path .) }}
+{{- end }}
+{{- end }}
+{{- $mounted = append $mounted $path }}
+{{- end }}
+{{- end }}
