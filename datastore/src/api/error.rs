@@ -96,7 +96,7 @@ impl ApiError {
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
             Cause::Store(StoreError::Undecided) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Store(StoreError::Claimed) => StatusCode::CONFLICT,
-            Cause::Store(StoreError::Replaced) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Replaced) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
@@ -165,7 +165,10 @@ impl ApiError {
         let is_in_doubt = matches!(
             self.cause,
             Cause::Store(
-                StoreError::Ambiguous(_) | StoreError::Unreadable(_) | StoreError::Undecided
+                StoreError::Ambiguous(_)
+                    | StoreError::Unreadable(_)
+                    | StoreError::Undecided
+                    | StoreError::Replaced
             )
         );
         self.status().is_server_error() && matches!(self.cause, Cause::Store(_)) && !is_in_doubt

@@ -20,7 +20,7 @@ use crate::store::error::{StoreError, backend_error};
 pub(in crate::store) const DIGEST_ATTRIBUTE: Attribute =
     Attribute::Metadata(std::borrow::Cow::Borrowed("sha256"));
 
-/// The name of the metadata that holds the stored format, if it is not plain.
+/// The name of the metadata that holds the stored format, unless it is plain and the digest is beside it.
 pub(in crate::store) const FORMAT_ATTRIBUTE: Attribute =
     Attribute::Metadata(std::borrow::Cow::Borrowed("form"));
 

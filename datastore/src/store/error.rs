@@ -32,7 +32,7 @@ pub enum StoreError {
     )]
     Exists,
     /// It was replaced during the operation.
-    #[error("it was replaced meanwhile")]
+    #[error("it was replaced during the operation; try again")]
     Replaced,
     /// Another upload of the same artifact is being completed.
     #[error("another upload of the same artifact is being completed; try again")]

@@ -6,7 +6,7 @@ use reqwest::Method;
 use support::{CloudFault, Dialect, Pace, TestDatastore};
 
 use super::put_faults::asked;
-use crate::http::{get, noise, request, send, stored};
+use crate::http::{etag, get, noise, request, send, stored};
 
 const MIB: usize = 1 << 20;
 const URL: &str = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
@@ -132,6 +132,46 @@ async fn object_replaced_during_a_read_aborts_it_and_never_mixes_versions() {
         datastore.cloud().put(FILE, new);
         let rest = answer.bytes().await;
         assert!(rest.is_err() || [&first[..], &rest.unwrap()].concat() == old);
+    }
+}
+
+#[tokio::test]
+async fn small_object_replaced_while_a_read_is_resumed_is_the_new_version() {
+    for datastore in TestDatastore::doubles().await {
+        let (old, new) = (noise(200 << 10, 1), noise(200 << 10, 2));
+        for headers in [&[][..], &[("range", "bytes=0-")], &[("if-none-match", "\"x\"")]] {
+            stored(&datastore, URL, old.clone()).await;
+            let before = asked(datastore.cloud(), "GET");
+            // The first answer stalls, and the object is replaced before the rest is requested.
+            let delay = Duration::from_millis(500);
+            datastore.cloud().fault(CloudFault { stall_after: Some(100 << 10), ..gets() });
+            datastore.cloud().fault(CloudFault { delay, ..gets() });
+            let read = request(&datastore, Method::GET, URL);
+            let read = headers.iter().fold(read, |read, (name, value)| read.header(*name, *value));
+            let (read, ()) = tokio::join!(send(read), async {
+                while asked(datastore.cloud(), "GET") < before + 2 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                stored(&datastore, URL, new.clone()).await;
+            });
+            assert!(read.status == 200 || read.status == 206, "{headers:?}: {}", read.status);
+            assert!(read.body == new, "{headers:?}");
+            assert_eq!(read.header("etag"), Some(&*etag(&new)), "{headers:?}");
+            datastore.cloud().heal();
+        }
+    }
+}
+
+#[tokio::test]
+async fn object_replaced_again_and_again_during_reads_returns_503() {
+    for datastore in TestDatastore::doubles().await {
+        stored(&datastore, URL, noise(200 << 10, 1)).await;
+        let replaced = CloudFault { status: 412, code: "PreconditionFailed", ..gets() };
+        datastore.cloud().fault(CloudFault { times: FOR_EVER, ..replaced });
+        let part = request(&datastore, Method::GET, URL).header("range", "bytes=0-99");
+        let answer = send(part).await;
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert!(answer.header("retry-after").is_some());
     }
 }
 

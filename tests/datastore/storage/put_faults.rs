@@ -5,6 +5,8 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use datastore::config::Config;
+use datastore::store::encryption::AtRest;
 use reqwest::Method;
 use support::{CloudFault, Dialect, FakeCloud, Pace, TestDatastore, eventually};
 
@@ -343,5 +345,33 @@ async fn ds25_write_to_a_missing_bucket_returns_500() {
             assert_eq!(put(&datastore, url, noise(9 * MIB, 1)).await.status, 500, "{url}");
         }
         assert_eq!(get(&datastore, &format!("plans?{RUN}")).await.status, 500);
+    }
+}
+
+#[tokio::test]
+async fn object_without_its_digest_record_is_read_in_the_format_it_was_stored_in() {
+    // Neither is recognised by its content: a plan that is no JSON, and a file of random bytes.
+    let plan = URL.replace("format=bin", "format=json");
+    let file = format!("artifacts?{RUN}&attempt=0&name=a");
+    for dialect in Dialect::ALL {
+        let double = FakeCloud::start(dialect);
+        let key = Some("key".into());
+        let at_rest = AtRest { key, encrypts: false };
+        let with_key = Config { at_rest, ..Config::of(double.storage()) };
+        for config in [Config::of(double.storage()), with_key] {
+            let datastore = TestDatastore::of(config).await;
+            for (url, seed) in [(&plan, 1), (&file, 2)] {
+                // As after a kill between the completion of an upload and its record.
+                let records = CloudFault { key: ".plancha/sha256/", times: FOR_EVER, ..puts() };
+                double.fault(CloudFault { status: 500, ..records });
+                let body = noise(9 * MIB, seed);
+                assert_eq!(put(&datastore, url, body.clone()).await.status, 500);
+                double.heal();
+                let answer = get(&datastore, url).await;
+                assert_eq!(answer.status, 200, "{url}: {:?}", answer.body.get(..200));
+                assert!(answer.body == body);
+                assert!(answer.header("etag").unwrap().starts_with("\"be-"));
+            }
+        }
     }
 }

@@ -48,7 +48,7 @@ enum Payload {
 /// Objects up to this size are verified before the first byte is returned.
 const SMALL: usize = 256 * KIB;
 /// Retries while an object is being replaced.
-const STAT_RETRIES: usize = 3;
+const REPLACED_RETRIES: usize = 3;
 
 impl Store {
     /// Finds an object and its metadata.
@@ -87,6 +87,16 @@ impl Store {
         &self,
         path: &Path,
     ) -> Result<(Meta, ByteStream), StoreError> {
+        for _ in 0..REPLACED_RETRIES {
+            match self.open_one_version(path).await {
+                Err(StoreError::Replaced) => {}
+                opened => return opened,
+            }
+        }
+        self.open_one_version(path).await
+    }
+
+    async fn open_one_version(&self, path: &Path) -> Result<(Meta, ByteStream), StoreError> {
         let (mut meta, found) = self.stat_settled(path, false).await?;
         let all = 0..meta.size;
         let mut bytes = self.stream(&meta, found, all)?;
@@ -147,14 +157,15 @@ impl Store {
         Ok((meta?, found))
     }
 
-    /// Repeats until object and digest are of one version.
-    async fn stat_one_version(
+    /// Repeats until object and digest are of one version. For a caller that holds the lock of the key, if `locking`
+    /// names a lock.
+    pub(in crate::store) async fn stat_one_version(
         &self,
         path: &Path,
         head: bool,
         locking: Locking,
     ) -> Result<Stat, StoreError> {
-        for _ in 0..STAT_RETRIES {
+        for _ in 0..REPLACED_RETRIES {
             match self.stat_with(path, head, locking).await {
                 Err(StoreError::Replaced) | Ok((Err(StoreError::Replaced), ..)) => {}
                 version => return version,
@@ -229,22 +240,27 @@ impl Store {
         Ok(Meta { size, stored: found.size, format, etag, sha256, recorded })
     }
 
-    /// The metadata of an object, for a caller that holds the lock of its key.
+    /// The metadata of an object, for a caller that holds the lock of its key. Processes over the same bucket have no
+    /// common lock and may still replace it.
     pub(in crate::store) async fn stat_now(&self, path: &Path) -> Result<Meta, StoreError> {
-        let (meta, ..) = self.stat_once(path, true).await?;
+        let (meta, ..) = self.stat_one_version(path, true, Locking::Directory).await?;
         meta
     }
 
-    /// Computes the digest of an object that has none recorded.
-    pub(in crate::store) async fn computed(&self, path: &Path) -> Result<Sha256, StoreError> {
-        let (meta, found, _) = self.stat_once(path, false).await?;
+    /// Computes the digest of an object that has none recorded, and returns it with the metadata of the version that was
+    /// read.
+    pub(in crate::store) async fn computed(
+        &self,
+        path: &Path,
+    ) -> Result<(Meta, Sha256), StoreError> {
+        let (meta, found, _) = self.stat_one_version(path, false, Locking::Directory).await?;
         let meta = Meta { sha256: None, recorded: None, ..meta? };
         let mut hasher = Hasher::default();
         let mut bytes = self.stream(&meta, found, 0..meta.size)?;
         while let Some(piece) = bytes.try_next().await? {
             hasher.update(&piece);
         }
-        Ok(hasher.finish())
+        Ok((meta, hasher.finish()))
     }
 
     /// Streams the plain bytes of `part` from the stored bytes in `found`. A complete object is verified.

@@ -252,24 +252,25 @@ impl Store {
             ) => return Ok(Existing::Different),
             meta => meta?,
         };
-        let there = match meta.sha256 {
-            Some(there) => there,
+        match meta.sha256 {
+            Some(there) if there == sha256 => return Ok(Existing::Identical),
+            Some(_) => return Ok(Existing::Different),
             // An object of another program is read only if its size matches.
             None if meta.size != plain => return Ok(Existing::Different),
-            None => self.computed(path).await?,
-        };
+            None => {}
+        }
+        let (meta, there) = self.computed(path).await?;
         if there != sha256 {
             return Ok(Existing::Different);
         }
-        if meta.sha256.is_none() {
-            // The digest of this object was not recorded when it was stored.
-            self.record(path, Some(meta.etag), meta.stored, sha256, meta.format).await?;
-        }
+        // The digest of this object was not recorded when it was stored.
+        self.record(path, Some(meta.etag), meta.stored, sha256, meta.format).await?;
         Ok(Existing::Identical)
     }
 
     /// The metadata of a new object, where the backend supports it: its digest if known, its stored format, and the id
-    /// of the upload.
+    /// of the upload. The format of a plain object is that of one with a digest. Without a digest it is written, too:
+    /// a killed process may leave the object without its record, and not every content shows that it is plain.
     pub(in crate::store) fn attributes(
         &self,
         sha256: Option<Sha256>,
@@ -280,8 +281,8 @@ impl Store {
             return Attributes::new();
         }
         let sha256 = sha256.map(|sha256| (DIGEST_ATTRIBUTE, sha256.to_string()));
-        let format =
-            (format != StoredFormat::Plain).then(|| (FORMAT_ATTRIBUTE, format.to_string()));
+        let format = (format != StoredFormat::Plain || sha256.is_none())
+            .then(|| (FORMAT_ATTRIBUTE, format.to_string()));
         let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
         sha256.into_iter().chain(format).chain(upload).collect()
     }
