@@ -47,7 +47,7 @@ pub(crate) struct AppliedRecord {
     /// The directory of code that is in no repository.
     #[serde(default)]
     directory: Option<String>,
-    /// When the apply succeeded.
+    /// When the apply succeeded. After the kill of its runner this is not known.
     #[serde(default)]
     at: Option<Timestamp>,
     /// What an apply without a stored plan was made of.
@@ -84,6 +84,11 @@ impl AppliedRecord {
             order: None,
             order_key: None,
         }
+    }
+
+    /// The record of an apply of which it is not known when it succeeds.
+    pub(crate) fn of_unknown_time(self) -> Self {
+        Self { at: None, ..self }
     }
 
     /// The record that older versions kept in `run.json`.

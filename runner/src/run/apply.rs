@@ -194,12 +194,15 @@ impl Run<'_> {
         let layer = unsent::layer_id(&self.job.run);
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));
+        self.keep_ahead(prepared, sum.as_deref());
         let logged = fs::metadata(self.log.path())?.len();
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let kept = self.keep_errored_states(result, &prepared.workspace, record, (&places, logged));
         let kept = Box::pin(kept).await;
-        self.log.remove_output();
+        if kept.is_err() {
+            self.log.remove_output();
+        }
         kept?;
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {

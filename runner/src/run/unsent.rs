@@ -4,7 +4,8 @@
 //! is a directory inside the run's private directory, which then stays. It names the datastore that the files are for
 //! (`datastore.url`). An apply writes its record (`applied.json`) there as soon as it has succeeded, and removes the
 //! directory when every file is stored: a runner that is killed in between leaves the record. A failed run creates the
-//! directory only if a file could not be stored; it then holds the name of the attempt (`attempt.json`).
+//! directory only if a file could not be stored; it then holds the name of the attempt (`attempt.json`). Before the tool of
+//! an apply starts, the record is in the private directory (`unsent-if-complete`).
 //!
 //! A process that writes, sends or removes the files holds the directory's lock.
 
@@ -41,7 +42,7 @@ use crate::run::unsent::copies::{copy_state, keep_output, write_record};
 use crate::run::unsent::directory::{DATASTORE, FAILED, Lock, Locking, builder};
 use crate::run::unsent::find::of_layer;
 use crate::source::regular::{self, unless_missing};
-use crate::source::scratch::{self, Scratch, UNSENT};
+use crate::source::scratch::{self, AHEAD, Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
 /// So many directories of one attempt, for as many datastores.
@@ -106,7 +107,15 @@ impl Keeper<'_> {
         record: &AppliedRecord,
         client: &Client,
     ) -> io::Result<Unsent> {
-        self.keep_first(client, APPLIED, record.to_json().as_bytes())
+        keep_first(self.create()?, client, APPLIED, record.to_json().as_bytes())
+    }
+
+    /// Keeps the record of an apply whose tool has not started, for the case that the runner is killed.
+    pub(crate) fn keep_ahead(&self, record: &AppliedRecord, client: &Client) -> io::Result<()> {
+        let dir = self.scratch.join(AHEAD);
+        let (in_scratch, lock) = (dir.clone(), own_directory(&dir)?);
+        let unsent = Unsent { dir, in_scratch, lock, unkept: Vec::new() };
+        keep_first(unsent, client, APPLIED, record.to_json().as_bytes()).map(drop)
     }
 
     /// A directory for the files of a run that failed.
@@ -119,7 +128,7 @@ impl Keeper<'_> {
             run: run.to_string(),
             attempt: self.attempt,
         };
-        self.keep_first(client, FAILED, &serde_json::to_vec_pretty(&failed)?)
+        keep_first(self.create()?, client, FAILED, &serde_json::to_vec_pretty(&failed)?)
     }
 
     /// Keeps a copy of a state file, synced to disk, and its record; the tool's output as well if the state is not whole.
@@ -188,21 +197,6 @@ impl Keeper<'_> {
         }
     }
 
-    /// A directory with the file that identifies it.
-    fn keep_first(&self, client: &Client, name: &str, bytes: &[u8]) -> io::Result<Unsent> {
-        let mut unsent = self.create()?;
-        let url = directory::recorded_url(&client.settings().url) + "\n";
-        let kept = unsent.keep(DATASTORE, url.as_bytes()).and_then(|()| unsent.keep(name, bytes));
-        match kept {
-            Ok(()) => Ok(unsent),
-            Err(error) => {
-                // What is there is not complete, and cannot be sent.
-                drop(directory::remove(&unsent.dir));
-                Err(error)
-            }
-        }
-    }
-
     fn create(&self) -> io::Result<Unsent> {
         let in_scratch = self.scratch.join(UNSENT);
         let named = self.state_home.ok_or_else(no_home).and_then(|home| self.new_directory(home));
@@ -232,6 +226,20 @@ impl Keeper<'_> {
         }
         let full = format!("{} has no free directory for attempt {attempt}", of_run.display());
         Err(io::Error::other(full))
+    }
+}
+
+/// Writes the file that identifies a directory.
+fn keep_first(mut unsent: Unsent, client: &Client, name: &str, bytes: &[u8]) -> io::Result<Unsent> {
+    let url = directory::recorded_url(&client.settings().url) + "\n";
+    let kept = unsent.keep(DATASTORE, url.as_bytes()).and_then(|()| unsent.keep(name, bytes));
+    match kept {
+        Ok(()) => Ok(unsent),
+        Err(error) => {
+            // What is there is not complete, and cannot be sent.
+            drop(directory::remove(&unsent.dir));
+            Err(error)
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! user: a kernel lock shows which runs are alive. The lock file is removed last, so that a later run completes a
 //! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
 
+mod ended;
 mod killed;
 
 use std::ffi::OsStr;
@@ -15,11 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub(crate) use ended::{AHEAD, LOG, UNSENT, output_of};
 use fs_err as fs;
 pub(crate) use killed::KilledApply;
 
-use crate::process::Log;
 use crate::source::regular::{self, unless_missing};
+use crate::source::scratch::ended::{adopt_record, apply_end, has_completed};
 use crate::source::states::{self, KeptState, PushRecord};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
 
@@ -35,10 +37,6 @@ const LOCK: &str = ".lock";
 const OUT_OF_REACH: &str = "code-out-of-reach";
 /// Shows that what the tool of a killed apply has said about its state was read.
 const READ: &str = "output-was-read";
-/// The run's log.
-pub(crate) const LOG: &str = "run.log";
-/// The directory of files that could not be stored.
-pub(crate) const UNSENT: &str = "unsent";
 /// The name of a file there that is not complete yet begins with this.
 pub(crate) const PARTIAL: &str = ".partial-";
 /// A younger directory may not be locked yet.
@@ -170,6 +168,9 @@ impl Scratch {
     /// The directories of files that runs of the same layer and user could not store.
     pub(crate) fn left_unsent(&self, layer: &str) -> io::Result<Vec<PathBuf>> {
         let dirs = self.of_layer(layer)?;
+        for dir in dirs.iter().filter(|dir| !is_used(dir)) {
+            adopt_record(dir);
+        }
         Ok(dirs.iter().map(|dir| dir.join(UNSENT)).filter(|dir| dir.is_dir()).collect())
     }
 
@@ -332,22 +333,6 @@ fn missing_code(dir: &Path) -> Option<MissingCode> {
     Some(MissingCode { scratch: dir.to_owned(), dir: code, source: record.source })
 }
 
-/// Whether the tool of a killed run has said that its apply is complete: then it has left no state.
-fn has_completed(dir: &Path) -> bool {
-    apply_end(dir).is_ok_and(|end| end.is_some_and(ApplyEnd::is_complete))
-}
-
-/// What the tool of the run in a private directory prints.
-pub(crate) fn output_of(dir: &Path) -> PathBuf {
-    Log::output_of(&dir.join(LOG))
-}
-
-/// What the tool of a killed run has said about the end of its apply; `None`: there is no output.
-fn apply_end(dir: &Path) -> io::Result<Option<ApplyEnd>> {
-    let output = unless_missing(regular::open(&output_of(dir)))?;
-    output.map(|output| ApplyEnd::read(io::BufReader::new(output))).transpose()
-}
-
 /// Records that the tool of a killed apply has said that its state was refused, if that state is not found: an empty file
 /// with a record, which is kept like a state. What the tool has said is read once, since a state may be pushed and
 /// removed later.
@@ -380,6 +365,7 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     if !is_own(dir) || is_used(dir) {
         return Ok(Vec::new());
     }
+    adopt_record(dir);
     let missing = missing_code(dir);
     if age < MIN_AGE {
         return Ok(Vec::new());
@@ -471,9 +457,7 @@ fn states_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Whether a runner, or the tool of a killed one, uses a directory.
 fn is_used(dir: &Path) -> bool {
-    [dir.join(LOCK), Log::output_of(&dir.join(LOG))]
-        .iter()
-        .any(|file| matches!(is_held(file), Ok(Some(true))))
+    [dir.join(LOCK), output_of(dir)].iter().any(|file| matches!(is_held(file), Ok(Some(true))))
 }
 
 /// Whether the run of a directory was killed, and its tool still works.

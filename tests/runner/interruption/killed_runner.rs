@@ -1,6 +1,6 @@
 //! A runner that is killed at any step: nothing partial is visible, and the next run works.
 
-use support::{Sandbox, TestDatastore, eventually};
+use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::RUNNER;
 use crate::stored_run::StoredRun;
@@ -74,6 +74,58 @@ async fn next_apply_completes_a_killed_one() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let ended = run(&["plan", "--name", "x", "--detailed-exitcode"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+/// With the real tool, which has replaced a resource when its runner is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn complete_apply_of_a_killed_runner_is_recorded_and_not_repeated() {
+    for tmp in ["tmp", "another-tmp"] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = kills_its_runner();
+        let kill = sandbox.path("kill");
+        let run = |args: &[&str]| {
+            let mut command = sandbox.command(args);
+            std::fs::create_dir_all(sandbox.path(tmp)).unwrap();
+            let tmp = if kill.exists() { sandbox.path("tmp") } else { sandbox.path(tmp) };
+            command.env("TMPDIR", tmp).env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+            Ended::from(command.output().unwrap())
+        };
+        assert_eq!(run(&["apply", "--no-plan", "--name", "x", "--run", "first"]).code, 0);
+        let order = ["apply", "--no-plan", "--name", "x", "--run", "r", "--order-key", "k"];
+        let order = [&order[..], &["--replace", "terraform_data.a"]].concat();
+        let planned = ["apply", "--name", "x", "--run", "a", "--plan", "p"];
+        for (order, run_name) in [(&order[..], "r"), (&planned, "a")] {
+            if run_name == "a" {
+                assert_eq!(run(&["plan", "--name", "x", "--run", "p", "--", "-destroy"]).code, 0);
+            }
+            std::fs::write(&kill, "").unwrap();
+            assert_eq!(run(order).code, -1);
+            std::fs::remove_file(&kill).unwrap();
+            let state = sandbox.read("terraform.tfstate");
+
+            let repeated = run(order);
+
+            assert_eq!(repeated.code, 0, "{tmp}: {}", repeated.stderr);
+            let says = format!("attempt 0 of run {run_name} has applied this: nothing is applied");
+            assert!(repeated.stderr.contains(&says), "{tmp}: {}", repeated.stderr);
+            assert_eq!(sandbox.read("terraform.tfstate"), state);
+            let stored = StoredRun::new(&datastore, "default", "x", run_name);
+            assert!(stored.names(0).await.contains(&"applied.json".to_owned()));
+        }
+    }
+}
+
+/// The real tool. Where there is a file `kill`, it kills its runner when an apply has ended.
+fn kills_its_runner() -> Sandbox {
+    let sandbox = Sandbox::new(RUNNER);
+    let tool = format!(
+        "#!/bin/sh\n{} \"$@\" || exit\n[ $1 != apply ] || [ ! -e {} ] || kill -9 $PPID\n",
+        support::on_path("terraform").unwrap().display(),
+        sandbox.path("kill").display()
+    );
+    sandbox.script("terraform", &tool);
+    sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
+    sandbox
 }
 
 /// A fake tool that waits in one step as long as the file `wait` is there.

@@ -21,6 +21,7 @@ use crate::report::{AppliedRecord, Outcome};
 use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, Recorded};
 use crate::run::error::{AppliedError, RunError, UnreadableError};
+use crate::run::prepare::Prepared;
 use crate::run::stored_plan;
 use crate::run::unsent::{self, Contents, KeptRecord, Lost, Sending, UnreadableRecord, Unsent};
 use crate::run::{PLAN_FILE, Run};
@@ -137,7 +138,7 @@ impl Run<'_> {
             return Vec::new();
         }
         let state_home = self.environment.state_home.as_deref();
-        unsent::records(state_home, self.scratch, &self.job.run)
+        unsent::records(state_home, self.scratch, &self.killed, &self.job.run)
     }
 
     /// Refuses an apply that such a record may be of, if the record cannot be read. Other ones are a warning.
@@ -230,11 +231,30 @@ impl Run<'_> {
 
     /// Records the apply that the tool has just made, and does the other steps.
     pub(super) async fn record_apply(&mut self, sum: Option<String>) -> Result<(), RunError> {
-        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
-        let mut record = AppliedRecord::new(&self.job.run, attempt, &self.report, sum.clone());
-        (record.order, record.order_key) = (self.order.take(), self.order_key);
+        let record = self.applied_record(sum.clone());
         self.report.applied = Some(record.applied.clone());
         Box::pin(self.finish_apply(sum, Some(record))).await
+    }
+
+    fn applied_record(&self, sum: Option<String>) -> AppliedRecord {
+        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).unwrap_or_default();
+        let mut record = AppliedRecord::new(&self.job.run, attempt, &self.report, sum);
+        (record.order, record.order_key) = (self.order.clone(), self.order_key);
+        record
+    }
+
+    /// Keeps the record of the apply before the tool starts: a repeated order must not apply again if the runner is killed
+    /// when the tool has applied.
+    pub(super) fn keep_ahead(&self, prepared: &Prepared, sum: Option<&str>) {
+        // With terragrunt, the line that says so may be of another module, which a hook applies.
+        let Some(artifacts) = self.artifacts.as_ref().filter(|_| prepared.terragrunt.is_none())
+        else {
+            return;
+        };
+        let record = self.applied_record(sum.map(str::to_owned)).of_unknown_time();
+        if let Err(error) = self.keeper().keep_ahead(&record, artifacts.client()) {
+            tracing::debug!("if the runner is killed, a repeated order will apply again: {error}");
+        }
     }
 
     /// Does the steps after an apply. `sum` is the value for `apply-sum`; `record` is that of an apply that this run has
@@ -249,6 +269,7 @@ impl Run<'_> {
         let signals = self.signals;
         let budget = Budget { signals, limit: self.upload_grace(), since: OnceCell::new() };
         let mut unsent = record.as_ref().and_then(|record| self.keep_record(record));
+        self.log.remove_output();
         let mut failed = Failed::default();
         let recorded = match (&self.artifacts, &record) {
             (Some(artifacts), Some(record)) => {

@@ -12,7 +12,7 @@ use crate::run::push::MissingState;
 use crate::run::unsent::copies::read_copy;
 use crate::run::unsent::directory::{self, FAILED, Locking, SUMS, datastore_of};
 use crate::source::regular;
-use crate::source::scratch::{Scratch, reason};
+use crate::source::scratch::{KilledApply, Scratch, reason};
 use crate::source::states::{self, KeptState};
 
 /// The directories of all layers, below the state home.
@@ -72,16 +72,25 @@ impl KeptRecord {
     }
 }
 
-/// The kept records of this layer: in the state home, and in the scratch directories of runs that could not write there.
+/// The kept records of this layer: in the state home, and in the scratch directories of runs that could not write there,
+/// or were killed. `killed` may have other directories for temporary files.
 pub(crate) fn records(
     state_home: Option<&Path>,
     scratch: &Scratch,
+    killed: &[KilledApply],
     run: &RunKey,
 ) -> Vec<Result<KeptRecord, UnreadableRecord>> {
-    let (left, unread) = match scratch.left_unsent(&layer_id(run)) {
+    let layer = layer_id(run);
+    let (mut left, unread) = match scratch.left_unsent(&layer) {
         Ok(left) => (left, None),
         Err(error) => (Vec::new(), Some(Err(UnreadableRecord::in_scratch(&error)))),
     };
+    let killed = killed.iter().filter(|killed| killed.layer() == layer.trim());
+    for dir in killed.filter_map(|killed| killed.left_unsent().ok().flatten()) {
+        if !left.contains(&dir) {
+            left.push(dir);
+        }
+    }
     let dirs = attempts(state_home, run).into_iter().chain(left);
     dirs.filter_map(read).chain(unread).collect()
 }

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use super::{MissingCode, Scratch, is_orphaned, is_own, is_used, missing_code, states_left};
+use super::{
+    MissingCode, Scratch, UNSENT, adopt_record, is_orphaned, is_own, is_used, missing_code,
+    states_left,
+};
 use crate::source::states::{KeptState, PushRecord};
 
 /// A killed apply, or this one.
@@ -70,6 +73,13 @@ impl KilledApply {
             Some(dir) => states_left(dir),
             None => KeptState::of_code(&self.push, &self.scratch),
         }
+    }
+
+    /// The directory of files that it could not store.
+    pub(crate) fn left_unsent(&self) -> io::Result<Option<PathBuf>> {
+        let Some(dir) = self.dir()?.filter(|dir| !is_used(dir)) else { return Ok(None) };
+        adopt_record(dir);
+        Ok(Some(dir.join(UNSENT)).filter(|dir| dir.is_dir()))
     }
 
     /// Its code, if that is out of reach.
