@@ -1,7 +1,9 @@
-"""What e2e-deploy, e2e_chart and e2e-jobs share: how they start programs, and what cannot run."""
+"""What the scripts in Python share: their arguments, how they start programs, and what cannot run."""
+import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -9,6 +11,25 @@ TOOLS = ROOT / "target/e2e"
 KUBERNETES = TOOLS / "kubernetes-1.36"
 DEPLOY = ROOT / "deploy"
 skipped = []
+
+
+def arguments(usage, is_valid):
+    """The arguments of a script. `-h` prints its usage, and arguments that are not valid end it."""
+    given = sys.argv[1:]
+    if given in (["-h"], ["--help"]):
+        print(usage)
+        sys.exit()
+    if not is_valid(given):
+        print(usage, file=sys.stderr)
+        sys.exit(64)
+    return given
+
+
+def kubeconfig():
+    """The file that names the API server of the tests."""
+    if path := os.environ.get("PLANCHA_TEST_KUBECONFIG"):
+        return path
+    sys.exit(f"{Path(sys.argv[0]).name}: PLANCHA_TEST_KUBECONFIG is not set. next: start this by scripts/e2e pods or scripts/e2e-kubernetes")
 
 
 def run(*command, ok=(0,), **options):

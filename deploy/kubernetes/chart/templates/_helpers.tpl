@@ -18,11 +18,11 @@ app.kubernetes.io/component: runner
 {{- end }}
 
 {{- define "plancha.callers" -}}
-{{- $auth := .Values.datastore.auth }}
+{{- .Values.datastore.auth }}
+{{- $tokens := contains "tokens=" .Values.datastore.auth }}
 {{- range .Values.datastore.rules }}
-{{- if and .who.token (not (contains "tokens=" $.Values.datastore.auth)) }}{{ $auth = printf "%s,tokens=/etc/plancha/rules.yaml" $.Values.datastore.auth }}{{ end }}
+{{- if and .who.token (not $tokens) }}{{ $tokens = true }},tokens=/etc/plancha/rules.yaml{{ end }}
 {{- end }}
-{{- $auth }}
 {{- end }}
 
 {{- define "plancha.url" -}}
