@@ -83,9 +83,10 @@ def refused_values():
         done = template(values, ok=(0, 1))
         if message not in done.stderr:
             faults.append(f"expected: {message}\nfound: {done.stderr or 'no error'}")
-    dotted = template({}, ok=(0, 1), release="a.b")
-    if 'the name of the release: invalid value "a.b"' not in dotted.stderr:
-        faults.append(f"a release with a dot: {dotted.stderr or 'no error'}")
+    for release in ("a.b", "7"):
+        done = template({}, ok=(0, 1), release=release)
+        if f'the name of the release: invalid value "{release}"' not in done.stderr:
+            faults.append(f"the release {release}: {done.stderr or 'no error'}")
     assert not faults, "\n".join(faults)
 
 
@@ -95,7 +96,7 @@ def accepted_values():
         template({"runs": {"a": {"action": "plan", "source": "x", "schedule": schedule, "timeZone": "Etc/GMT+1"}}})
     for image in ("localhost:5000/a/plancha", "plancha@sha256:" + "0" * 64, "r.example.com/a/b__c:v1@sha256:" + "0" * 64):
         template({"datastore": {"image": image}})
-    resources = {"requests": {"cpu": 0.5, "memory": 1073741824}, "limits": {"memory": "1.5G", "ephemeral-storage": "1e9"}}
+    resources = {"requests": {"cpu": 0.5, "memory": 1073741824}, "limits": {"memory": "1.5G", "cpu": "500m", "ephemeral-storage": "1e9"}}
     values = {"datastore": {
         "storage": "file:///mnt/a~b/plancha@1", "auth": "tokens=/own/a.yaml,kubernetes,tokens=/own/b.yaml", "resources": resources,
         "volumes": [{"name": "own", "emptyDir": {}}],
@@ -111,11 +112,17 @@ def accepted_values():
     values = {"datastore": {"storage": "gs://bucket", "podSpec": {"topologySpreadConstraints": spread}}}
     text = template(values).stdout
     assert text.count("topologySpreadConstraints:") == 1 and "maxSkew: 2" in text, text
+    # null removes a default.
+    nothing = dict.fromkeys(("env", "envFrom", "volumes", "volumeMounts", "podLabels", "podSpec", "resources"))
+    template({"datastore": {**nothing, "args": None, "rules": None, "serviceMonitor": {"labels": None}}, "runner": nothing,
+              "runs": {"a": {"action": "plan", "source": "x"}}})
+    template({"datastore": {"resources": {"limits": None}}})
     # Names and numbers that YAML would read as another type.
-    text = template({"runner": {"graceSeconds": 1000000}, "runs": {"1234": {"action": "plan", "source": "x"}}}, release="7").stdout
+    text = template({"datastore": {"enabled": False}, "runner": {"graceSeconds": 1000000, "datastore": "http://a"},
+                     "runs": {"1234": {"action": "plan", "source": "x"}}}, release="7").stdout
     job = objects(text)["Job", "1234"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "PLANCHA_GRACE", "value": "1000000s"} in job["env"], job["env"]
-    assert objects(text)["Deployment", "7-datastore"]["metadata"]["labels"]["app.kubernetes.io/instance"] == "7"
+    assert ("ServiceAccount", "7-runner") in objects(text)
 
 
 def chart():

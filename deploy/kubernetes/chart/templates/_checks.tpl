@@ -12,8 +12,8 @@
 {{- $cron = append $cron (printf `%s(,%s)*` $part $part) }}
 {{- end }}
 {{- $format := index (dict
-  "release" (list `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
-    "lower-case letters, digits and hyphens: the name of the Service begins with it")
+  "release" (list `[a-z]([-a-z0-9]*[a-z0-9])?`
+    "lower-case letters, digits and hyphens, first a letter: the name of the Service begins with it")
   "run" (list `[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?`
     "at most 52 lower-case letters, digits and hyphens")
   "object" (list `[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?`
@@ -57,13 +57,30 @@
 {{- end }}
 {{- end }}
 
-{{- /* list PLACE RESOURCES */}}
+{{- /* Refuses quantities that are none, and requests above their limit: list PLACE RESOURCES. */}}
 {{- define "plancha.check.resources" }}
+{{- $place := first . }}
+{{- $resources := last . | default dict }}
 {{- range $kind := list "requests" "limits" }}
-{{- range $name, $quantity := index (last $) $kind }}
-{{- include "plancha.check.format" (list (printf "%s.%s.%s" (first $) $kind $name) $quantity "quantity") }}
+{{- range $name, $quantity := get $resources $kind | default dict }}
+{{- include "plancha.check.format" (list (printf "%s.%s.%s" $place $kind $name) $quantity "quantity") }}
 {{- end }}
 {{- end }}
+{{- range $name, $quantity := $resources.requests }}
+{{- $limit := get ($resources.limits | default dict) $name }}
+{{- if and (toString $limit) (gt (float64 (include "plancha.number" $quantity)) (float64 (include "plancha.number" $limit))) }}
+{{- fail (printf "%s.requests.%s: %v is more than the limit of %v. next: lower it, or raise %s.limits.%s" $place $name $quantity
+  $limit $place $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A quantity as a number. */}}
+{{- define "plancha.number" }}
+{{- $number := regexFind `^[0-9.]+([eE][-+]?[0-9]+)?` (toString .) }}
+{{- $factors := dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+  "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 }}
+{{- mulf (float64 $number) (get $factors (trimPrefix $number (toString .))) }}
 {{- end }}
 
 {{- /* Refuses volumes and mounts that meet the chart's own: dict place, values, own (the chart's mount paths, by volume), closed
