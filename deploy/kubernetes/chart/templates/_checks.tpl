@@ -34,6 +34,10 @@
     "a duration such as 30s")
   "schedule" (list (printf `@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every ([0-9.]+(ms|[hms]))+|(?i:%s)` (join `\s+` $cron))
     "five fields (minute, hour, day, month, weekday from 0 to 6) such as \"0 4 * * *\", or a word such as @daily")
+  "label" (list `[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`
+    "at most 63 letters, digits, -, _ and .; the first and the last one is a letter or a digit")
+  "cidr" (list `[0-9A-Fa-f.:]+/[0-9]{1,3}`
+    "a range such as 10.0.0.0/8")
   "zone" (list `[A-Za-z]+[A-Za-z0-9_]*(/[-+A-Za-z0-9_]+)*`
     "a name such as Europe/Paris")
 ) (index . 2) }}
