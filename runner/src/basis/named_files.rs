@@ -2,7 +2,7 @@
 //! with a literal path in `file`, `templatefile`, `fileset` and the like. One digest for each.
 //!
 //! They are compared where no commit records what was planned: all of them in a directory that is dirty, or in no repository,
-//! else those that git does not track. Those that init or the plan wrote may be missing, since where the plan was not made they
+//! else those that git does not track, and those of which a filter may hide changes. Those that init or the plan wrote may be missing, since where the plan was not made they
 //! do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,16 +40,27 @@ pub(crate) struct LeftOut {
     pub(crate) own: Vec<PathBuf>,
     /// What git tracks, by paths without links, if the commit records what it is.
     pub(crate) tracked: Option<BTreeSet<PathBuf>>,
+    /// If the code is a copy, its directory without links, and that of which it is a copy.
+    pub(crate) copied: Option<(PathBuf, PathBuf)>,
 }
 
 impl LeftOut {
     fn contains(&self, file: &Path) -> bool {
-        // The target of a link may be none of the commit's files.
         let is_tracked = |tracked: &BTreeSet<PathBuf>| {
-            fs::canonicalize(file).is_ok_and(|target| tracked.contains(&target))
+            self.of_source(file).is_ok_and(|file| tracked.contains(&file))
         };
         self.own.iter().any(|own| file.starts_with(own))
             || self.tracked.as_ref().is_some_and(is_tracked)
+    }
+
+    /// The file of the source: the target of a link may be none of the commit's files, and a copy has it instead of the link.
+    fn of_source(&self, file: &Path) -> io::Result<PathBuf> {
+        let file = fs::canonicalize(file)?;
+        let copied = self.copied.as_ref();
+        match copied.and_then(|(copy, source)| Some(source.join(file.strip_prefix(copy).ok()?))) {
+            Some(original) => fs::canonicalize(original),
+            None => Ok(file),
+        }
     }
 }
 
@@ -84,14 +95,15 @@ impl Listed {
 
     /// Reads the files.
     pub(crate) fn hashed(self) -> Self {
-        let sha256 = |file: &Path| Sha256::of_reader(fs::File::open(file).ok()?).ok();
         let files = self.files.iter();
         let digests = files.filter_map(|(name, (file, _))| Some((name.clone(), sha256(file)?)));
         Self { digests: digests.collect(), ..self }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+    /// The files of the source, by paths without links.
+    pub(crate) fn of_source(&self) -> BTreeSet<PathBuf> {
+        let files = self.files.values();
+        files.filter_map(|(file, _)| self.left_out.of_source(file).ok()).collect()
     }
 
     /// The digests of the files after the plan, and which of them have changed since they were listed and hashed.
@@ -119,6 +131,11 @@ impl Listed {
     }
 }
 
+/// The digest of a file. `None`: it is not there, or cannot be read, which the tool reports.
+fn sha256(file: &Path) -> Option<Sha256> {
+    Sha256::of_reader(fs::File::open(file).ok()?).ok()
+}
+
 impl NamedFiles {
     /// The first file that differs from that of the module in `dir`: the plan's side and this one's.
     pub(crate) fn difference(
@@ -133,7 +150,10 @@ impl NamedFiles {
             None => "none".to_owned(),
         };
         for name in names {
-            let (theirs, ours) = (self.files.get(name).copied(), here.digests.get(name).copied());
+            let theirs = self.files.get(name).copied();
+            // Here git's configuration may have no filter, so that the commit records what it is.
+            let left_out = || theirs.and_then(|_| sha256(&dir.join(name)));
+            let ours = here.digests.get(name).copied().or_else(left_out);
             let is_known = theirs.is_some() && ours.is_some();
             if theirs != ours && (is_known || !self.generated.contains(name)) {
                 return Ok(Some((format!("{name}, {}", shown(theirs)), shown(ours))));

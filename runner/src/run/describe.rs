@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
+use fs_err as fs;
 use memchr::memmem;
 use secrecy::ExposeSecret as _;
 
@@ -19,7 +20,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::checkout::Workspace;
-use crate::source::git::{changed_code, tracked_files};
+use crate::source::git::{changed_code, filtered, tracked_files};
 use crate::source::references;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
@@ -41,29 +42,41 @@ impl Run<'_> {
         }
         let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
         let is_of_commit = has_commit && !self.generates_configuration();
-        let left_out = self.left_out(&workspace.dir, is_of_commit).await.transpose()?;
+        let left_out = self.left_out(workspace, is_of_commit).await.transpose()?;
         let listed =
             left_out.and_then(|left_out| Ok(Listed::list(&workspace.dir, left_out)?.hashed()));
         listed.map_err(|error| warn_of_unread_files(&error)).ok()
     }
 
-    /// Which of the files that the module in `dir` names are not compared. `is_of_commit`: those that git tracks. `None`: this
-    /// is asked for, and there is no git.
+    /// Which of the files that the module names are not compared. `is_of_commit`: those that git tracks, unless a filter may
+    /// hide a change. `None`: this is asked for, and there is no git.
     pub(super) async fn left_out(
         &self,
-        dir: &Path,
+        workspace: &Workspace,
         is_of_commit: bool,
     ) -> io::Result<Option<LeftOut>> {
-        let own = || self.job.ignored_paths.clone();
+        let copied = match (&workspace.own, &workspace.copied_from) {
+            (Some(copy), Some(source)) => Some((fs::canonicalize(copy)?, source.clone())),
+            _ => None,
+        };
+        let left_out =
+            |tracked, copied| LeftOut { own: self.job.ignored_paths.clone(), tracked, copied };
         if !is_of_commit {
-            return Ok(Some(LeftOut { own: own(), tracked: None }));
+            return Ok(Some(left_out(None, copied)));
         }
         // Git is asked only if there is something to leave out.
-        let all = Listed::list(dir, LeftOut { own: own(), tracked: None })?;
-        let tracked =
-            if all.is_empty() { Ok(Some(BTreeSet::new())) } else { tracked_files(dir).await };
-        let tracked = tracked.map_err(io::Error::other)?;
-        Ok(tracked.map(|tracked| LeftOut { own: own(), tracked: Some(tracked) }))
+        let all = Listed::list(&workspace.dir, left_out(None, copied.clone()))?.of_source();
+        if all.is_empty() {
+            return Ok(Some(left_out(Some(BTreeSet::new()), copied)));
+        }
+        // A copy has no `.git`.
+        let dir = copied.as_ref().map_or(&workspace.dir, |(_, source)| source);
+        let (tracked, filtered) = tokio::join!(tracked_files(dir), filtered(all.iter()));
+        let Some(mut tracked) = tracked.map_err(io::Error::other)? else { return Ok(None) };
+        for file in filtered.map_err(io::Error::other)? {
+            tracked.remove(&file);
+        }
+        Ok(Some(left_out(Some(tracked), copied)))
     }
 
     /// Whether the tool writes configuration during the plan, which then differs from the commit.
@@ -173,9 +186,11 @@ impl Run<'_> {
     }
 }
 
-/// Whether the code may have files that its source does not have: in a directory in place, or in a kept work directory.
+/// Whether the code may have files that neither a commit nor one digest of all files records: in a directory in place, in a
+/// copy of a clean one, or in a kept work directory.
 pub(super) fn has_other_files(workspace: &Workspace) -> bool {
-    workspace.own.is_none() || workspace.kept
+    let is_copy_of_commit = workspace.copied_from.is_some() && workspace.sha256.is_none();
+    workspace.own.is_none() || workspace.kept || is_copy_of_commit
 }
 
 fn warn_of_unread_files(error: &io::Error) {

@@ -51,6 +51,8 @@ pub(crate) struct Workspace {
     pub(crate) sha256: Option<Sha256>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
+    /// The read-only directory that it is a copy of.
+    pub(crate) copied_from: Option<PathBuf>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
     /// The lock of a directory that stays, held while the run lives.
@@ -94,7 +96,16 @@ impl Workspace {
         let dir = inside(&root, path)?;
         let packed_states = Vec::new();
         let own = Some(root);
-        Ok(Self { dir, revision, own, sha256: None, packed_states, kept: false, _lock: None })
+        Ok(Self {
+            dir,
+            revision,
+            own,
+            sha256: None,
+            packed_states,
+            copied_from: None,
+            kept: false,
+            _lock: None,
+        })
     }
 }
 
@@ -114,7 +125,7 @@ pub(crate) async fn checkout(
         make(&dir)?;
         Ok((dir, None))
     };
-    let (mut packed_states, mut sha256) = (Vec::new(), None);
+    let (mut packed_states, mut sha256, mut copied_from) = (Vec::new(), None, None);
     let (root, revision, kept, lock) = match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
@@ -130,6 +141,7 @@ pub(crate) async fn checkout(
                     // A commit is compared instead, where it says what the code is.
                     let is_dirty = |commit: &String| commit.ends_with("-dirty");
                     sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
+                    copied_from = Some(dir.clone());
                     (to, revision, work_dir.is_some(), lock)
                 }
             }
@@ -166,7 +178,7 @@ pub(crate) async fn checkout(
     };
     let dir = inside(&root, path)?;
     let own = (!in_place).then_some(root);
-    Ok(Workspace { dir, revision, own, sha256, packed_states, kept, _lock: lock })
+    Ok(Workspace { dir, revision, own, sha256, packed_states, copied_from, kept, _lock: lock })
 }
 
 /// Fetches a repository, at the commit of the plan to apply if there is one.

@@ -3,6 +3,7 @@
 mod checkout;
 mod command;
 mod files;
+mod filtered;
 mod hidden;
 mod incomplete;
 mod nested;
@@ -15,6 +16,7 @@ pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare,
 pub(super) use crate::source::git::command::question;
 pub(super) use crate::source::git::files::checked_out;
 pub(crate) use crate::source::git::files::{files, tracked_files};
+pub(crate) use crate::source::git::filtered::filtered;
 pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;

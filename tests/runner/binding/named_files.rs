@@ -178,6 +178,50 @@ async fn files_that_a_clean_directory_names_and_git_does_not_track_are_compared(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn change_that_a_filter_of_git_hides_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let main =
+        "module \"m\" {\n  source = \"../m\"\n}\noutput \"a\" {\n  value = file(\"a.txt\")\n}\n";
+    for (file, text) in [
+        ("live/main.tf", main),
+        ("live/a.txt", "reviewed"),
+        ("m/main.tf", "# reviewed"),
+        (".gitattributes", "a.txt filter=hide\nmain.tf filter=hide\n"),
+    ] {
+        sandbox.write(file, text);
+    }
+    let repository = sandbox.work();
+    git(&repository, &["init", "--quiet"]);
+    git(&repository, &["config", "filter.hide.clean", "sed s/modified/reviewed/"]);
+    commit_all(&repository);
+    let run = |args: &[&str]| {
+        let place = ["live", "--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    for (file, text, way) in
+        [("live/a.txt", "reviewed", "a.txt"), ("m/main.tf", "# reviewed", "../m/main.tf")]
+    {
+        // Git itself notices another size.
+        sandbox.write(file, &text.replace("reviewed", "modified"));
+        let refused = run(&["apply"]);
+        assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(&format!(" was made: {way}, sha256 ")),
+            "{}",
+            refused.stderr
+        );
+        sandbox.write(file, text);
+    }
+    // On another machine the configuration may lack the filter.
+    git(&repository, &["config", "--remove-section", "filter.hide"]);
+    let applied = run(&["apply"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn plan_of_another_kind_of_source_is_applied_only_with_the_files_that_its_module_names() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");

@@ -41,6 +41,52 @@ async fn plan_of_a_read_only_directory_is_applied_only_with_the_same_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn named_files_that_git_ignores_in_a_clean_read_only_repository_are_compared() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let (module, to) = (dir.join("live/vpc"), sandbox.path("mounted"));
+    std::fs::create_dir(&to).unwrap();
+    let code = "locals {\n  a = file(\"${path.module}/env.txt\")\n  b = file(\"link.txt\")\n}\n";
+    std::fs::write(module.join("named.tf"), code).unwrap();
+    std::fs::write(dir.join(".gitignore"), "env.txt\n").unwrap();
+    std::os::unix::fs::symlink("env.txt", module.join("link.txt")).unwrap();
+    commit_all(&dir);
+    let ignored = module.join("env.txt");
+    let run = |action: &str, args: &[&str]| {
+        let place = ["--path", "live/vpc", "--name", "c", "--datastore", datastore.url.as_str()];
+        run_read_only_at(&sandbox, action, &dir, &to, &[&place, args].concat())
+    };
+    let kept: &[&str] = &["--work-dir", "kept"];
+    for args in [&[][..], kept] {
+        std::fs::write(&ignored, "reviewed").unwrap();
+        let planned = run("plan", args);
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        std::fs::write(&ignored, "changed").unwrap();
+        let refused = run("apply", args);
+        assert_eq!(refused.code, 9, "{args:?}: {}", refused.stderr);
+        let named = "the file has changed since the plan";
+        assert!(refused.stderr.contains(named), "{}", refused.stderr);
+        assert!(refused.stderr.contains(" was made: env.txt, sha256 "), "{}", refused.stderr);
+    }
+    std::fs::write(&ignored, "reviewed").unwrap();
+    let applied = run("apply", kept);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    // So are they for an order without a plan that is delivered again.
+    let order = [kept, &["--no-plan", "--order-key", "k"]].concat();
+    for (text, code, says) in [
+        ("reviewed", 0, ""),
+        ("reviewed", 0, "nothing is applied again"),
+        ("changed", 9, "another source: sha256 "),
+    ] {
+        std::fs::write(&ignored, text).unwrap();
+        let ended = run("apply", &order);
+        assert_eq!(ended.code, code, "{text}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn plan_of_a_dirty_read_only_repository_is_applied_only_with_the_same_files() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");

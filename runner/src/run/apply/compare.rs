@@ -154,7 +154,7 @@ impl Run<'_> {
             basis.check_read_files(workspace)?;
         }
         if let Some(recorded) = basis.named_files().filter(|_| has_other_files(workspace)) {
-            let left_out = self.left_out(&workspace.dir, recorded.is_untracked_only).await;
+            let left_out = self.left_out(workspace, recorded.is_untracked_only).await;
             if let Some(left_out) = left_out.transpose() {
                 basis.check_named_files(&workspace.dir, left_out)?;
             }

@@ -63,8 +63,7 @@ impl Run<'_> {
         }
         let configuration = configuration::digest(&workspace.dir)?;
         let source = match workspace.sha256 {
-            // The code may be changed, or read files that git ignores.
-            None if workspace.own.is_none() => Some(references::digest(&workspace.dir)?),
+            None if has_unrecorded_files(workspace) => Some(references::digest(&workspace.dir)?),
             digest => digest,
         };
         let configuration = Some(configuration);
@@ -76,7 +75,7 @@ impl Run<'_> {
     /// that a provider makes: a repeated order would never have the same digest.
     pub(super) fn forget_changed_source(&mut self, workspace: &Workspace) {
         if let Some(order) = &mut self.order
-            && workspace.own.is_none()
+            && has_unrecorded_files(workspace)
         {
             let now = references::digest(&workspace.dir).ok();
             order.source_sha256 = order.source_sha256.filter(|before| now == Some(*before));
@@ -165,4 +164,10 @@ impl Run<'_> {
     fn tool_inputs(&self) -> ToolInputs<'_> {
         ToolInputs { options: &self.job.options, variables: &self.environment.inputs }
     }
+}
+
+/// Whether the code may be changed, or read files that git ignores, and no digest of all files shows that.
+fn has_unrecorded_files(workspace: &Workspace) -> bool {
+    let is_copy = workspace.copied_from.is_some();
+    workspace.own.is_none() || is_copy && workspace.sha256.is_none()
 }
