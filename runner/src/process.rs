@@ -278,6 +278,8 @@ fn command(program: &Program) -> io::Result<Command> {
     command
         .args(&program.args)
         .current_dir(&program.dir)
+        // The runner's own may name the same directory through a link: programs would take that for their path.
+        .env("PWD", fs_err::canonicalize(&program.dir)?)
         .envs(program.env.iter().map(|(name, value)| (name, value)))
         .stdin(match &program.lock {
             Some(lock) => lock.try_clone()?.into(),

@@ -4,6 +4,8 @@
 
 mod contents;
 mod msgpack;
+mod planned;
+mod protobuf;
 mod state;
 
 use std::io::{self, Write as _};
@@ -13,6 +15,7 @@ use fs_err as fs;
 use tempfile::NamedTempFile;
 
 pub(crate) use contents::{Contents, ephemeral_variables};
+pub(crate) use planned::each_value;
 pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};

@@ -106,7 +106,7 @@ impl Run<'_> {
             }
             None => None,
         };
-        let packed = self.search_plan(prepared, &json, packed).await;
+        let packed = self.search_plan(prepared, (&bin, &json), packed).await;
         let (signals, grace) = (self.signals, self.upload_grace());
         let files = PlanFiles { bin: &bin, first: &bin_file, rest: &rest };
         let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
@@ -153,13 +153,13 @@ impl Run<'_> {
     async fn search_plan(
         &mut self,
         prepared: &Prepared,
-        json: &Path,
+        (plan, json): (&Path, &Path),
         packed: Option<Result<Packed, SnapshotError>>,
     ) -> Option<Result<Packed, SnapshotError>> {
         if self.artifacts.is_none() && self.job.plan_file.is_none() {
             return packed;
         }
-        match (self.record_absolute_paths(&prepared.workspace, json).await, packed) {
+        match (self.record_absolute_paths(&prepared.workspace, plan, json).await, packed) {
             (Err(error), Some(Ok(_))) => Some(Err(error)),
             (Err(error), packed) => {
                 tracing::warn!("an apply does not compare the directory of the plan: {error}");

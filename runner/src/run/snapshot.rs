@@ -176,10 +176,11 @@ impl Run<'_> {
     pub(super) async fn record_absolute_paths(
         &mut self,
         workspace: &Workspace,
+        plan: &Path,
         json: &Path,
     ) -> Result<(), SnapshotError> {
         let directory = canonical(&workspace.dir)?;
-        let values = absolute_paths(&root(workspace, &directory).await?, json).await?;
+        let values = absolute_paths(&root(workspace, &directory).await?, plan, json).await?;
         if values.is_empty() {
             return Ok(());
         }
@@ -254,10 +255,14 @@ async fn root(workspace: &Workspace, dir: &Path) -> Result<PathBuf, SnapshotErro
 }
 
 /// The names of the planned values that contain the directory.
-async fn absolute_paths(directory: &Path, json: &Path) -> Result<Vec<String>, SnapshotError> {
+async fn absolute_paths(
+    directory: &Path,
+    plan: &Path,
+    json: &Path,
+) -> Result<Vec<String>, SnapshotError> {
     let json = fs::File::open(json).map_err(|error| SnapshotError::File(json.to_owned(), error))?;
-    let directory = directory.to_string_lossy().into_owned();
-    let found = tokio::task::spawn_blocking(move || absolute_paths::find(json, &directory));
+    let (directory, plan) = (directory.to_string_lossy().into_owned(), plan.to_owned());
+    let found = tokio::task::spawn_blocking(move || absolute_paths::find(json, &plan, &directory));
     let found = found.await.map_err(std::io::Error::other)?;
     found.map_err(|error| SnapshotError::Unsearchable(datastore_api::chain(&error)))
 }

@@ -49,12 +49,14 @@ async fn values_with_the_directory_of_the_plan_are_refused_in_another_checkout_a
         }
         Ended::from(command.output().unwrap())
     };
-    let stored = ["--name", "vpc", "--snapshot", "never", "--datastore", datastore.url.as_str()];
+    // Plans of one layer that are made in one second may be equal.
+    let stored =
+        |name| ["--name", name, "--snapshot", "never", "--datastore", datastore.url.as_str()];
     let file = ["--plan-file", "the.plan"];
     for (source, moved, args) in [
-        (&url, &url, &stored[..]),
-        (&archive, &archive, &stored),
-        (&in_place, &url, &stored),
+        (&url, &url, &stored("a")[..]),
+        (&archive, &archive, &stored("b")),
+        (&in_place, &url, &stored("c")),
         (&url, &url, &file),
     ] {
         let planned = run("plan", source, args, "");
@@ -68,4 +70,63 @@ async fn values_with_the_directory_of_the_plan_are_refused_in_another_checkout_a
         assert_eq!(applied.code, 0, "{source}: {}", applied.stderr);
         std::fs::remove_file(sandbox.path("state")).unwrap();
     }
+}
+
+/// A module in `dir` whose resource `b` depends on `a` and has this input.
+fn module(sandbox: &Sandbox, dir: &str, input: &str) {
+    let state = sandbox.path("state");
+    let made = sandbox.path("made");
+    let main = format!(
+        "terraform {{\n  backend \"local\" {{\n    path = \"{}\"\n  }}\n}}\n\
+         resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"echo > {}\"\n  }}\n}}\n\
+         resource \"terraform_data\" \"b\" {{\n  input = {input}\n}}\n",
+        state.display(),
+        made.display()
+    );
+    sandbox.write(&format!("{dir}/main.tf"), &main);
+}
+
+/// Of a value whose end is not known yet, the JSON of a plan contains nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn value_that_begins_with_the_directory_of_the_plan_is_refused_in_another_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    for dir in ["here", "there"] {
+        module(&sandbox, dir, "[{ x = \"${path.cwd}/${terraform_data.a.id}.json\" }]");
+    }
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "x"]].concat());
+    let planned = run(&["plan", "here", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stderr.contains("can only be applied there: terraform_data.b.input"));
+
+    let refused = run(&["apply", "there", "--plan", "p"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("another one: terraform_data.b.input"), "{}", refused.stderr);
+    assert!(!sandbox.path("made").exists());
+    let applied = run(&["apply", "here", "--plan", "p"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// The tools take the directory from `PWD` if that leads there.
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_that_is_reached_through_a_link_is_the_one_where_it_leads() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    module(&sandbox, "real", "path.cwd");
+    let (real, link) = (sandbox.work().join("real"), sandbox.work().join("link"));
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    let run = |action: &str, dir: &std::path::Path| {
+        let args = [action, "--name", "x", "--datastore", datastore.url.as_str()];
+        Ended::from(sandbox.command(&args).current_dir(dir).env("PWD", dir).output().unwrap())
+    };
+    let planned = run("plan", &link);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let real_path = std::fs::canonicalize(&real).unwrap();
+    let expected = format!("the plan contains the directory {}, and", real_path.display());
+    assert!(planned.stderr.contains(&expected), "{}", planned.stderr);
+
+    let applied = run("apply", &real);
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
 }

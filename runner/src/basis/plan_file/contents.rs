@@ -14,6 +14,7 @@ use zip::ZipArchive;
 use crate::basis::backend::{Backend, Variables};
 use crate::basis::configuration;
 use crate::basis::plan_file::msgpack;
+use crate::basis::plan_file::protobuf::{fields, find};
 
 /// The field of the plan that describes its backend, and in that the type, the settings and the workspace.
 const BACKEND: u64 = 13;
@@ -24,8 +25,6 @@ const WORKSPACE: u64 = 3;
 const EPHEMERAL: u64 = 28;
 /// The one field of the settings: `MessagePack`.
 const MSGPACK: u64 = 1;
-/// A field that is read has no more bytes, nor have all fields of one number.
-const MAX_FIELD: u64 = 1 << 20;
 /// A root module has no more bytes in one file.
 const MAX_FILE: u64 = 64 << 20;
 const MAX_ENTRIES: usize = 100_000;
@@ -152,94 +151,4 @@ pub(crate) fn ephemeral_variables(plan: &Path) -> Vec<String> {
         read().unwrap_or_default().into_iter().filter_map(|name| String::from_utf8(name).ok());
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     names.filter(|name| !name.is_empty() && name.chars().all(is_name)).collect()
-}
-
-/// The bytes of the first field with this number in a message.
-fn find(message: impl Read, field: u64) -> io::Result<Option<Vec<u8>>> {
-    Ok(fields(message, field, 1)?.pop())
-}
-
-/// The bytes of the first fields with this number in a message, at most `limit`. Other fields are skipped.
-fn fields(message: impl Read, field: u64, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-    let mut message = io::BufReader::new(message);
-    let (mut found, mut all) = (Vec::new(), 0);
-    while let Some(tag) = varint(&mut message)? {
-        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        let length = match tag & 7 {
-            0 => {
-                varint(&mut message)?.ok_or_else(end)?;
-                continue;
-            }
-            1 => 8,
-            2 => varint(&mut message)?.ok_or_else(end)?,
-            5 => 4,
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        };
-        if tag >> 3 != field {
-            let skipped = io::copy(&mut (&mut message).take(length), &mut io::sink())?;
-            if skipped < length {
-                return Err(end());
-            }
-            continue;
-        }
-        if tag & 7 != 2 || length > MAX_FIELD {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let mut bytes = Vec::new();
-        (&mut message).take(length).read_to_end(&mut bytes)?;
-        if (bytes.len() as u64) < length {
-            return Err(end());
-        }
-        all += length;
-        if all > MAX_FIELD {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        found.push(bytes);
-        if found.len() == limit {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-/// A number; `None` at the end.
-fn varint(message: &mut impl Read) -> io::Result<Option<u64>> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let mut byte = [0];
-        if message.read(&mut byte)? == 0 {
-            let whole = shift == 0;
-            return if whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
-        }
-        number |= u64::from(byte[0] & 0x7f) << shift;
-        if byte[0] < 0x80 {
-            return Ok(Some(number));
-        }
-    }
-    Err(io::ErrorKind::InvalidData.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_field_is_found_behind_others() {
-        // A number, fixed 32 and 64 bits, another field, then 13.
-        let message = b"\x08\x96\x01\x15abcd\x19abcdefgh\x12\x02hi\x6a\x03yes\x6a\x02no";
-        assert_eq!(find(&message[..], 13).unwrap().unwrap(), b"yes");
-        assert_eq!(find(&message[..], 14).unwrap(), None);
-        assert!(find(&message[..20], 13).is_err());
-        assert!(find(&b"\x6a\x05yes"[..], 13).is_err());
-        assert!(find(&b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..], 13).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_the_bytes_are_it_returns(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            drop(find(&*bytes, BACKEND));
-        }
-    }
 }

@@ -1,12 +1,16 @@
-//! Converts the `MessagePack` values of a plan file to JSON, so that they are read like init's record.
+//! Converts the `MessagePack` values of a plan file to JSON, so that they are read like init's record and the JSON of a plan.
 
 use serde_json::{Map, Value};
 
 /// The maximal nesting of values.
-const MAX_DEPTH: u32 = 16;
+const MAX_DEPTH: u32 = 120;
+/// The type of the extension for a value that is not known yet, and is known in part: a map.
+const REFINED: u64 = 12;
+/// The key in that map of how a text begins.
+const PREFIX: u64 = 2;
 
 /// The value at the beginning of `bytes`. `None`: it is cut off, or too deep. Values that JSON does not
-/// have (binary, not yet known) become null.
+/// have (binary, not yet known) become null; a text whose beginning is known becomes that beginning.
 pub(super) fn value(mut bytes: &[u8]) -> Option<Value> {
     next(&mut bytes, MAX_DEPTH)
 }
@@ -33,6 +37,10 @@ fn next(bytes: &mut &[u8], depth: u32) -> Option<Value> {
         0xcd => number(bytes, 2)?.into(),
         0xce => number(bytes, 4)?.into(),
         0xcf => number(bytes, 8)?.into(),
+        0xc7 => extension(sized(bytes, 1, 1)?),
+        0xc8 => extension(sized(bytes, 2, 1)?),
+        0xc9 => extension(sized(bytes, 4, 1)?),
+        0xd4..=0xd8 => extension(take(bytes, (1 << (kind - 0xd4)) + 1)?),
         _ => {
             skip(bytes, kind)?;
             Value::Null
@@ -40,22 +48,35 @@ fn next(bytes: &mut &[u8], depth: u32) -> Option<Value> {
     })
 }
 
-/// Nil, and values that no identifying setting has: binary, extensions, fractions, long negative numbers.
+/// An extension: the byte of its type, which its length does not count, and its content.
+fn extension(mut bytes: &[u8]) -> Value {
+    if number(&mut bytes, 1) == Some(REFINED) { prefix(bytes) } else { None }.unwrap_or_default()
+}
+
+/// How an unknown text begins, if that is known.
+fn prefix(mut bytes: &[u8]) -> Option<Value> {
+    let kind = number(&mut bytes, 1)?;
+    for _ in 0..kind & 0x0f {
+        let key = number(&mut bytes, 1)?;
+        let value = next(&mut bytes, 2)?;
+        if key == PREFIX {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Nil, and values that no setting and no search needs: binary, fractions, long negative numbers.
 fn skip(bytes: &mut &[u8], kind: u64) -> Option<()> {
     match kind {
         0xc0 => Some(()),
-        // The length of an extension does not count the byte of its type.
         0xc4 => sized(bytes, 1, 0).map(drop),
         0xc5 => sized(bytes, 2, 0).map(drop),
         0xc6 => sized(bytes, 4, 0).map(drop),
-        0xc7 => sized(bytes, 1, 1).map(drop),
-        0xc8 => sized(bytes, 2, 1).map(drop),
-        0xc9 => sized(bytes, 4, 1).map(drop),
         0xca | 0xd2 => take(bytes, 4).map(drop),
         0xcb | 0xd3 => take(bytes, 8).map(drop),
         0xd0 => take(bytes, 1).map(drop),
         0xd1 => take(bytes, 2).map(drop),
-        0xd4..=0xd8 => take(bytes, (1 << (kind - 0xd4)) + 1).map(drop),
         _ => None,
     }
 }
@@ -126,11 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn unknown_text_is_how_it_begins_if_that_is_known() {
+        // Not null, with a prefix; then not null.
+        let bytes = b"\x92\xc7\x08\x0c\x82\x01\xc2\x02\xa3/a/\xc7\x03\x0c\x81\x01\xc2";
+        assert_eq!(value(bytes), Some(json!(["/a/", null])));
+    }
+
+    #[test]
     fn what_is_cut_off_or_too_deep_is_none() {
         assert_eq!(value(b""), None);
         assert_eq!(value(b"\x81\xa4pat"), None);
         assert_eq!(value(b"\xdd\xff\xff\xff\xff"), None);
-        assert_eq!(value(&[0x91; 100]), None);
+        assert_eq!(value(&[0x91; 200]), None);
         assert_eq!(value(b"\xc1"), None);
     }
 

@@ -4,21 +4,54 @@
 //! Memory grows with the largest resource. A value that is nested more than about 120 times cannot be read.
 
 use std::io::Read;
+use std::path::Path;
 
 use serde_json::Value;
 
+use crate::basis::plan_file;
 use crate::run::plan_summary::{Changed, ChangesOf, Collector, PlanError, read_into};
 
 /// At most as many names are returned.
 const MAX_FOUND: usize = 20;
 
 /// The names of planned values that contain `directory`: `ADDRESS.ATTRIBUTE` of resources that change, and `output.NAME`.
-pub(super) fn find(json: impl Read, directory: &str) -> Result<Vec<String>, PlanError> {
-    let search = |prefix| Search { directory, prefix, found: Vec::new() };
-    let ChangesOf { resources, outputs, .. } = read_into(search(""), search("output."), json)?;
-    let mut found = [resources.found, outputs.found].concat();
+/// `json` is what the tool shows of the plan.
+pub(super) fn find(
+    json: impl Read,
+    plan: &Path,
+    directory: &str,
+) -> Result<Vec<String>, SearchError> {
+    let mut found = in_json(json, directory)?;
+    // Values whose end is not known yet are only in the plan itself.
+    let mut search = Search { directory, prefix: "", found: Vec::new() };
+    plan_file::each_value(plan, |name, value| search.top(name, value))?;
+    for name in search.found {
+        let is_part = |other: &String| {
+            other
+                .strip_prefix(&*name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if !found.iter().any(is_part) {
+            found.push(name);
+        }
+    }
     found.truncate(MAX_FOUND);
     Ok(found)
+}
+
+/// A plan cannot be searched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SearchError {
+    #[error(transparent)]
+    Json(#[from] PlanError),
+    #[error("the plan cannot be read")]
+    Plan(#[from] std::io::Error),
+}
+
+fn in_json(json: impl Read, directory: &str) -> Result<Vec<String>, PlanError> {
+    let search = |prefix| Search { directory, prefix, found: Vec::new() };
+    let ChangesOf { resources, outputs, .. } = read_into(search(""), search("output."), json)?;
+    Ok([resources.found, outputs.found].concat())
 }
 
 struct Search<'a> {
@@ -40,6 +73,25 @@ impl Collector for Search<'_> {
 }
 
 impl Search<'_> {
+    /// Finds the attributes of a value that contain the directory anywhere, or the value itself if it has none.
+    fn top(&mut self, name: &str, value: &Value) {
+        let mut attribute = |name: String, value: &Value| {
+            let mut search = Self { directory: self.directory, prefix: "", found: Vec::new() };
+            search.value("", value);
+            if !search.found.is_empty() && self.found.len() < MAX_FOUND {
+                self.found.push(name);
+            }
+        };
+        match value {
+            Value::Object(fields) => {
+                for (field, value) in fields {
+                    attribute(format!("{name}.{field}"), value);
+                }
+            }
+            value => attribute(name.to_owned(), value),
+        }
+    }
+
     fn value(&mut self, name: &str, value: &Value) {
         if self.found.len() >= MAX_FOUND {
             return;
@@ -92,12 +144,12 @@ mod tests {
             "prior_state": {"x": ["/work/d"]}
         }"#;
         assert_eq!(
-            find(json.as_bytes(), "/work/d").unwrap(),
+            in_json(json.as_bytes(), "/work/d").unwrap(),
             ["local_file.a.filename", "local_file.a.tags[1]", "output.here"]
         );
-        assert!(find(json.as_bytes(), "/elsewhere").unwrap().is_empty());
+        assert!(in_json(json.as_bytes(), "/elsewhere").unwrap().is_empty());
         let none = br#"{"format_version": "1.2", "resource_changes": null}"#;
-        assert!(find(&none[..], "/").unwrap().is_empty());
-        find(&json.as_bytes()[..json.len() - 2], "/").unwrap_err();
+        assert!(in_json(&none[..], "/").unwrap().is_empty());
+        in_json(&json.as_bytes()[..json.len() - 2], "/").unwrap_err();
     }
 }
