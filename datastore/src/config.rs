@@ -90,7 +90,7 @@ pub enum StorageCommand {
 /// The configuration of `serve` and `check`.
 #[derive(Debug)]
 pub struct Serve {
-    /// Addresses to listen on: the first one that is available is used.
+    /// Addresses to listen on, as [`crate::listen`] does.
     pub listen: Vec<SocketAddr>,
     /// The format of the log.
     pub log_format: LogFormat,

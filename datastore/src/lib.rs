@@ -30,7 +30,7 @@ pub use crate::auth::{
 use crate::config::Config;
 use crate::observe::counters::Metrics;
 pub use crate::panics::report_panics;
-pub use crate::start::{StartError, raise_open_files};
+pub use crate::start::{StartError, listen, raise_open_files};
 use crate::store::Store;
 use crate::transport::admission::Admission;
 use crate::transport::connections::Connections;
@@ -46,7 +46,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown` is cancelled and the requests in flight are answered.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), StartError> {
@@ -70,9 +70,11 @@ pub async fn serve(
     let auth_shown = auth.to_string();
     let authenticator = Authenticator::open(auth).await.map_err(StartError::Callers)?;
     let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
-    let address = listener.local_addr().map_err(StartError::Process)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %auth_shown, "listening");
+    for listener in &listeners {
+        let address = listener.local_addr().map_err(StartError::Process)?;
+        tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %auth_shown, "listening");
+    }
     tokio::spawn(store.clone().tidy(shutdown.clone()));
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.watch(shutdown.clone()));
@@ -92,7 +94,7 @@ pub async fn serve(
     };
     let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };
     let stop = shutdown.child_token();
-    let serving = crate::transport::server::run(listener, service, stop.clone(), drain);
+    let serving = crate::transport::server::run(listeners, service, stop.clone(), drain);
     let probing = started.is_none().then_some(probing);
     let failure = storage_failure(store.clone(), probing, stop.clone());
     if let Some(error) = serve_unless(serving, failure, &stop).await {

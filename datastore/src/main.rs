@@ -8,8 +8,7 @@ use datastore::cli::commands::{check, report, run, token};
 use datastore::cli::health::health;
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
-use datastore::{StartError, raise_open_files, report_panics};
-use tokio::net::TcpListener;
+use datastore::{StartError, listen, raise_open_files, report_panics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -63,12 +62,11 @@ async fn listen_and_serve(mut settings: Serve) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     settings.config.limits.fit(raise_open_files()?);
-    let listener = TcpListener::bind(&*settings.listen).await;
-    let listener = listener.map_err(|error| StartError::Listen(settings.listen[0], error))?;
+    let listeners = listen(&settings.listen)?;
     let shutdown = CancellationToken::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signal, stop) = (signal(kind).map_err(StartError::Process)?, shutdown.clone());
         tokio::spawn(async move { signal.recv().await.inspect(|()| stop.cancel()) });
     }
-    datastore::serve(listener, settings.config, shutdown).await
+    datastore::serve(listeners, settings.config, shutdown).await
 }

@@ -1,13 +1,17 @@
 //! Why the service cannot start, and the exit code for it: one list for `serve` and `check`.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::BoxError;
-use tokio::net::TcpSocket;
+use nix::errno::Errno;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::transport::limits::MIN_OPEN_FILES;
 use crate::transport::open_files::raise_limit;
+
+/// How many connections the kernel keeps until they are accepted.
+const BACKLOG: u32 = 1024;
 
 /// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -51,27 +55,65 @@ fn listen_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Checks that the service could listen on one of these addresses. It does not listen, so that a service that starts at the
-/// same time can.
+/// Listens on these addresses.
+///
+/// Fails if one of them is not available: its clients would reach another program. An address of IPv4 or IPv6 may be missing on
+/// a machine without that protocol, as long as there is another one. All addresses of IPv6 include those of IPv4. Port 0 is
+/// the same free port on each address.
+pub fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
+    let mut port = 0;
+    bind_each(addresses, |mut address| {
+        if address.port() == 0 {
+            address.set_port(port);
+        }
+        let listener = bind(address)?.listen(BACKLOG)?;
+        port = listener.local_addr()?.port();
+        Ok(listener)
+    })
+}
+
+/// Checks that [`listen`] would succeed. It does not listen, so that a service that starts at the same time can.
 pub(crate) fn try_listen(addresses: &[SocketAddr]) -> Result<(), StartError> {
-    let mut failure = None;
+    bind_each(addresses, bind).map(drop)
+}
+
+fn bind_each<T>(
+    addresses: &[SocketAddr],
+    mut bind: impl FnMut(SocketAddr) -> io::Result<T>,
+) -> Result<Vec<T>, StartError> {
+    let (mut bound, mut missing) = (Vec::new(), None);
+    let mut binds_all = false;
     for address in addresses {
+        if binds_all && address.ip() == Ipv4Addr::UNSPECIFIED {
+            continue;
+        }
         match bind(*address) {
-            Ok(()) => return Ok(()),
-            Err(error) => failure = Some(error),
+            Ok(socket) => {
+                binds_all |= address.ip() == Ipv6Addr::UNSPECIFIED;
+                bound.push(socket);
+            }
+            Err(error) if is_missing(&error) => missing = Some((*address, error)),
+            Err(error) => return Err(StartError::Listen(*address, error)),
         }
     }
-    match (addresses.first(), failure) {
-        (Some(address), Some(error)) => Err(StartError::Listen(*address, error)),
-        _ => Ok(()),
+    match missing {
+        Some((address, error)) if bound.is_empty() => Err(StartError::Listen(address, error)),
+        _ => Ok(bound),
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<()> {
+/// Whether the machine has no such address.
+fn is_missing(error: &io::Error) -> bool {
+    let of = |errno: Errno| error.raw_os_error() == Some(errno as i32);
+    of(Errno::EADDRNOTAVAIL) || of(Errno::EAFNOSUPPORT)
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // As the service does. It may be bound several times as long as nobody listens.
+    // It may be bound several times as long as none of the sockets listens.
     socket.set_reuseaddr(true)?;
-    socket.bind(address)
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Raises the limit of open files as far as it can, and returns it. Fails if it is too low for the service.

@@ -69,6 +69,7 @@ mod program {
     mod credentials;
     pub(crate) mod deploy;
     mod gc;
+    mod listen;
     mod log;
     pub(crate) mod process;
     mod token;

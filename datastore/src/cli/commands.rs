@@ -362,7 +362,7 @@ async fn check_address(listen: &[SocketAddr], out: &mut impl Write) -> Result<()
     let tried = try_listen(listen);
     if let Err(StartError::Listen(address, error)) = &tried
         && error.kind() == io::ErrorKind::AddrInUse
-        && is_running(listen).await
+        && is_running(*address).await
     {
         writeln!(out, "warning: a datastore listens on {address} already")?;
         return Ok(());

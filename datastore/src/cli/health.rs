@@ -51,10 +51,10 @@ pub async fn health(listen: &[SocketAddr]) -> Result<(), CommandError> {
     not_ready(reason, hint)
 }
 
-/// Whether a datastore answers on one of these addresses, ready or not.
-pub(super) async fn is_running(listen: &[SocketAddr]) -> bool {
+/// Whether a datastore answers on this address, ready or not.
+pub(super) async fn is_running(listen: SocketAddr) -> bool {
     let Ok(client) = client() else { return false };
-    for address in listen.iter().flat_map(asked) {
+    for address in asked(&listen) {
         for scheme in ["http", "https"] {
             let answer = client.get(format!("{scheme}://{address}/healthz")).send().await;
             if answer.is_ok_and(|response| is_ours(&response)) {

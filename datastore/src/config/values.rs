@@ -14,7 +14,7 @@ use crate::observe::log::LogFormat;
 use crate::store::{Cloud, Provider, Storage};
 use crate::transport::limits::Size;
 
-/// Addresses to listen on: the first one that is available is used.
+/// Addresses to listen on, as [`crate::listen`] does.
 #[derive(Debug)]
 pub(super) struct Listen(pub(super) Vec<SocketAddr>);
 
@@ -112,7 +112,7 @@ impl FromStr for LogFormat {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.0.iter().map(SocketAddr::to_string).collect::<Vec<_>>();
-        f.write_str(&all.join(" or "))
+        f.write_str(&all.join(" and "))
     }
 }
 

@@ -3,8 +3,12 @@
 //! Not `axum::serve`: it has no timeout for the head of a request, and no other limits.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
@@ -67,7 +71,7 @@ struct Drained {
 /// Serves until `shutdown` is cancelled. Then accepts connections for `drain.delay`, and waits up to `drain.timeout` for
 /// the requests in flight.
 pub(crate) async fn run(
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     service: Service,
     shutdown: CancellationToken,
     drain: Drain,
@@ -77,7 +81,7 @@ pub(crate) async fn run(
     let accepting = async {
         loop {
             let slot = service.connections.slot().await;
-            match listener.accept().await {
+            match accept(&listeners).await {
                 Ok((socket, _)) => {
                     let connection = Arc::new(service.connections.add(slot));
                     tasks.spawn(serve(socket, service.clone(), connection, end.clone()));
@@ -94,7 +98,7 @@ pub(crate) async fn run(
         () = accepting => {}
         () = async { shutdown.cancelled().await; sleep(drain.delay).await } => {}
     }
-    drop(listener);
+    drop(listeners);
     tasks.close();
     tracing::info!(connections = tasks.len(), "draining connections");
     end.closing.cancel();
@@ -103,6 +107,15 @@ pub(crate) async fn run(
         end.aborted.cancel();
         tasks.wait().await;
     }
+}
+
+/// The next connection on one of the listeners.
+async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+    let ready = |cx: &mut Context<'_>| {
+        let accepted = listeners.iter().map(|listener| listener.poll_accept(cx));
+        accepted.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+    };
+    poll_fn(ready).await
 }
 
 async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, end: Drained) {

@@ -265,7 +265,7 @@ datastore:
     insta::assert_snapshot!(shown(&[]), @"
         encryption key set (BURRITO_DATASTORE_STORAGE_ENCRYPTION_KEY)
         encryption true (~/.burrito/config.yaml)
-        --listen [::]:9000 or 0.0.0.0:9000 (~/.burrito/config.yaml)
+        --listen [::]:9000 and 0.0.0.0:9000 (~/.burrito/config.yaml)
         --storage memory:// (~/.burrito/config.yaml)
         --isolation namespace (default)
         serviceAccounts a/b,c/d (~/.burrito/config.yaml)

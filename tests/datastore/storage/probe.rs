@@ -457,7 +457,7 @@ async fn stop_during_startup_leaves_no_probe_objects() {
     double.pace(Pace { latency, ..Pace::default() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let shutdown = CancellationToken::new();
-    let served = datastore::serve(listener, Config::of(double.storage()), shutdown.clone());
+    let served = datastore::serve(vec![listener], Config::of(double.storage()), shutdown.clone());
     let stop = async {
         while double.keys().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -164,7 +164,7 @@ impl TestDatastore {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(::datastore::serve(listener, config, stop.clone()));
+        tokio::spawn(::datastore::serve(vec![listener], config, stop.clone()));
         Self { url, _running: stop.drop_guard(), directory: None, double: None }
     }
 }
