@@ -59,6 +59,8 @@ pub(crate) enum BasisError {
     Elsewhere { plan: String, what: &'static str, theirs: String, ours: String },
     #[error("the {what} has changed since the plan {plan} was made: {theirs}; here it is {ours}")]
     Changed { plan: String, what: &'static str, theirs: String, ours: String },
+    #[error("{} has no configuration, and the plan {plan} was made of one", .directory.display())]
+    NoConfiguration { plan: String, directory: PathBuf },
     #[error("the plan {plan} was made by {theirs}, but {ours}")]
     Tool { plan: String, theirs: String, ours: String },
     #[error("the run.json of the plan {plan} does not record both its place and its backend")]

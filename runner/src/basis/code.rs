@@ -6,11 +6,23 @@ use std::path::Path;
 use datastore_api::Sha256;
 
 use crate::basis::named_files::{LeftOut, NamedFiles};
-use crate::basis::{Basis, BasisError, Chosen};
+use crate::basis::{Basis, BasisError, Chosen, configuration};
 use crate::source::checkout::Workspace;
+use crate::source::modules::has_configuration;
 use crate::source::references;
 
 impl Basis {
+    /// Refuses a directory without configuration for a plan that was made of one: the tool would apply it without providers,
+    /// and without the files that it reads.
+    pub(crate) fn check_configuration(&self, dir: &Path) -> Result<(), BasisError> {
+        let theirs = self.recorded().and_then(|record| record.configuration_sha256);
+        let is_other = |theirs| configuration::digest(dir).is_ok_and(|ours| ours != theirs);
+        if has_configuration(dir) || !theirs.is_some_and(is_other) {
+            return Ok(());
+        }
+        Err(BasisError::NoConfiguration { plan: self.plan.clone(), directory: dir.to_owned() })
+    }
+
     /// Compares the digest of code that was unpacked or copied, before a tool works there.
     pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
         let theirs = self.recorded().and_then(|record| record.source_sha256);

@@ -151,6 +151,11 @@ impl From<&BasisError> for Failure {
             BasisError::Changed { .. } => {
                 (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
             }
+            BasisError::NoConfiguration { .. } => (
+                Kind::Integrity,
+                "nothing was applied; run the apply where the code is, or plan with --snapshot=always: an apply in an \
+                 empty directory works in the snapshot",
+            ),
             BasisError::Module { .. } => (
                 Kind::Integrity,
                 "nothing was applied; plan again, and name the module by a commit or an exact version; \

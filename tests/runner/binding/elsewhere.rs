@@ -169,6 +169,44 @@ async fn another_path_in_a_directory_outside_of_git_is_refused() {
     }
 }
 
+/// With the real tool, which would apply a plan without providers, files and backend.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_is_not_applied_in_a_directory_without_configuration_unless_it_was_made_of_none() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("code/main.tf", "resource \"terraform_data\" \"a\" {}\n");
+    let empty = sandbox.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let plan_file = sandbox.path("p.plan").display().to_string();
+    let run = |in_empty: bool, args: &[&str]| {
+        let mut command = sandbox.command(&[&args[..1], &["--name", "x"], &args[1..]].concat());
+        if !args.contains(&"--plan-file") {
+            command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        }
+        let dir = if in_empty { empty.clone() } else { sandbox.work().join("code") };
+        Ended::from(command.current_dir(dir).output().unwrap())
+    };
+    for args in [&["plan", "--run", "p"][..], &["plan", "--plan-file", &plan_file]] {
+        let planned = run(false, args);
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+    }
+    for args in [&[][..], &["--plan", "p"], &["--plan-file", &plan_file]] {
+        let refused = run(true, &[&["apply"], args].concat());
+        assert_eq!(refused.code, 9, "{args:?}: {}", refused.stderr);
+        let says = "has no configuration, and the plan ";
+        assert!(refused.stderr.contains(says), "{args:?}: {}", refused.stderr);
+        assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "nothing was initialized");
+    }
+    let applied = run(false, &["apply", "--plan", "p"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    // What no configuration has any more can be destroyed.
+    std::fs::remove_file(sandbox.work().join("code/main.tf")).unwrap();
+    let planned = run(false, &["plan", "--run", "d", "--", "-destroy"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let applied = run(false, &["apply"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
 /// In an empty directory there is no code with which the snapshot could be compared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {

@@ -139,7 +139,9 @@ impl Run<'_> {
         basis: &Basis,
         workspace: &Workspace,
     ) -> Result<(), RunError> {
-        basis.check_directory(&fs::canonicalize(&workspace.dir)?)?;
+        let dir = fs::canonicalize(&workspace.dir)?;
+        basis.check_directory(&dir)?;
+        basis.check_configuration(&dir)?;
         let ours = workspace.revision.as_deref();
         match &self.job.source {
             Source::Directory(dir) if ours.is_some_and(|ours| ours.ends_with("-dirty")) => {
