@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use memchr::memmem;
@@ -79,6 +79,22 @@ impl Run<'_> {
         Ok(Some(left_out(Some(tracked), copied)))
     }
 
+    /// The files whose code differs from the commit in the source directory `dir`. Untracked ones count only if the module
+    /// reads them, but with terragrunt, whose configuration may read any.
+    pub(super) async fn changed_code(
+        &self,
+        dir: &Path,
+        is_terragrunt: bool,
+    ) -> Result<BTreeSet<PathBuf>, String> {
+        let named = fs::canonicalize(dir.join(&self.job.path)).and_then(references::named);
+        let named = named.ok().filter(|_| !is_terragrunt);
+        let read = named.map(|files| {
+            let files = files.into_iter();
+            files.filter_map(|(_, file)| fs::canonicalize(file).ok()).collect::<BTreeSet<_>>()
+        });
+        changed_code(dir, &self.job.ignored_paths, read.as_ref()).await
+    }
+
     /// Whether the tool writes configuration during the plan, which then differs from the commit.
     fn generates_configuration(&self) -> bool {
         const OPTION: &str = "-generate-config-out";
@@ -108,7 +124,9 @@ impl Run<'_> {
         if let Some(commit) = self.report.revision.as_ref().filter(|of| !of.ends_with("-dirty"))
             && prepared.workspace.own.is_none()
             && self.generates_configuration()
-            && changed_code(dir, &self.job.ignored_paths).await.is_ok_and(|files| !files.is_empty())
+            && changed_code(dir, &self.job.ignored_paths, None)
+                .await
+                .is_ok_and(|files| !files.is_empty())
         {
             self.report.revision = Some(format!("{commit}-dirty"));
         }

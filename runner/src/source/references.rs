@@ -83,7 +83,7 @@ pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
 }
 
 /// The files that the module in `root` reads of its source, each with the way to it from there.
-pub(crate) fn named(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+pub(crate) fn named(root: impl AsRef<Path>) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let root = normal(&std::path::absolute(root)?);
     let References { code, files, .. } = read(&root)?;
     Ok(code.union(&files).map(|file| (from(&root, file), file.clone())).collect())

@@ -178,6 +178,43 @@ async fn files_that_a_clean_directory_names_and_git_does_not_track_are_compared(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn untracked_code_counts_only_where_the_module_reads_it() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let main = "module \"m\" {\n  source = \"../m\"\n}\n";
+    for (file, text) in [("live/main.tf", main), ("m/main.tf", ""), ("other/main.tf", "")] {
+        sandbox.write(file, text);
+    }
+    git(&sandbox.work(), &["init", "--quiet"]);
+    commit_all(&sandbox.work());
+    let run = |args: &[&str]| {
+        let place = ["live", "--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    for file in ["live/draft.tf", "m/draft.tf", "live/draft.auto.tfvars"] {
+        sandbox.write(file, "");
+        let refused = run(&["apply"]);
+        assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
+        let named = format!("-dirty ({file})");
+        assert!(refused.stderr.contains(&named), "{file}: {}", refused.stderr);
+        std::fs::remove_file(sandbox.work().join(file)).unwrap();
+    }
+    for file in ["other/draft.tf", "draft.tf", "new/main.tf", "other/draft.tfvars"] {
+        sandbox.write(file, "");
+    }
+    let applied = run(&["apply"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let order = ["apply", "--no-plan", "--order-key", "k"];
+    assert_eq!(run(&order).code, 0);
+    sandbox.write("other/more.tf", "");
+    let repeated = run(&order);
+    assert_eq!(repeated.code, 0, "{}", repeated.stderr);
+    assert!(repeated.stderr.contains("nothing is applied again"), "{}", repeated.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn change_that_a_filter_of_git_hides_is_refused() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");

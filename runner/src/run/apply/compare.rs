@@ -15,7 +15,6 @@ use crate::run::prepare::Prepared;
 use crate::run::stored_plan::Choice;
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::{Source, Workspace};
-use crate::source::git::changed_code;
 use crate::version::ToolName;
 
 impl Run<'_> {
@@ -145,7 +144,8 @@ impl Run<'_> {
         let ours = workspace.revision.as_deref();
         match &self.job.source {
             Source::Directory(dir) if ours.is_some_and(|ours| ours.ends_with("-dirty")) => {
-                basis.check_revision(ours, changed_code(dir, &self.job.ignored_paths).await)?;
+                let is_terragrunt = basis.terragrunt(self.job).is_some();
+                basis.check_revision(ours, self.changed_code(dir, is_terragrunt).await)?;
             }
             Source::Directory(_) | Source::Archive(_) => {
                 basis.check_revision(ours, Ok(BTreeSet::new()))?;

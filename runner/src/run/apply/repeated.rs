@@ -10,7 +10,6 @@ use crate::report::{AppliedRecord, PlanReport};
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{Source, Workspace};
-use crate::source::git::changed_code;
 use crate::source::references;
 
 impl Run<'_> {
@@ -51,7 +50,7 @@ impl Run<'_> {
         if let Some(commit) = revision.as_deref().and_then(|ours| ours.strip_suffix("-dirty")) {
             let is_code_changed = match &self.job.source {
                 Source::Directory(dir) => {
-                    let changed = changed_code(dir, &self.job.ignored_paths).await;
+                    let changed = self.changed_code(dir, self.job.terragrunt.is_some()).await;
                     changed.map_or(true, |files| !files.is_empty())
                 }
                 // A kept checkout has no other code than the commit.

@@ -99,10 +99,12 @@ async fn status(top: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// The files whose code differs from the commit, by their paths in the work tree; the error is git's reason. The tool's lock
-/// file, to which init adds, and untracked files that no tool reads by itself do not count.
+/// file, to which init adds, and untracked files that no tool reads by itself do not count, nor those that are not among
+/// `read`: full paths without links; `None`: any file may be read.
 pub(crate) async fn changed_code(
     dir: &Path,
     ignored: &[PathBuf],
+    read: Option<&BTreeSet<PathBuf>>,
 ) -> Result<BTreeSet<PathBuf>, String> {
     let Some(WorkTree { top, .. }) = work_tree(dir).await else {
         return Err("git found no work tree".to_owned());
@@ -110,7 +112,11 @@ pub(crate) async fn changed_code(
     let status = status(&top).await?;
     let changes = status.split(|byte| *byte == 0);
     let code = changes.filter(|entry| is_change(entry, &top, ignored) && is_code(entry));
-    Ok(code.map(|entry| PathBuf::from(OsStr::from_bytes(&entry[3..]))).collect())
+    let code = code.map(|entry| (entry, PathBuf::from(OsStr::from_bytes(&entry[3..]))));
+    let is_read = |(entry, path): &(&[u8], PathBuf)| {
+        !entry.starts_with(b"?? ") || read.is_none_or(|read| read.contains(&top.join(path)))
+    };
+    Ok(code.filter(is_read).map(|(_, path)| path).collect())
 }
 
 /// Whether an entry of git's status is of code: a tracked file other than the tool's lock file, or one that
