@@ -39,6 +39,8 @@ pub fn init(format: LogFormat) -> WorkerGuard {
     let queue = NonBlockingBuilder::default().lossy(false).buffered_lines_limit(QUEUE);
     let (queue, guard) = queue.thread_name("log").finish(Batch::default());
     let log = tracing_subscriber::fmt()
+        // It would print an error that standard error takes no line, which panics there.
+        .log_internal_errors(false)
         .with_writer(queue.with_filter(|line| !is_immediate(line)).or_else(io::stderr))
         .with_ansi(io::stderr().is_terminal())
         .with_max_level(Level::INFO)

@@ -19,15 +19,14 @@ impl Drop for Unread {
     }
 }
 
-#[test]
-fn refused_requests_do_not_wait_for_a_log_that_nothing_reads() {
-    let directory = TempDir::new().unwrap();
-    let rules = directory.path().join("rules.yaml");
-    std::fs::write(&rules, "rules: []\n").unwrap();
-    let auth = format!("tokens={}", rules.display());
+/// Starts a datastore; returns the reader of its log, and its address.
+fn started(
+    directory: &TempDir,
+    flags: &[&str],
+) -> (Unread, BufReader<std::process::ChildStderr>, String) {
     let storage = format!("file://{}", directory.path().join("store").display());
-    let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--auth", &auth]);
-    let child = command.args(["--storage", &storage]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = program(&["serve", "--listen", "127.0.0.1:0", "--storage", &storage]);
+    let child = command.args(flags).stderr(Stdio::piped()).spawn().unwrap();
     let mut datastore = Unread(child);
     let mut log = BufReader::new(datastore.0.stderr.take().unwrap());
     let mut line = String::new();
@@ -36,7 +35,39 @@ fn refused_requests_do_not_wait_for_a_log_that_nothing_reads() {
         assert!(log.read_line(&mut line).unwrap() > 0, "it has ended");
     }
     let (_, address) = line.split_once("http://").unwrap();
-    let mut socket = TcpStream::connect(address.split(' ').next().unwrap()).unwrap();
+    let address = address.split(' ').next().unwrap().to_owned();
+    (datastore, log, address)
+}
+
+#[test]
+fn uploads_are_stored_when_the_log_cannot_be_written() {
+    let directory = TempDir::new().unwrap();
+    let (_datastore, log, address) = started(&directory, &[]);
+    // The reader ends, as a program behind a pipe does.
+    drop(log);
+    for attempt in 0..3 {
+        let mut socket = TcpStream::connect(&address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(
+            socket,
+            "PUT /api/plans?namespace=a&layer=b&run=c&attempt={attempt} HTTP/1.1\r\nhost: x\r\n\
+             connection: close\r\ncontent-length: 2\r\n\r\n{{}}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[test]
+fn refused_requests_do_not_wait_for_a_log_that_nothing_reads() {
+    let directory = TempDir::new().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, "rules: []\n").unwrap();
+    let auth = format!("tokens={}", rules.display());
+    let (mut datastore, log, address) = started(&directory, &["--auth", &auth]);
+    let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // A pipe holds 64 KiB, which is less than a quarter of these lines; the log's own queue holds thousands.
     let name = "a".repeat(256);
