@@ -4,7 +4,7 @@ pub(crate) mod conditions;
 pub(crate) mod deadline;
 pub(crate) mod directory;
 #[cfg(test)]
-mod double;
+pub(in crate::store) mod double;
 pub(crate) mod lease;
 pub(crate) mod multipart;
 pub(crate) mod parts;

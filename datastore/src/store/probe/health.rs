@@ -71,7 +71,7 @@ pub(in crate::store) struct State {
 }
 
 /// Consecutive failures until the storage is down; one success makes it ready again. After the first failure it is
-/// probed again at once, so that a hung storage is down within 5 s and twice the timeout of a step.
+/// probed again at once, so that a hung storage is down within two rounds and twice the timeout of a step.
 pub(in crate::store) const MAX_FAILURES: u32 = 2;
 
 /// Which step has shown nothing is logged as this.

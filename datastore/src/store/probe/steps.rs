@@ -23,13 +23,22 @@ use crate::store::probe::update::is_permanent;
 
 /// Every so many rounds an object is written too. More often would cost money on a cloud.
 const WRITE_EVERY: u32 = 2;
-const TRY_EVERY: u32 = 12;
+const TRY_EVERY: u32 = 20;
 /// Timeout of each step.
 pub(in crate::store) const STEP_TIMEOUT: Duration = Duration::from_secs(4);
 /// Timeout of what the first probe needs once.
 pub(in crate::store) const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the try of a multipart upload waits for.
 const UPLOAD: &str = "complete an upload in parts";
+
+/// What a probe has tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// To list, and perhaps to write.
+    Some,
+    /// Everything.
+    All,
+}
 
 impl Store {
     /// Tries to list.
@@ -77,11 +86,21 @@ impl Store {
 
     /// The next regular probe: usually a listing; everything from time to time, and while something fails, because a
     /// full storage still lists.
-    pub async fn try_next(&self, round: u32) {
+    pub async fn try_next(&self, round: u32) -> Probe {
         if round.is_multiple_of(TRY_EVERY) || self.probe_results().error.is_some() {
             self.try_all().await;
+            Probe::All
         } else {
             self.try_some(round.is_multiple_of(WRITE_EVERY)).await;
+            Probe::Some
+        }
+    }
+
+    /// Repeats a failed probe. All steps take longer than what has failed, so they are tried only if they were before.
+    pub(super) async fn repeat(&self, failed: Probe) {
+        match failed {
+            Probe::Some => self.try_some(true).await,
+            Probe::All => drop(self.try_all().await),
         }
     }
 

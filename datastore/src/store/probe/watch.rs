@@ -18,7 +18,8 @@ use crate::store::probe::ability::Ability;
 use crate::store::probe::health::{MultipartSupport, ProbeResults, one_line};
 use crate::store::probe::steps::{FIRST_TIMEOUT, STEP_TIMEOUT};
 
-const LIST_EVERY: Duration = Duration::from_secs(5);
+/// Two rounds and two failed steps take less than 15 s. A shorter step would fail on a slow bucket.
+const LIST_EVERY: Duration = Duration::from_secs(3);
 
 impl Store {
     /// The first probe. It fails on what will not recover by itself: a missing bucket, credentials that are missing or
@@ -100,9 +101,9 @@ impl Store {
                 if self.uploads.is_empty() {
                     self.pool.empty();
                 }
-                self.try_next(round).await;
+                let probe = self.try_next(round).await;
                 if self.probe_results().failures == 1 {
-                    self.try_next(round).await;
+                    self.repeat(probe).await;
                 }
                 let now = self.probe_results();
                 if now.conditions() != logged {
@@ -199,4 +200,57 @@ impl Store {
 /// Whether a file system denies access or is mounted read-only.
 fn is_forbidden(error: &str) -> bool {
     ["(os error 13)", "(os error 1)", "(os error 30)"].iter().any(|code| error.contains(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use futures::{FutureExt as _, future};
+    use object_store::memory::InMemory;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::store::backend::metered::Calls;
+    use crate::store::backend::storage::Backend;
+    use crate::store::handle::Inner;
+    use crate::store::write::double::{Call, Hooked};
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_hang_right_after_a_check_make_it_unready_within_15_s() {
+        let (hangs, writes) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (hook_hangs, hook_writes) = (Arc::clone(&hangs), Arc::clone(&writes));
+        let before = move |call: Call<'_>| {
+            if !matches!(call, Call::Put(..)) {
+                return future::ready(Ok(())).boxed();
+            }
+            hook_writes.fetch_add(1, Ordering::Relaxed);
+            if hook_hangs.load(Ordering::Relaxed) {
+                return future::pending().boxed();
+            }
+            future::ready(Ok(())).boxed()
+        };
+        let objects = Arc::new(Hooked { inner: InMemory::new(), before });
+        let store = Store(Arc::new(Inner::new(objects, Backend::memory(), Calls::default())));
+        store.start().await.unwrap();
+        let shutdown = CancellationToken::new();
+        let watching = tokio::spawn(store.clone().watch(shutdown.clone()));
+        for _ in 0..3 {
+            let before = writes.load(Ordering::Relaxed);
+            while writes.load(Ordering::Relaxed) == before {
+                sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(store.ready().await, Ok(()));
+        }
+        hangs.store(true, Ordering::Relaxed);
+        let since = Instant::now();
+        while store.ready().await.is_ok() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it stays ready");
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(since.elapsed() < Duration::from_millis(14_500), "{:?}", since.elapsed());
+        shutdown.cancel();
+        watching.await.unwrap();
+    }
 }

@@ -14,16 +14,16 @@ use object_store::{
 };
 
 /// A call before which the hook runs.
-pub(super) enum Call<'a> {
+pub(in crate::store) enum Call<'a> {
     Put(&'a Path, &'a PutMode),
     Get,
     List,
 }
 
 /// The storage. `before` may wait, or fail the call.
-pub(super) struct Hooked<F> {
-    pub(super) inner: InMemory,
-    pub(super) before: F,
+pub(in crate::store) struct Hooked<F> {
+    pub(in crate::store) inner: InMemory,
+    pub(in crate::store) before: F,
 }
 
 impl<F> fmt::Debug for Hooked<F> {
