@@ -20,6 +20,13 @@ fn parameter<'a>(context: &'a RequestContext, name: &str) -> Option<&'a str> {
 
 pub(super) fn access(context: &RequestContext) {
     let status = context.status().map(|status| status.as_u16());
+    let message = if context.is_aborted() {
+        "request ended by the drain timeout"
+    } else if status.is_some() {
+        "request"
+    } else {
+        "request left by its caller"
+    };
     tracing::info!(
         id = context.id(),
         method = %context.method(),
@@ -31,8 +38,7 @@ pub(super) fn access(context: &RequestContext) {
         bytes_in = context.bytes_in(),
         bytes_out = context.bytes_out(),
         ms = u64::try_from(context.elapsed().as_millis()).ok(),
-        "{}",
-        if status.is_some() { "request" } else { "request left by its caller" },
+        "{message}",
     );
 }
 

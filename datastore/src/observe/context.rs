@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::header::{HeaderMap, HeaderName};
 use axum::http::{Method, StatusCode, Uri};
 use datastore_api::Sha256;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::query::RawQuery;
 use crate::api::route::Route;
@@ -36,7 +37,12 @@ struct Record {
     is_audited: AtomicBool,
     is_foreign: AtomicBool,
     is_broken: AtomicBool,
+    drain_timeout: Option<DrainTimeout>,
 }
+
+/// In the extensions of a request: cancelled when the drain timeout aborts its connection.
+#[derive(Clone, Debug)]
+pub(crate) struct DrainTimeout(pub(crate) CancellationToken);
 
 tokio::task_local! {
     /// For errors, which become a response where the request is not available.
@@ -64,6 +70,7 @@ impl RequestContext {
             is_audited: AtomicBool::default(),
             is_foreign: AtomicBool::default(),
             is_broken: AtomicBool::default(),
+            drain_timeout: request.extensions().get().cloned(),
         }))
     }
 
@@ -151,7 +158,12 @@ impl RequestContext {
         self.0.is_audited.store(true, Ordering::Relaxed);
     }
 
-    /// `None` if the caller closed the connection before the answer.
+    /// Whether the drain timeout has aborted the connection, if the request has not ended before.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.0.drain_timeout.as_ref().is_some_and(|timeout| timeout.0.is_cancelled())
+    }
+
+    /// `None` if the connection was closed before the answer.
     pub(crate) fn status(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.0.status.load(Ordering::Relaxed)).ok()
     }
@@ -196,6 +208,9 @@ impl RequestContext {
             _ if !self.is_write() => None,
             Some(status) if status.is_success() => Some("audit: written"),
             Some(_) => Some("audit: not written"),
+            None if self.is_aborted() => {
+                Some("audit: the drain timeout ended it before the answer; it may be written")
+            }
             // A complete upload is kept even if its caller does not wait for the answer.
             None => Some("audit: its caller left before the answer; it may be written"),
         }

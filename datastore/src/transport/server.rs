@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::route::Route;
 use crate::api::service;
 use crate::config::Drain;
+use crate::observe::context::DrainTimeout;
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::connections::{Connection, Connections};
 use crate::transport::limits::{HEAD, Limits};
@@ -57,6 +58,7 @@ struct ConnectionService {
     /// How long a request waits until its connection is within the limit.
     wait: Duration,
     connection: Arc<Connection>,
+    drain_timeout: DrainTimeout,
 }
 
 /// The two stages of a drain.
@@ -126,7 +128,12 @@ async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, en
     let Service { app, limits, tls, .. } = service;
     let stage = Arc::clone(&connection.stage);
     let socket = Socket::new(tcp, Arc::clone(&stage), &limits);
-    let service = ConnectionService { app, wait: limits.wait, connection };
+    let service = ConnectionService {
+        app,
+        wait: limits.wait,
+        connection,
+        drain_timeout: DrainTimeout(end.aborted.clone()),
+    };
     let Some(tls) = tls else { return serve_http(socket, service, end).await };
     let accepted = tokio::select! {
         accepted = tls.acceptor().accept(socket) => accepted,
@@ -176,9 +183,10 @@ async fn answer(
     active: ActiveRequest,
     service: ConnectionService,
 ) -> Result<Response, Infallible> {
-    let ConnectionService { app, wait, connection } = service;
+    let ConnectionService { app, wait, connection, drain_timeout } = service;
     let has_body = !request.body().is_end_stream();
     let mut request = request.map(Body::new);
+    request.extensions_mut().insert(drain_timeout);
     let route = Route::of(request.method(), request.uri().path());
     let mut is_last = false;
     let mut response = if route.is_probe() || connection.is_within_limit(wait).await {

@@ -221,7 +221,31 @@ fn upload_past_the_drain_timeout_is_aborted_and_leaves_no_files() {
     assert!(left.iter().all(|path| path.starts_with(".plancha/runs")), "{left:?}");
     let log = datastore.log.lock().unwrap().clone();
     let reported = log.lines().filter(|line| line.contains("/api/plans")).collect::<Vec<_>>();
-    assert!(reported.len() == 1 && reported[0].contains("audit: its caller left"), "{reported:?}");
+    assert!(
+        reported.len() == 1 && reported[0].contains("audit: the drain timeout ended it"),
+        "{reported:?}"
+    );
+}
+
+#[test]
+fn download_past_the_drain_timeout_is_logged_as_ended_by_it() {
+    let directory = TempDir::new().unwrap();
+    let mut datastore = Running::start(directory.path(), &["--drain-timeout", "100ms"]);
+    let body = noise(16 * MIB, 1);
+    let mut answer = String::new();
+    datastore.begin(body.len(), &body).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let mut reader = datastore.connect();
+    write!(reader, "GET /api/plans?{RUN} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    reader.read_exact(&mut [0; 1024]).unwrap();
+    datastore.signal(Signal::SIGTERM);
+    assert_eq!(datastore.wait().code(), Some(0));
+    until("the end is logged", || {
+        let log = datastore.log.lock().unwrap();
+        log.lines().any(|line| {
+            line.contains("method=GET") && line.contains("request ended by the drain timeout")
+        })
+    });
 }
 
 #[test]
