@@ -24,6 +24,7 @@ pub async fn health(listen: &[SocketAddr]) -> Result<(), CommandError> {
     };
     let mut failure = ("port 0 is any free port".to_owned(), "name the real one with --listen");
     for address in listen.iter().flat_map(asked) {
+        let mut errors = Vec::new();
         for scheme in ["http", "https"] {
             match client.get(format!("{scheme}://{address}/readyz")).send().await {
                 Ok(response) if !is_ours(&response) => {
@@ -43,7 +44,10 @@ pub async fn health(listen: &[SocketAddr]) -> Result<(), CommandError> {
                 }
                 // An answer to plain HTTP says more than that there is no TLS.
                 Err(_) if failure.1 == NAME_IT => {}
-                Err(error) => failure = (chain(&error), "its log says why"),
+                Err(error) => {
+                    errors.push(chain(&error));
+                    failure = (errors.join("; "), "its log says why");
+                }
             }
         }
     }

@@ -141,6 +141,22 @@ fn the_command_health_does_not_take_another_program_for_the_datastore() {
 }
 
 #[test]
+fn the_command_health_shows_the_errors_of_http_and_https() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let _read = socket.unwrap().read(&mut [0; 1024]);
+        }
+    });
+    let (code, message) = ask(&[], &["--listen", &address]);
+    for scheme in ["http", "https"] {
+        assert!(message.contains(&format!("({scheme}://{address}/readyz)")), "{message}");
+    }
+    assert_eq!(code, 1);
+}
+
+#[test]
 fn the_command_health_asks_a_datastore_with_tls() {
     let directory = tempfile::TempDir::new().unwrap();
     issue().write(directory.path());
