@@ -38,8 +38,8 @@ const SHOWN_ERRORS: usize = 20;
 /// What to do about an order that was applied under the same name, or that cannot be compared.
 const APPLIED_ELSEWHERE: &str =
     "use another --run or --name for this place, or apply it under this name with --again";
-const OTHER_PLAN: &str = "use another --order-key for a new order, or repeat the old one with \
-     --plan and the plan that was applied";
+const OTHER_PLAN: &str = "use another --run or --order-key for a new order, or repeat the old one as it was: with \
+     --plan and its plan, or with --no-plan";
 const OTHER_ORDER: &str =
     "use another --run or --order-key for a new order, or apply it under this name with --again";
 const SAME_PLAN: &str =

@@ -213,6 +213,13 @@ pub(crate) struct PlanReport {
     pub(crate) counts: Option<Counts>,
 }
 
+impl PlanReport {
+    /// The name of a stored plan, as `--plan` takes it.
+    pub(crate) fn name(&self) -> Option<String> {
+        Some(format!("{}/{}", self.run.as_ref()?, self.attempt?))
+    }
+}
+
 /// The attempt of a run that applied something.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EarlierApply {

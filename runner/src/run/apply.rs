@@ -66,7 +66,7 @@ impl Run<'_> {
         if let Some(choice) = &choice
             && let Some((plan, sum)) = choice.kept_sum(self.job)
         {
-            if let Some(record) = &of_order {
+            for record in of_order.iter().chain(&self.record_of_run(&records, plan.sha256)) {
                 self.check_same_plan(record, Some(plan.sha256))?;
             }
             return self.record_empty(choice, plan, sum).await;
@@ -90,9 +90,9 @@ impl Run<'_> {
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
         if let Some(plan) = &plan {
             let sha256 = plan.sha256;
-            let of_run = records.into_iter().find(|record| record.is_of(sha256));
             let unsent = || self.unsent_record(Some(sha256));
-            if let Some(record) = of_run.or(earlier).or_else(unsent).or(of_order) {
+            let of_run = || self.record_of_run(&records, sha256);
+            if let Some(record) = earlier.or_else(unsent).or_else(of_run).or(of_order) {
                 self.check_same_plan(&record, Some(sha256))?;
                 self.check_plan_run(&record, Some(plan))?;
                 return self.record_earlier_apply(from, record).await;
@@ -138,8 +138,8 @@ impl Run<'_> {
 
     /// The record of an earlier apply of this run or order, which is not repeated. `records` are those of this run.
     ///
-    /// A run of Burrito's is one order, even if its plan differs by now. Elsewhere a run's name may be used again for
-    /// another plan.
+    /// A run of Burrito's is one order, even if its plan differs by now. Elsewhere the record of a run with a stored plan is
+    /// compared when the plan is known.
     fn earlier_apply(
         &self,
         from: &Apply,

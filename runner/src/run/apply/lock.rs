@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datastore_api::{RunKey, Sha256};
+use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 use nix::fcntl::OFlag;
 
 use crate::order::job::Apply;
 use crate::report::AppliedRecord;
 use crate::run::Run;
+use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::unsent;
 use crate::source::checkout::Workspace;
@@ -292,16 +293,7 @@ impl Run<'_> {
     ) -> Result<Option<AppliedRecord>, RunError> {
         let Some(artifacts) = &self.artifacts else { return Ok(None) };
         let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
-        let found = async {
-            if let Some(plan) = plan {
-                return artifacts.applied_record_of(plan).await;
-            }
-            if !self.job.pod && (!matches!(from, Apply::Unplanned(_)) || self.job.again) {
-                return Ok(None);
-            }
-            let mut records = artifacts.refreshed().await?.applied_records().await?;
-            Ok(if records.is_empty() { None } else { Some(records.swap_remove(0)) })
-        };
+        let found = self.stored_since(artifacts, from, plan);
         let record = self.signals.or(found).await.map_err(RunError::Stopped)??;
         if record.is_some() {
             return Ok(record);
@@ -313,6 +305,28 @@ impl Run<'_> {
         }
         // Also with `--again`: it sets the key under which this apply is recorded.
         self.ordered_record().await
+    }
+
+    async fn stored_since(
+        &self,
+        artifacts: &Artifacts,
+        from: &Apply,
+        plan: Option<Sha256>,
+    ) -> Result<Option<AppliedRecord>, ClientError> {
+        if let Some(plan) = plan {
+            let earlier = artifacts.applied_record_of(plan).await?;
+            // A generated name is that of one run.
+            if earlier.is_some() || self.job.pod || !self.job.named.run {
+                return Ok(earlier);
+            }
+        } else if !self.job.pod && (!matches!(from, Apply::Unplanned(_)) || self.job.again) {
+            return Ok(None);
+        }
+        let records = artifacts.refreshed().await?.applied_records().await?;
+        Ok(match plan {
+            Some(plan) => self.record_of_run(&records, plan),
+            None => records.into_iter().next(),
+        })
     }
 }
 

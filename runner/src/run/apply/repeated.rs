@@ -40,6 +40,20 @@ impl Run<'_> {
         Ok(latest.filter(|_| !self.job.again))
     }
 
+    /// The record of this run's apply with which its stored plan is compared: that of the same plan, else the latest.
+    /// `records` are those in the datastore, the latest first. In a pod the controllers' order decides.
+    pub(super) fn record_of_run(
+        &self,
+        records: &[AppliedRecord],
+        plan: Sha256,
+    ) -> Option<AppliedRecord> {
+        if self.job.pod {
+            return None;
+        }
+        let same = records.iter().find(|record| record.is_of(plan));
+        same.or(records.first()).cloned().or_else(|| self.unsent_record(None))
+    }
+
     /// Records what an apply without a stored plan is made of. For a stored plan its digest is enough.
     pub(super) async fn describe_order(&mut self, workspace: &Workspace) -> Result<(), RunError> {
         if self.report.plan.is_some() {
@@ -125,7 +139,10 @@ impl Run<'_> {
             Some(plan) => format!("sha256 {plan}"),
             None => "none, the tool made its own".to_owned(),
         };
-        let difference = format!("another plan: {}; now it is {}", named(theirs), named(ours));
+        let run = record.plan.as_ref().and_then(PlanReport::name);
+        let run = run.map(|run| format!(" (--plan {run})")).unwrap_or_default();
+        let (theirs, ours) = (named(theirs), named(ours));
+        let difference = format!("another plan: {theirs}{run}; now it is {ours}");
         Err(self.other_order(record, difference))
     }
 
@@ -137,8 +154,8 @@ impl Run<'_> {
         record: &AppliedRecord,
         ours: Option<&PlanReport>,
     ) -> Result<(), RunError> {
-        let named = |plan: &PlanReport| Some(format!("{}/{}", plan.run.as_ref()?, plan.attempt?));
-        let (theirs, ours) = (record.plan.as_ref().and_then(named), ours.and_then(named));
+        let theirs = record.plan.as_ref().and_then(PlanReport::name);
+        let ours = ours.and_then(PlanReport::name);
         match (theirs, ours) {
             (Some(theirs), Some(ours))
                 if theirs != ours && !self.job.pod && !record.is_of_code(&self.report) =>

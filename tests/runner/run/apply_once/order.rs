@@ -208,6 +208,74 @@ async fn key_holds_for_stored_plans_and_names_another_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_name_holds_for_stored_plans_and_names_another_plan() {
+    let (datastore, sandbox) = ready().await;
+    let run = |words: &[&str]| sandbox.run_with(&datastore.url, words);
+    let plan = |name: &str| assert_eq!(run(&["plan", "--name", "x", "--run", name]).code, 0);
+    let apply = |words: &[&str]| run(&[&["apply", "--name", "x"], RUN, words].concat());
+    plan("p");
+    ended(&sandbox, &apply(&[]), 0, 1, "");
+    ended(&sandbox, &apply(&[]), 0, 1, "nothing is applied again");
+    plan("q");
+    ended(&sandbox, &apply(&[]), 9, 1, "run a was applied with another plan: sha256 ");
+    let refused = apply(&["--plan", "q"]);
+    ended(&sandbox, &refused, 9, 1, "(--plan p/0); now it is sha256 ");
+    ended(&sandbox, &refused, 9, 1, "use another --run");
+    ended(&sandbox, &apply(&["--no-plan"]), 9, 1, "now it is none");
+    ended(&sandbox, &apply(&["--plan", "p"]), 0, 1, "nothing is applied again");
+    ended(&sandbox, &run(&["apply", "--name", "x", "--run", "b"]), 0, 2, "");
+
+    // One without a stored plan, and then one with it.
+    plan("r");
+    ended(&sandbox, &run(&["apply", "--name", "x", "--no-plan", "--run", "c"]), 0, 3, "");
+    let planned = run(&["apply", "--name", "x", "--run", "c"]);
+    ended(&sandbox, &planned, 9, 3, "another plan: none, the tool made its own; now it is sha256 ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsent_record_of_a_run_counts_for_its_other_plans() {
+    let (datastore, sandbox) = ready().await;
+    let lossy = faulty(&datastore, &[]).await;
+    let run = |words: &[&str]| sandbox.run_with(&lossy.url, words);
+    let plan = |name: &str| assert_eq!(run(&["plan", "--name", "x", "--run", name]).code, 0);
+    let apply = [&["apply", "--name", "x"], RUN].concat();
+    plan("p");
+    lossy.set_faults(vec![lost("", usize::MAX)]);
+    ended(&sandbox, &run(&apply), 10, 1, "");
+    lossy.set_faults(Vec::new());
+    plan("q");
+    ended(&sandbox, &run(&apply), 9, 1, "another plan: sha256 ");
+}
+
+/// The second delivery has read the records before the first one is recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn second_delivery_of_a_run_with_another_plan_is_refused_when_the_first_has_applied() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let go = sandbox.path("go");
+    let waits =
+        format!("while [ $STEP = apply ] && [ ! -e {} ]; do sleep 0.02; done", go.display());
+    let sandbox = sandbox.fake_terraform(&waits);
+    let count = |step: &str| sandbox.calls().iter().filter(|call| call.starts_with(step)).count();
+    for name in ["p", "q"] {
+        let planned = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", name]);
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+    }
+    let start = |plan: &str| {
+        let words = [&["apply", "--name", "x", "--plan", plan], RUN].concat();
+        sandbox.start(Some(&datastore.url), &words)
+    };
+    let first = start("p");
+    eventually("the first applies", || count("apply") == 1);
+    let second = start("q");
+    eventually("the second has read the records", || count("init") == 4);
+    std::fs::write(&go, "").unwrap();
+    let first = first.wait();
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    ended(&sandbox, &second.wait(), 9, 1, "another plan: sha256 ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unsent_record_of_an_order_counts() {
     let (datastore, sandbox) = ready().await;
     let lossy = lost_everything(&datastore).await;
