@@ -142,7 +142,7 @@ impl Basis {
         let annotated = annotated.map(str::to_owned);
         let revision = if job.pod { annotated.or(recorded) } else { recorded.or(annotated) };
         let basis = Self { plan, chosen, record, revision };
-        basis.check_place(here)?;
+        basis.check_place(here, job.source.directory().as_deref())?;
         basis.check_mocks(job)?;
         basis.check_tool(job)?;
         basis.check_named_revision(job)?;
@@ -241,8 +241,8 @@ impl Basis {
         Err(error)
     }
 
-    fn check_place(&self, here: &PlanPlace) -> Result<(), BasisError> {
-        let Some(theirs) = self.recorded().and_then(|record| record.place.as_ref()) else {
+    fn check_place(&self, here: &PlanPlace, source: Option<&Path>) -> Result<(), BasisError> {
+        let Some(theirs) = self.recorded() else {
             if self.chosen == Chosen::Newest {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
@@ -255,10 +255,10 @@ impl Basis {
             }
             return Ok(());
         };
-        if theirs.agrees_with(here) {
+        if theirs.is_of(here, source) {
             return Ok(());
         }
-        Err(self.elsewhere("place", theirs, here))
+        Err(self.elsewhere("place", &theirs.shown_place(), here))
     }
 
     fn check_tool(&self, job: &Job) -> Result<(), BasisError> {

@@ -177,6 +177,29 @@ pub(crate) struct ToolRecord {
 }
 
 impl PlanRecord {
+    /// Whether the plan is of this place, as far as both are known. `source` is the source directory there: outside of git, one
+    /// module may be named by several sources and paths.
+    pub(crate) fn is_of(&self, here: &PlanPlace, source: Option<&Path>) -> bool {
+        let Some(place) = &self.place else { return true };
+        let module = |place: &PlanPlace, source: &Path| {
+            Some(source.join(place.path_in_source.as_ref().filter(|_| place.path.is_none())?))
+        };
+        let theirs = self.directory.as_ref().and_then(|dir| module(place, Path::new(dir)));
+        let is_same = theirs.is_some() && theirs == source.and_then(|dir| module(here, dir));
+        let path_in_source = here.path_in_source.clone();
+        place.agrees_with(here)
+            || is_same && PlanPlace { path_in_source, ..place.clone() }.agrees_with(here)
+    }
+
+    /// The place of the plan, with the source directory if that was in no repository.
+    pub(crate) fn shown_place(&self) -> String {
+        let place = self.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        match &self.directory {
+            Some(directory) => format!("{place}, source {directory}"),
+            None => place,
+        }
+    }
+
     /// Whether the run that made the plan has finished.
     pub(crate) fn is_finished(&self) -> bool {
         self.plan.is_some() && !matches!(self.outcome.as_str(), "failed" | "interrupted")

@@ -105,15 +105,16 @@ pub(crate) async fn choose(
             let plan = artifacts.plan_of(run, *attempt).await?;
             Some(plan.ok_or_else(|| missing(job, from))?)
         }
-        (Apply::Newest, Some(artifacts)) => match artifacts.newest_plan(&here).await? {
-            NewestPlan::Found(plan) => Some(*plan),
-            NewestPlan::Missing => return Err(missing(job, from)),
-            NewestPlan::Elsewhere { plan, place } => {
-                let (theirs, ours) = (place.to_string(), here.to_string());
-                let layer = layer(job);
-                return Err(StoredPlanError::NoneHere { layer, plan, theirs, ours });
+        (Apply::Newest, Some(artifacts)) => {
+            match artifacts.newest_plan(&here, job.source.directory().as_deref()).await? {
+                NewestPlan::Found(plan) => Some(*plan),
+                NewestPlan::Missing => return Err(missing(job, from)),
+                NewestPlan::Elsewhere { plan, place } => {
+                    let (layer, ours) = (layer(job), here.to_string());
+                    return Err(StoredPlanError::NoneHere { layer, plan, theirs: place, ours });
+                }
             }
-        },
+        }
         // A job without a datastore never names a stored plan.
         (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, from)),
     };

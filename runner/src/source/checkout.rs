@@ -86,6 +86,14 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The directory without links, if it is one.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        let Self::Directory(dir) = self else { return None };
+        fs::canonicalize(dir).ok()
+    }
+}
+
 impl Workspace {
     /// A snapshot that was unpacked into the private directory `root`, which ends with the run.
     pub(crate) fn unpacked(

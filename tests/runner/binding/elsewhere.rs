@@ -169,6 +169,34 @@ async fn another_path_in_a_directory_outside_of_git_is_refused() {
     }
 }
 
+/// A module is the same one, whichever of its parents is the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn module_outside_of_git_is_found_by_another_source_and_path() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    for file in ["live/a/main.tf", "copy/live/a/main.tf", "live/b/main.tf"] {
+        sandbox.write(file, "# the same\n");
+    }
+    let run =
+        |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "fam"]].concat());
+    let planned = run(&["plan", "live/a", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let source = format!("path ., workspace default, source {}", sandbox.work().display());
+    for (named, code) in [(&[][..], 8), (&["--plan", "p"], 9)] {
+        for place in [&[".", "--path", "live/b"][..], &["copy", "--path", "live/a"]] {
+            let refused = run(&[&["apply"], place, named].concat());
+            assert_eq!(refused.code, code, "{place:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains(&source), "{place:?}: {}", refused.stderr);
+        }
+    }
+    let applied = run(&["apply", ".", "--path", "live/a"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let planned = run(&["plan", ".", "--path", "live/a", "--run", "q"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let applied = run(&["apply", "live", "--path", "a", "--plan", "q"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
 /// With the real tool, which would apply a plan without providers, files and backend.
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_is_not_applied_in_a_directory_without_configuration_unless_it_was_made_of_none() {

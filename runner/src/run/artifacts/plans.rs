@@ -32,7 +32,7 @@ pub(crate) enum NewestPlan {
     /// The layer has plans of other places only; this is the newest.
     Elsewhere {
         plan: String,
-        place: PlanPlace,
+        place: String,
     },
     Missing,
 }
@@ -92,8 +92,13 @@ impl Artifacts {
         }
     }
 
-    /// The newest finished plan of the layer that was made for this place, or whose place is not recorded.
-    pub(crate) async fn newest_plan(&self, here: &PlanPlace) -> Result<NewestPlan, ClientError> {
+    /// The newest finished plan of the layer that was made for this place, or whose place is not recorded. `source` is the
+    /// source directory.
+    pub(crate) async fn newest_plan(
+        &self,
+        here: &PlanPlace,
+        source: Option<&Path>,
+    ) -> Result<NewestPlan, ClientError> {
         let RunKey { namespace, layer, .. } = &self.run;
         let (mut cursor, mut other) = (None, None);
         loop {
@@ -104,12 +109,12 @@ impl Artifacts {
                     tracing::info!("skipping {plan}: its run did not finish");
                     continue;
                 }
-                let place = plan.record.as_ref().and_then(|record| record.place.as_ref());
-                match place.filter(|place| !place.agrees_with(here)) {
+                match plan.record.as_ref().filter(|record| !record.is_of(here, source)) {
                     None => return Ok(NewestPlan::Found(Box::new(plan))),
-                    Some(place) => {
+                    Some(record) => {
+                        let place = record.shown_place();
                         tracing::info!("skipping {plan}: it was made for another place ({place})");
-                        other.get_or_insert_with(|| (plan.to_string(), place.clone()));
+                        other.get_or_insert_with(|| (plan.to_string(), place));
                     }
                 }
             }
