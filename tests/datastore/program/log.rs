@@ -66,7 +66,7 @@ fn refused_requests_do_not_wait_for_a_log_that_nothing_reads() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, "rules: []\n").unwrap();
     let auth = format!("tokens={}", rules.display());
-    let (mut datastore, log, address) = started(&directory, &["--auth", &auth]);
+    let (_datastore, log, address) = started(&directory, &["--auth", &auth]);
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // A pipe holds 64 KiB, which is less than a quarter of these lines; the log's own queue holds thousands.
