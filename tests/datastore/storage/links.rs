@@ -147,3 +147,27 @@ async fn layers_as_a_link_that_leads_out_makes_it_unready() {
     let (exit, shown) = output(&root, &["check"]);
     assert!(exit == Some(10) && shown.contains("layers cannot be used: it is not a"), "{shown}");
 }
+
+#[tokio::test]
+async fn gc_keeps_the_newest_plan_of_a_layer_beside_a_link_to_a_newer_one() {
+    let datastore = TestDatastore::temporary().await;
+    let root = datastore.root();
+    stored(&datastore, &format!("{}&format=bin", plan("team-a", 0)), "ours").await;
+    stored(&datastore, &format!("{}&format=bin", plan("team-b", 0)), "theirs").await;
+    let runs = root.join("layers/team-a/network");
+    let old = std::fs::File::options().write(true).open(runs.join("plan-1/0/plan.bin")).unwrap();
+    let hour = std::time::Duration::from_hours(1);
+    old.set_modified(std::time::SystemTime::now() - hour).unwrap();
+    std::fs::create_dir_all(runs.join("plan-2/0")).unwrap();
+    let theirs = root.join("layers/team-b/network/plan-1/0/plan.bin");
+    symlink(theirs, runs.join("plan-2/0/plan.bin")).unwrap();
+    let linked = "plans?namespace=team-a&layer=network&run=plan-2&attempt=0&format=bin";
+    assert_eq!(get(&datastore, linked).await.text(), "theirs");
+    for rules in ["--max-age bin=0s", "--keep-runs 1"] {
+        let rules = rules.split(' ').collect::<Vec<_>>();
+        let (exit, shown) = output(&root, &[&["gc", "--min-age", "0s"], &*rules].concat());
+        assert_eq!(exit, Some(0), "{shown}");
+        let answer = get(&datastore, &format!("{}&format=bin", plan("team-a", 0))).await;
+        assert_eq!((answer.status, answer.text()), (200, "ours".to_owned()), "{shown}");
+    }
+}

@@ -7,6 +7,7 @@
 //! In a bucket, several layers and repositories are swept at the same time, and one request deletes many objects. The
 //! output keeps the order of the keys.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
@@ -111,11 +112,15 @@ impl Owner<'_> {
         let mut total = Swept { listed: self.items.len(), ..Swept::default() };
         let mut selected = BTreeMap::<&str, Vec<(&Item, Reason)>>::new();
         let Context { rules, now, .. } = self.context;
-        for (item, reason) in rules.select(self.items, now) {
-            // Its file may be in use by another key, or not be the datastore's.
-            if self.context.store.is_linked(&item.path) {
-                continue;
-            }
+        // Nothing is deleted through a link: its file may be in use by another key, or not be the datastore's. Its time is that
+        // of the other file, so it is not the newest of this layer, either.
+        let is_own = |item: &&Item| !self.context.store.is_linked(&item.path);
+        let own = if self.items.iter().all(|item| is_own(&item)) {
+            Cow::Borrowed(self.items)
+        } else {
+            self.items.iter().filter(is_own).cloned().collect()
+        };
+        for (item, reason) in rules.select(&own, now) {
             selected.entry(group(item)).or_default().push((item, reason));
         }
         let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();

@@ -24,9 +24,9 @@ pub(in crate::store) struct Outside(PathBuf);
 /// Opens a regular file for reading by its path below `root`, as [`open_file`] does.
 pub(in crate::store) fn open_beneath(root: &FsPath, path: &str) -> io::Result<(File, Metadata)> {
     let file_path = root.join(path);
-    match resolve(root, path, OFlags::RDONLY | OFlags::NONBLOCK) {
+    match resolve(root, path.as_ref(), READ) {
         Ok(file) => regular(file),
-        Err(Errno::XDEV) => Err(outside(file_path)),
+        Err(Errno::XDEV) => open_absolute(root, &file_path),
         // An old kernel, a pipe without a reader, or an error that is the same for all.
         Err(Errno::NOSYS | Errno::PERM | Errno::NXIO | Errno::AGAIN) => {
             check_resolved(root, &file_path)?;
@@ -36,14 +36,30 @@ pub(in crate::store) fn open_beneath(root: &FsPath, path: &str) -> io::Result<(F
     }
 }
 
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
+
+/// Opens a file whose path leads over a link with an absolute target, or out of `root`. The kernel refuses both. The resolved
+/// path has no links, and the kernel decides again.
+fn open_absolute(root: &FsPath, file_path: &FsPath) -> io::Result<(File, Metadata)> {
+    check_resolved(root, file_path)?;
+    let resolved = fs::canonicalize(file_path)?;
+    let beneath = resolved.strip_prefix(fs::canonicalize(root)?);
+    let beneath = beneath.map_err(|_| outside(file_path.to_owned()))?;
+    match resolve(root, beneath, READ) {
+        Ok(file) => regular(file),
+        Err(Errno::XDEV) => Err(outside(file_path.to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Fails with [`Outside`] if a link leads from this path out of `root`. Of a path that does not exist, what exists
 /// decides.
 pub(in crate::store) fn check_beneath(root: &FsPath, path: &str) -> io::Result<()> {
     let mut there = path;
     while !there.is_empty() {
-        match resolve(root, there, OFlags::PATH) {
-            Err(Errno::XDEV) => return Err(outside(root.join(there))),
-            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
+        match resolve(root, there.as_ref(), OFlags::PATH) {
+            // The kernel follows no link with an absolute target, or it cannot decide.
+            Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
                 return check_resolved(root, &root.join(there));
             }
             Err(Errno::NOENT | Errno::NOTDIR) => {
@@ -61,7 +77,7 @@ pub(in crate::store) fn leads_out(root: &FsPath, path: &str) -> bool {
     check_beneath(root, path).is_err()
 }
 
-fn resolve(root: &FsPath, path: &str, flags: OFlags) -> Result<File, Errno> {
+fn resolve(root: &FsPath, path: &FsPath, flags: OFlags) -> Result<File, Errno> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // It is opened each time: something may be mounted there.
     let root = openat(CWD, root, directory, Mode::empty())?;
@@ -122,23 +138,37 @@ mod tests {
         }
         symlink("b", root.join("a/inside")).unwrap();
         symlink("inside/file", root.join("a/linked")).unwrap();
+        symlink(root.join("a/b"), root.join("a/absolute-inside")).unwrap();
+        symlink(root.join("a/b/file"), root.join("a/absolute-file")).unwrap();
+        symlink(root.join("a/absolute"), root.join("a/twice")).unwrap();
         symlink("../../other", root.join("a/relative")).unwrap();
         symlink(&other, root.join("a/absolute")).unwrap();
         symlink(other.join("file"), root.join("a/file")).unwrap();
         symlink(other.join("missing"), root.join("a/dangling")).unwrap();
         let resolved = |path: &str| check_resolved(&root, &root.join(path));
-        for inside in ["a/b/file", "a/inside/file", "a/linked"] {
+        for inside in
+            ["a/b/file", "a/inside/file", "a/linked", "a/absolute-inside/file", "a/absolute-file"]
+        {
             let (mut file, _) = open_beneath(&root, inside).unwrap();
             let mut content = String::new();
             file.read_to_string(&mut content).unwrap();
             assert_eq!(content, "content");
             resolved(inside).unwrap();
         }
-        for inside in ["a/b/file", "a/inside/file/x", "a/inside/new/x", "new/x", ""] {
+        for inside in [
+            "a/b/file",
+            "a/inside/file/x",
+            "a/inside/new/x",
+            "a/absolute-inside/new/x",
+            "new/x",
+            "",
+        ] {
             check_beneath(&root, inside).unwrap();
             resolved(inside).unwrap();
         }
-        for outside in ["a/relative/file", "a/absolute/file", "a/file", "a/dangling"] {
+        for outside in
+            ["a/relative/file", "a/absolute/file", "a/twice/file", "a/file", "a/dangling"]
+        {
             let error = open_beneath(&root, outside).unwrap_err().to_string();
             assert!(error.contains("out of the directory of the storage"), "{outside}: {error}");
         }
