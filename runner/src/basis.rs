@@ -15,9 +15,11 @@ pub(crate) mod providers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
+use fs_err as fs;
 
 use crate::basis::backend::Backend;
 use crate::basis::modules::Downloaded;
@@ -387,6 +389,23 @@ impl Basis {
             return Err(self.elsewhere(what, &theirs, &ours));
         }
         self.changed(what, &theirs, &ours)
+    }
+
+    /// Refuses the plan of another directory of this machine, where both have no state yet that could be compared, and each
+    /// is to have its own. Elsewhere the plan's directory may be this one under another path.
+    pub(crate) fn check_made_in(&self, ours: &Path) -> Result<(), BasisError> {
+        let place = self.recorded().and_then(|record| record.place.as_ref());
+        let theirs = place.zip(self.made_in());
+        let Some(theirs) = theirs.map(|(place, source)| place.module_in(Path::new(source))) else {
+            return Ok(());
+        };
+        let id = |dir: &Path| fs::metadata(dir).map(|of| (of.dev(), of.ino())).ok();
+        match (id(&theirs), id(ours)) {
+            (Some(their_id), Some(our_id)) if their_id != our_id => {
+                Err(self.elsewhere("directory", &theirs.display(), &ours.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses another working directory than the plan's if values of the plan contain that. The tool would compute others

@@ -66,7 +66,7 @@ pub(crate) struct Report {
     /// The place that the plan was made for.
     #[serde(default)]
     pub(crate) place: Option<PlanPlace>,
-    /// The directory of code that is in no repository. A plan's is only shown in messages.
+    /// The source directory of code that is in no known repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) directory: Option<String>,
     /// The backend of the state, after init.

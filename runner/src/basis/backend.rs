@@ -202,6 +202,11 @@ impl Backend {
         Some(Path::new(path.unwrap_or("terraform.tfstate")))
     }
 
+    /// Whether each directory of code has a state of its own: a `local` one at a relative path.
+    pub(crate) fn is_beside_code(&self) -> bool {
+        self.state_file().is_some_and(Path::is_relative)
+    }
+
     /// The variables that this type of backend reads its identity from.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &'static str> {
         let fields = FIELDS.iter().filter(|(known, _)| *known == self.kind);

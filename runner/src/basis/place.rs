@@ -2,7 +2,7 @@
 //! for. A part that is unknown on one side is not compared. Git is not called here.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
 use fs_err as fs;
@@ -52,6 +52,16 @@ impl PlanPlace {
                 whole.ends_with(part) || part.ends_with(whole)
             }
             _ => true,
+        }
+    }
+
+    /// The directory of the module, if it is of this source directory.
+    pub(crate) fn module_in(&self, source: &Path) -> PathBuf {
+        match (&self.path, &self.path_in_source) {
+            // The source may be the module itself.
+            (Some(path), _) if source.ends_with(path) => source.to_owned(),
+            (Some(path), _) | (None, Some(path)) => source.join(path),
+            (None, None) => source.to_owned(),
         }
     }
 

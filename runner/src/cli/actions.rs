@@ -33,7 +33,7 @@ pub struct ApplyArgs {
     #[arg(long, conflicts_with = "plan_file")]
     pub no_plan: bool,
     /// With --no-plan: apply even if this run, or this order, has been applied before
-    #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"])]
+    #[arg(long, env = "PLANCHA_AGAIN", conflicts_with_all = ["plan", "plan_file"], value_parser = BoolishValueParser::new())]
     pub again: bool,
     /// Name of the order. An order of the layer that has been applied under this name, by a run of any name, is not
     /// applied again

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::binding::snapshot::{MODULE, S3, repository};
+use crate::run::plan_origin::run_in;
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -278,4 +279,46 @@ async fn a_snapshot_of_another_path_than_the_named_one_is_refused() {
     }
     let calls = sandbox.calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("apply")).count(), 1, "{calls:?}");
+}
+
+/// Both have no state yet, and will have it in a file beside the code.
+#[tokio::test(flavor = "multi_thread")]
+async fn first_plan_outside_git_is_not_applied_in_another_directory_of_the_same_name() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    for dir in ["dev/net", "prod/net"] {
+        sandbox.write(
+            &format!("{dir}/main.tf"),
+            "resource \"terraform_data\" \"r\" {\n  input = path.module\n}\n",
+        );
+    }
+    let run = |dir, args: &[&str]| run_in(&sandbox, dir, &datastore, &[], args);
+    for plan in [&["plan", "--run", "p"][..], &["plan", "--plan-file", "../the.plan"]] {
+        assert_eq!(run("prod/net", plan).code, 0);
+    }
+    sandbox.write("dev/the.plan", "");
+    for file in ["the.plan", "the.plan.run.json"] {
+        std::fs::copy(
+            sandbox.work().join("prod").join(file),
+            sandbox.work().join("dev").join(file),
+        )
+        .unwrap();
+    }
+    for apply in
+        [&["apply"][..], &["apply", "--plan", "p"], &["apply", "--plan-file", "../the.plan"]]
+    {
+        let ended = run("dev/net", apply);
+        assert_eq!(ended.code, 9, "{}", ended.stderr);
+        assert!(ended.stderr.contains("was made for another directory: "), "{}", ended.stderr);
+        assert!(!sandbox.work().join("dev/net/terraform.tfstate").exists());
+    }
+    let ended = run("prod", &["apply", ".", "--path", "net", "--name", "net"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    // With a state, its lineage is compared: a copy of the directory with its state goes on.
+    assert_eq!(run("prod/net", &["plan", "--run", "q", "--", "-destroy"]).code, 0);
+    let state = "net/terraform.tfstate";
+    std::fs::copy(sandbox.work().join("prod").join(state), sandbox.work().join("dev").join(state))
+        .unwrap();
+    let ended = run("dev/net", &["apply", "--plan", "q"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
 }

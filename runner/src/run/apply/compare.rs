@@ -6,6 +6,7 @@ use std::path::Path;
 use fs_err as fs;
 
 use crate::basis::Basis;
+use crate::basis::backend::Backend;
 use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
 use crate::report::Report;
@@ -44,6 +45,7 @@ impl Run<'_> {
         {
             self.compare_contents(path, basis, prepared)?;
         }
+        self.compare_directory(basis, &prepared.workspace)?;
         // Terragrunt runs init in a cache, during the apply.
         if let Some(binding) = &choice.binding
             && prepared.is_snapshot
@@ -59,6 +61,21 @@ impl Run<'_> {
             let is_compared = |address: &str| binding.compares_provider(address);
             let (ours, unread) = self.provider_digests(prepared, is_compared).await?;
             binding.check_providers(&choice.name(), &ours, &unread)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the directory with the plan's, if nothing else distinguishes two modules of equal code: no repository is known,
+    /// each is to have a local state beside it, and there was none yet.
+    fn compare_directory(&self, basis: &Basis, workspace: &Workspace) -> Result<(), RunError> {
+        let is_beside = self.report.backend.as_ref().is_some_and(Backend::is_beside_code);
+        let is_in_place = workspace.own.is_none() && self.report.directory.is_some();
+        if !is_beside || !is_in_place {
+            return Ok(());
+        }
+        let state = plan_file::version_in_plan(&self.scratch.join(PLAN_FILE));
+        if state.is_some_and(|state| state.lineage.is_empty()) {
+            basis.check_made_in(&workspace.dir)?;
         }
         Ok(())
     }
