@@ -12,7 +12,7 @@ use crate::source::archive::{ArchiveError, Refusal};
 use crate::source::error::CheckoutError;
 use crate::source::git::CHANGED_KEY;
 use crate::source::regular;
-use crate::source::work_dir::MARK;
+use crate::source::work_dir::mark;
 
 const NO_ROOM: &str =
     "free some space there, or set --work-dir or TMPDIR to a directory with more, and run again";
@@ -52,7 +52,7 @@ impl From<&CheckoutError> for Failure {
             ),
             CheckoutError::OtherSource { dir, .. } => failure.with_hint(&format!(
                 "name another --work-dir; if it is the same code under a new address or path, empty the file {}",
-                dir.join(MARK).display()
+                mark(dir).display()
             )),
             CheckoutError::ForeignCode { .. } => failure.with_hint(
                 "move these files out of it, or name another --work-dir: a kept one has no other code than the source",

@@ -144,8 +144,7 @@ pub(crate) async fn checkout(
                 Access::ReadOnly => {
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
-                    let existing = existing(&to, context).await?;
-                    let copied = copied(dir, &to, existing).await?;
+                    let copied = copied(dir, &to, work_dir.is_some(), context).await?;
                     // A commit is compared instead, where it says what the code is.
                     let is_dirty = |commit: &String| commit.ends_with("-dirty");
                     sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
@@ -222,11 +221,21 @@ async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, 
     Ok(Existing { checked_out: git::checked_out(dir).await?, of_tools: context.of_tools() })
 }
 
-/// Copies a read-only directory. Returns the digest of its code.
-async fn copied(from: &Path, to: &Path, existing: Existing) -> Result<Sha256, CheckoutError> {
+/// Copies a read-only directory into `to`, which is empty or a work directory that stays from run to run. Returns the digest
+/// of its code.
+async fn copied(
+    from: &Path,
+    to: &Path,
+    stays: bool,
+    context: CheckoutContext<'_>,
+) -> Result<Sha256, CheckoutError> {
+    let existing = if stays { Some(existing(to, context).await?) } else { None };
     let (from, to) = (from.to_owned(), to.to_owned());
     let copied = tokio::task::spawn_blocking(move || {
-        let files = copy::tree(&from, &to, Links::Followed, existing)?;
+        let files = match existing {
+            Some(existing) => copy::tree(&from, &to, Links::Followed, existing)?,
+            None => copy::new_tree(&from, &to, Links::Followed)?,
+        };
         Ok(tree::of_copied(&to, files.iter())?)
     });
     copied.await.map_err(std::io::Error::other)?

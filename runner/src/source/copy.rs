@@ -50,6 +50,18 @@ pub(super) fn remove_copied(dir: &Path, but: &BTreeSet<PathBuf>) -> io::Result<(
     unless_missing(fs::remove_file(list)).map(drop)
 }
 
+/// Copies `from` into a new directory. Returns what was copied. It leaves no list there: the configuration may read the
+/// names of all files in its directory.
+pub(super) fn new_tree(
+    from: &Path,
+    to: &Path,
+    links: Links,
+) -> Result<BTreeSet<PathBuf>, CheckoutError> {
+    let found = Found::below(from, links)?;
+    found.copy(from, to)?;
+    Ok(found.files)
+}
+
 /// Copies `from` into `to`, which may hold an earlier copy and the tool's own files: files that are
 /// gone from `from` are removed, the tool's own stay, and a state file is never replaced or removed. Nothing is written
 /// or removed through a link in `to`. Code of others in `to` is refused. Returns what was copied.
@@ -59,8 +71,7 @@ pub(super) fn tree(
     links: Links,
     existing: Existing,
 ) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-    let mut found = Found { links, directories: Vec::new(), files: BTreeSet::new() };
-    found.walk(from, Path::new(""), &mut Vec::new())?;
+    let found = Found::below(from, links)?;
     found.check_states(to)?;
     let list = to.join(LIST);
     let mut before = existing.checked_out;
@@ -74,12 +85,7 @@ pub(super) fn tree(
             remove(&to.join(stale))?;
         }
     }
-    for dir in &found.directories {
-        make_directory(&to.join(dir))?;
-    }
-    for file in &found.files {
-        copy(&from.join(file), &to.join(file), links)?;
-    }
+    found.copy(from, to)?;
     write_list(&list, found.files.iter())?;
     Ok(found.files)
 }
@@ -177,6 +183,23 @@ struct Found {
 }
 
 impl Found {
+    /// What `from` holds.
+    fn below(from: &Path, links: Links) -> io::Result<Self> {
+        let mut found = Self { links, directories: Vec::new(), files: BTreeSet::new() };
+        found.walk(from, Path::new(""), &mut Vec::new())?;
+        Ok(found)
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        for dir in &self.directories {
+            make_directory(&to.join(dir))?;
+        }
+        for file in &self.files {
+            copy(&from.join(file), &to.join(file), self.links)?;
+        }
+        Ok(())
+    }
+
     /// Fails if a file takes the place of a directory with a state in it.
     fn check_states(&self, to: &Path) -> Result<(), CheckoutError> {
         for state in unless_missing(states::find(to))?.unwrap_or_default() {

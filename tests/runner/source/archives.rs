@@ -183,10 +183,11 @@ fn kept_work_directory_belongs_to_one_archive_or_bundle() {
             theirs.display(),
             ours.display()
         );
-        let next = format!("empty the file {kept}/.plancha-work");
+        let mark = if first == "a.tar" { ".plancha-work" } else { ".git/plancha-work" };
+        let next = format!("empty the file {kept}/{mark}");
         refused(&run(other, &kept), 8, &[&expected, &next]);
         // The way out, and a directory of an earlier version.
-        std::fs::write(sandbox.work().join(&kept).join(".plancha-work"), "").unwrap();
+        std::fs::write(sandbox.work().join(&kept).join(mark), "").unwrap();
         assert_eq!(run(other, &kept).code, 0);
         assert_eq!(run(first, &kept).code, 8);
     }

@@ -443,8 +443,10 @@ fn kept_work_directory_belongs_to_one_repository() {
     let expected = format!("contains the code of {}, ", dir.display());
     assert!(ended.stderr.contains(&expected), "{expected}: {}", ended.stderr);
     // One of an older version is taken over.
-    let mark = sandbox.work().join("kept/.plancha-work");
+    let [mark, moved] =
+        [".plancha-work", ".git/plancha-work"].map(|name| sandbox.work().join("kept").join(name));
     for older in ["", "\n", &*format!("file://{}\n", other.display())] {
+        std::fs::remove_file(&moved).unwrap();
         std::fs::write(&mark, older).unwrap();
         if older.len() > 1 {
             assert_eq!(run(&dir).code, 8);

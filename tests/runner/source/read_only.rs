@@ -1,9 +1,10 @@
 //! Plans of read-only directories, such as mounted `ConfigMaps`.
 
-use support::{Sandbox, TestDatastore};
+use support::{Ended, Sandbox, TestDatastore};
 
-use crate::RUNNER;
 use crate::source::checkout::{Repository, commit_all, repository, run_read_only_at};
+use crate::source::work_dir::every_file;
+use crate::{RUNNER, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_of_a_read_only_directory_is_applied_only_with_the_same_files() {
@@ -114,4 +115,31 @@ async fn plan_of_a_dirty_read_only_repository_is_applied_only_with_the_same_file
     std::fs::write(&script, "echo planned").unwrap();
     let applied = run("apply");
     assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fileset_of_a_read_only_directory_has_only_files_of_the_source_and_of_the_tool() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let [from, to, empty] = ["code", "mounted", "empty"].map(|name| sandbox.path(name));
+    for dir in [&from, &to, &empty] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    let state = sandbox.path("made.tfstate");
+    std::fs::write(from.join("index.html"), "hello").unwrap();
+    std::fs::write(from.join("main.tf"), every_file(&state, "**")).unwrap();
+    let place = ["--name", "c", "--datastore", datastore.url.as_str()];
+    let planned = run_read_only_at(&sandbox, "plan", &from, &to, &place);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stdout.contains("index.html"), "{}", planned.stdout);
+    assert!(!planned.stdout.contains(".plancha-"), "{}", planned.stdout);
+    assert!(!planned.stderr.contains("has no snapshot"), "{}", planned.stderr);
+    let mut apply = sandbox.command(&[&["apply"][..], &place].concat());
+    let applied = Ended::from(apply.current_dir(&empty).output().unwrap());
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let made = json(&std::fs::read(&state).unwrap());
+    let made = made["resources"][0]["instances"].as_array().unwrap();
+    let keys = made.iter().map(|instance| instance["index_key"].as_str().unwrap());
+    let keys = keys.filter(|key| !key.starts_with(".terraform/")).collect::<Vec<_>>();
+    assert_eq!(keys, ["index.html", "main.tf"]);
 }

@@ -1,5 +1,7 @@
 //! The code in a kept work directory, and in a work tree that is used in place, is what the report says.
 
+use std::path::Path;
+
 use support::{Ended, Sandbox, TestDatastore};
 
 use crate::source::checkout::{Repository, commit_all, git, plan_read_only_at, repository};
@@ -12,6 +14,37 @@ fn refused(ended: &Ended, expected: &[&str]) {
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     for expected in expected {
         assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+    }
+}
+
+/// A module with one resource for each of its files.
+pub(super) fn every_file(state: &Path, pattern: &str) -> String {
+    format!(
+        "terraform {{\n  backend \"local\" {{ path = \"{}\" }}\n}}\n\
+         resource \"terraform_data\" \"file\" {{\n  for_each = fileset(path.module, \"{pattern}\")\n  \
+         input = filemd5(\"${{path.module}}/${{each.value}}\")\n}}\n",
+        state.display()
+    )
+}
+
+/// Also after a checkout by an earlier version, whose mark was beside the code.
+#[test]
+fn fileset_of_a_kept_checkout_has_no_file_of_the_runner() {
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, .. } = repository(&sandbox);
+    std::fs::write(dir.join("main.tf"), every_file(&sandbox.path("made.tfstate"), "*")).unwrap();
+    std::fs::write(dir.join("index.html"), "hello").unwrap();
+    commit_all(&dir);
+    let (url, kept) = (format!("file://{}", dir.display()), sandbox.path("work/kept"));
+    let plan = || sandbox.run(&["plan", &url, "--work-dir", "kept", "--result", "r.json"]);
+    for _ in 0..2 {
+        let planned = plan();
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        assert!(planned.stdout.contains("file[\"index.html\"]"), "{}", planned.stdout);
+        assert!(!planned.stdout.contains(".plancha-"), "{}", planned.stdout);
+        let revision = json(sandbox.read("r.json").as_bytes())["revision"].clone();
+        assert_eq!(revision, *git(&dir, &["rev-parse", "HEAD"]), "it is not dirty");
+        std::fs::rename(kept.join(".git/plancha-work"), kept.join(".plancha-work")).unwrap();
     }
 }
 

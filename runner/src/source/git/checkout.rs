@@ -23,7 +23,7 @@ use crate::source::git::running;
 use crate::source::git::source::GitSource;
 use crate::source::regular::unless_missing;
 use crate::source::states;
-use crate::source::work_dir::{MARK, foreign};
+use crate::source::work_dir::{foreign, move_mark};
 
 /// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
@@ -178,7 +178,7 @@ impl<'a> Git<'a> {
 }
 
 impl Git<'_> {
-    /// Creates the repository of a checkout, which ignores the runner's mark. In one that exists already it removes what
+    /// Creates the repository of a checkout, in which the runner's mark is from now on. In one that exists already it removes what
     /// a killed git has left, before a fetch can delete commits that no reference names.
     async fn init(&self) -> Result<(), CheckoutError> {
         // No other git runs here: the directory is locked, and the git of a killed run has ended.
@@ -186,7 +186,9 @@ impl Git<'_> {
         self.run(&["init", "--quiet"]).await?;
         let info = self.dir.join(".git/info");
         fs::create_dir_all(&info)?;
-        fs::write(info.join("exclude"), format!("/{MARK}\n"))?;
+        // A template of the user may exclude files.
+        fs::write(info.join("exclude"), "")?;
+        move_mark(self.dir)?;
         for submodule in incomplete::remove_incomplete(self.dir).await? {
             self.restore(&submodule).await?;
         }
