@@ -231,6 +231,10 @@ fn network(url: &str, reason: &str) -> String {
     if contains(&["wrong version number", "unexpected TLS packet", "packet length too long"]) {
         "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             .to_owned()
+    } else if contains(&["SSL certificate problem", "certificate verification failed"]) {
+        "name the certificate of the authority that signed the host's with GIT_SSL_CAINFO=FILE, or git's setting \
+         http.sslCAInfo: --ca-file is not for git"
+            .to_owned()
     } else if contains(&["Could not resolve"]) {
         "the host name does not resolve: correct it in the URL, or check the DNS of this machine"
             .to_owned()

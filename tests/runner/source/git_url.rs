@@ -57,6 +57,7 @@ async fn https_takes_credentials_from_mounted_files() {
     assert!(ended.stderr.contains("git credential helper"), "{}", ended.stderr);
     let ended = plan(&sandbox, &url, &[], &[]);
     assert_eq!(ended.code, 6, "an authority that is not trusted: {}", ended.stderr);
+    assert!(ended.stderr.contains("GIT_SSL_CAINFO=FILE"), "{}", ended.stderr);
 
     std::fs::write(sandbox.path("mounted"), &line).unwrap();
     let store = format!("store --file={}", sandbox.path("mounted").display());
