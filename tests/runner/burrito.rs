@@ -145,7 +145,7 @@ async fn rn01_rn04_run_is_polled_until_it_lists_our_pod() {
     assert!(ended.stderr.contains("does not list this pod yet"), "{}", ended.stderr);
 }
 
-/// The controller died before it could record the pod of a retry.
+/// The controller ended before it recorded the pod of a retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn unrecorded_pod_never_uses_another_attempts_number() {
     let tenant = Tenant::new("unrecorded").await;

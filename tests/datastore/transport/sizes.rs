@@ -61,7 +61,7 @@ async fn too_large_content_length_is_refused_before_the_body_is_sent() {
     write!(socket, "{head}content-length: 1048577\r\n\r\n").unwrap();
     assert!(answer(&mut socket).starts_with("HTTP/1.1 413 "));
 
-    // One that sends all the same hears why, and is not reset.
+    // One that sends all the same gets the reason, and is not reset.
     for size in [2 * MIB, 64 * MIB] {
         let url = format!("plans?{RUN}&attempt=0&format=short");
         assert_eq!(put(&datastore, &url, noise(size, 1)).await.status, 413);

@@ -34,7 +34,7 @@ async fn calls(tenant: &Tenant, layer: serde_json::Value) -> String {
     private.replace_all(&calls, "/private").into_owned()
 }
 
-/// The argv that the issue wants listed: upstream's subcommands, order and directory; no `-upgrade`, a
+/// The arguments: upstream's subcommands, order and directory; no `-upgrade`, a
 /// private plan path, `-input=false`.
 #[tokio::test(flavor = "multi_thread")]
 async fn rn02_rn07_terraform_and_tofu_get_burritos_arguments() {

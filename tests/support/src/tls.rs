@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A server that speaks TLS and hands what it hears on to another, until it is dropped.
+/// A server that speaks TLS and forwards what it gets to another, until it is dropped.
 pub struct TlsFront {
     address: SocketAddr,
     _shutdown: DropGuard,

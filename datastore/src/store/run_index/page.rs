@@ -23,7 +23,7 @@ use crate::store::handle::Store;
 use crate::store::key::{index_prefix, parse};
 use crate::store::run_index::entry::parse_entry;
 
-/// Runs that a cursor remembers. A run has an entry for each attempt, and is shown once unless more runs than these
+/// Runs that are kept in a cursor. A run has an entry for each attempt, and is shown once unless more runs than these
 /// started between two attempts.
 const MAX_SEEN: usize = 100;
 /// Hex digits of a remembered digest.

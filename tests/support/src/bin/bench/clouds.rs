@@ -229,7 +229,7 @@ impl Place {
     }
 }
 
-/// What a sum costs that everybody must take who verifies, of bytes that are in the cache: cpu-seconds for a GB.
+/// What a sum costs that each client must compute to verify, of bytes that are in the cache: cpu-seconds for a GB.
 pub(super) fn hashing() -> f64 {
     let (size, started) = (256 * MIB, Instant::now());
     let mut hasher = Hasher::default();
