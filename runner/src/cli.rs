@@ -11,6 +11,7 @@ mod identity;
 mod show;
 pub(crate) mod telemetry;
 mod tools;
+mod variables;
 
 pub use actions::{ApplyArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
@@ -22,6 +23,7 @@ pub use tools::{
     InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
     ToolsCommand,
 };
+pub use variables::{Variable, VariableArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -352,13 +354,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub tools: ToolArgs,
 
-    /// File with values of variables, for the tool. Its path is relative to the current directory. Can be repeated: a later
-    /// file wins
-    #[arg(long, help_heading = "For the tool", value_name = "FILE")]
-    pub var_file: Vec<PathBuf>,
-    /// Value of a variable, for the tool
-    #[arg(long, help_heading = "For the tool", value_name = "NAME=VALUE")]
-    pub var: Vec<String>,
+    /// Values of variables.
+    #[command(flatten)]
+    pub variables: VariableArgs,
     /// Limit the plan to this address, for the tool
     #[arg(long, help_heading = "For the tool", value_name = "ADDRESS")]
     pub target: Vec<String>,

@@ -14,6 +14,7 @@ use fs_err as fs;
 use secrecy::{ExposeSecret as _, SecretSlice};
 use serde::{Deserialize, Serialize};
 
+use crate::cli::Variable;
 use crate::tool::argv::PlanOptions;
 
 /// The first bytes of what is hashed: no digest of one kind is one of another.
@@ -115,21 +116,30 @@ impl ToolInputs<'_> {
     /// The first file with variables that is no plain file.
     fn read_once(&self) -> Option<&Path> {
         let is_plain = |file: &Path| fs::metadata(file).is_ok_and(|file| file.is_file());
-        self.options.var_files.iter().map(AsRef::as_ref).find(|file| !is_plain(file))
+        let mut files = self.options.variables.iter().filter_map(|variable| match variable {
+            Variable::File(file) => Some(&**file),
+            Variable::Value(_) => None,
+        });
+        files.find(|file| !is_plain(file))
     }
 
     fn digest(self, salt: &[u8]) -> Option<Sha256> {
-        let Self { options: PlanOptions { var_files, vars, targets, replaces, args }, variables } =
+        let Self { options: PlanOptions { variables: values, targets, replaces, args }, variables } =
             self;
         let mut parts = Parts::default();
         parts.add(INPUTS, salt);
-        for file in var_files {
-            // The path may be another one in every delivery. Its end decides how the tool reads the file.
-            let is_json = file.extension().is_some_and(|end| end == "json");
-            let kind = if is_json { "var-file, JSON" } else { "var-file" };
-            parts.add(kind, &contents(file).ok()??.0);
+        for variable in values {
+            match variable {
+                Variable::Value(value) => parts.add("var", value.as_bytes()),
+                Variable::File(file) => {
+                    // The path may be another one in every delivery. Its end decides how the tool reads the file.
+                    let is_json = file.extension().is_some_and(|end| end == "json");
+                    let kind = if is_json { "var-file, JSON" } else { "var-file" };
+                    parts.add(kind, &contents(file).ok()??.0);
+                }
+            }
         }
-        let lists = [("var", vars), ("target", targets), ("replace", replaces), ("argument", args)];
+        let lists = [("target", targets), ("replace", replaces), ("argument", args)];
         for (kind, values) in lists {
             for value in values {
                 parts.add(kind, value.as_bytes());
@@ -208,24 +218,32 @@ mod tests {
         };
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         let none = PlanOptions::default;
-        let (a, b) = (file("a.tfvars", "x = 1"), file("b.tfvars", "x = 2"));
-        let json = file("a.tfvars.json", "x = 1");
+        let of_file = |name: &str, text: &str| Variable::File(file(name, text));
+        let (a, b) = (of_file("a.tfvars", "x = 1"), of_file("b.tfvars", "x = 2"));
+        let json = of_file("a.tfvars.json", "x = 1");
+        let value = |text: &str| Variable::Value(text.to_owned());
+        let set = |variables: &[&Variable]| PlanOptions {
+            variables: variables.iter().map(|&variable| variable.clone()).collect(),
+            ..PlanOptions::default()
+        };
         let options = [
             none(),
-            PlanOptions { var_files: vec![a.clone()], ..none() },
-            PlanOptions { var_files: vec![json], ..none() },
-            PlanOptions { var_files: vec![a.clone(), b.clone()], ..none() },
-            PlanOptions { var_files: vec![b, a.clone()], ..none() },
-            PlanOptions { vars: texts(&["x=1"]), ..none() },
-            PlanOptions { vars: texts(&["x=", "1"]), ..none() },
+            set(&[&a]),
+            set(&[&json]),
+            set(&[&a, &b]),
+            set(&[&b, &a]),
+            set(&[&a, &value("x=1")]),
+            set(&[&value("x=1"), &a]),
+            set(&[&value("x=1")]),
+            set(&[&value("x="), &value("1")]),
             PlanOptions { targets: texts(&["x=1"]), ..none() },
             PlanOptions { replaces: texts(&["x=1"]), ..none() },
             PlanOptions { args: texts(&["x=1"]), ..none() },
         ];
-        let set = BTreeMap::from([(OsString::from("TF_VAR_x"), b"secret".to_vec().into())]);
+        let secret = BTreeMap::from([(OsString::from("TF_VAR_x"), b"secret".to_vec().into())]);
         let unset = BTreeMap::new();
         let inputs = options.iter().map(|options| ToolInputs { options, variables: &unset });
-        let inputs = inputs.chain([ToolInputs { options: &options[0], variables: &set }]);
+        let inputs = inputs.chain([ToolInputs { options: &options[0], variables: &secret }]);
         let inputs = inputs.collect::<Vec<_>>();
         for (i, ours) in inputs.iter().enumerate() {
             let recorded = Inputs::new(*ours).unwrap();
@@ -235,10 +253,10 @@ mod tests {
                 assert_eq!(recorded.is_of(*theirs), Some(i == j), "{i} {j}");
             }
         }
-        let moved = PlanOptions { var_files: vec![file("moved.tfvars", "x = 1")], ..none() };
+        let moved = set(&[&of_file("moved.tfvars", "x = 1")]);
         let same = Inputs::new(inputs[1]).unwrap();
         assert_eq!(same.is_of(ToolInputs { options: &moved, variables: &unset }), Some(true));
-        let unreadable = PlanOptions { var_files: vec!["/dev/null".into()], ..none() };
+        let unreadable = set(&[&Variable::File("/dev/null".into())]);
         assert_eq!(same.is_of(ToolInputs { options: &unreadable, variables: &unset }), None);
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::{Attempt, Name, RunKey};
 
 use crate::cli::PlanName;
-use crate::cli::{ApplyArgs, Environment, LayerArgs, PlanArgs, RunArgs};
+use crate::cli::{ApplyArgs, Environment, LayerArgs, PlanArgs, RunArgs, Variable};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
@@ -229,10 +229,14 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
         )));
     }
     // The tool runs in another directory than the one to which the paths refer.
-    let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+    let absolute = |variable: &Variable| match variable {
+        Variable::File(file) => {
+            Variable::File(std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+        }
+        Variable::Value(value) => Variable::Value(value.clone()),
+    };
     Ok(PlanOptions {
-        var_files: args.var_file.iter().map(absolute).collect(),
-        vars: args.var.clone(),
+        variables: args.variables.0.iter().map(absolute).collect(),
         targets: args.target.clone(),
         replaces: args.replace.clone(),
         args: args.args.clone(),

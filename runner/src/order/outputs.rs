@@ -56,7 +56,7 @@ pub(super) fn check_outputs(
     if let Some(path) = &args.summary {
         check_name("--summary", path).map_err(JobError::Outputs)?;
     }
-    args.var_file.iter().try_for_each(|path| check_var_file(path))?;
+    args.variables.files().try_for_each(check_var_file)?;
     check_binding(args, action)?;
     match (&args.plan_file, action) {
         (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),

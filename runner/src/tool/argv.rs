@@ -5,8 +5,9 @@
 
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::cli::Variable;
 use crate::process::Program;
 use crate::release::Installed;
 use crate::version::Version;
@@ -30,8 +31,8 @@ pub(crate) struct Tool<'a> {
 /// The caller's options for the tool's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanOptions {
-    pub(crate) var_files: Vec<PathBuf>,
-    pub(crate) vars: Vec<String>,
+    /// The last value of a variable wins.
+    pub(crate) variables: Vec<Variable>,
     pub(crate) targets: Vec<String>,
     pub(crate) replaces: Vec<String>,
     pub(crate) args: Vec<String>,
@@ -65,8 +66,10 @@ impl PlanOptions {
     }
 
     fn append_to(&self, args: &mut Vec<OsString>) {
-        args.extend(self.var_files.iter().map(|file| joined("-var-file=", file.as_ref())));
-        args.extend(self.vars.iter().map(|var| joined("-var=", var.as_ref())));
+        args.extend(self.variables.iter().map(|variable| match variable {
+            Variable::File(file) => joined("-var-file=", file.as_ref()),
+            Variable::Value(value) => joined("-var=", value.as_ref()),
+        }));
         args.extend(self.targets.iter().map(|target| joined("-target=", target.as_ref())));
         args.extend(self.replaces.iter().map(|address| joined("-replace=", address.as_ref())));
         args.extend(self.args.iter().map(OsString::from));
@@ -219,6 +222,8 @@ fn plain_output(version: &Version, color: bool) -> impl Iterator<Item = (String,
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use datastore_api::Sha256;
 
     use super::*;

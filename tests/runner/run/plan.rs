@@ -244,6 +244,25 @@ fn var_file_that_cannot_be_read_is_refused_before_init() {
 }
 
 #[test]
+fn of_several_values_of_a_variable_the_last_on_the_command_line_wins() {
+    let sandbox = Sandbox::new(RUNNER);
+    let code = "variable \"a\" {}\noutput \"a\" {\n  value = var.a\n}\n";
+    sandbox.write("main.tf", code);
+    sandbox.write("2.tfvars", "a = 2\n");
+    sandbox.write("3.tfvars", "a = 3\n");
+    for (args, value) in [
+        (&["--var", "a=x", "--var-file=2.tfvars"][..], "2"),
+        (&["--var-file", "2.tfvars", "--var=a=x"], "\"x\""),
+        (&["--var-file", "2.tfvars", "--var=a=x", "--var-file", "3.tfvars"], "3"),
+        (&["--var-file", "2.tfvars", "--", "-var=a=y"], "\"y\""),
+    ] {
+        let ended = sandbox.run(&[&["plan"], args].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(ended.stdout.contains(&format!("+ a = {value}\n")), "{args:?}: {}", ended.stdout);
+    }
+}
+
+#[test]
 fn tool_arguments_are_exact() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     sandbox.write("a b.tfvars", "");
