@@ -34,6 +34,7 @@ use jiff::Timestamp;
 use crate::cli::{Cli, Command, Environment, RunArgs};
 use crate::failure::Failure;
 use crate::order::job::{Job, JobError, Rejected};
+use crate::order::outputs::summary_file;
 use crate::order::pipes;
 use crate::process::Signals;
 use crate::report::{Outcome, Report};
@@ -121,7 +122,10 @@ struct Outputs {
 
 impl Outputs {
     fn of(args: &RunArgs, environment: &Environment) -> Self {
-        let summary = args.summary.as_ref().or(environment.github_step_summary.as_ref());
+        let summary = summary_file(args, environment).unwrap_or_else(|reason| {
+            tracing::warn!("the summary is not written: {reason}");
+            None
+        });
         Self { result: args.result.clone(), summary: summary.cloned() }
     }
 

@@ -8,7 +8,7 @@ mod identity;
 pub(crate) mod job;
 pub(crate) mod layer;
 pub(crate) mod lookup;
-mod outputs;
+pub(crate) mod outputs;
 pub(crate) mod pipes;
 mod pod;
 mod requested_tool;

@@ -23,8 +23,7 @@ pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<Pa
     let files = [
         &args.identity.layer,
         &args.result,
-        &args.summary,
-        &environment.github_step_summary,
+        &summary_file(args, environment).unwrap_or_default().cloned(),
         &args.plan_file,
         &record,
         &environment.tf_data_dir,
@@ -120,8 +119,32 @@ fn leads_to(path: &Path) -> PathBuf {
     resolved.unwrap_or_else(|_| path.to_owned())
 }
 
+/// The file that gets the summary. `Err`: a variable of GitHub names one that `--summary` refuses.
+pub(crate) fn summary_file<'a>(
+    args: &'a RunArgs,
+    environment: &'a Environment,
+) -> Result<Option<&'a PathBuf>, String> {
+    const VARIABLE: &str = "GITHUB_STEP_SUMMARY";
+    let Some(file) = environment.github_step_summary.as_ref().filter(|_| args.summary.is_none())
+    else {
+        return Ok(args.summary.as_ref());
+    };
+    check_name(VARIABLE, file)?;
+    check_other(VARIABLE, &leads_to(file), &named_files(args))?;
+    Ok(Some(file))
+}
+
 /// Checks that no two flags name one file.
 fn check_distinct(args: &RunArgs) -> Result<(), JobError> {
+    let files = named_files(args);
+    for (index, (flag, file)) in files.iter().enumerate() {
+        check_other(flag, file, &files[..index]).map_err(JobError::Outputs)?;
+    }
+    Ok(())
+}
+
+/// The files that flags name, with what names them.
+fn named_files(args: &RunArgs) -> Vec<(&'static str, PathBuf)> {
     let record = args.plan_file.as_deref().map(plan_file::record_path);
     let files = [
         ("--layer", &args.identity.layer),
@@ -131,18 +154,19 @@ fn check_distinct(args: &RunArgs) -> Result<(), JobError> {
         ("--summary", &args.summary),
     ];
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, leads_to(path.as_ref()?))));
-    let files = files.collect::<Vec<_>>();
-    for (index, (flag, file)) in files.iter().enumerate() {
-        // Several flags may name the terminal or a pipe.
-        let same = files[..index].iter().find(|(_, other)| other == file);
-        if let Some((other, _)) = same.filter(|_| file.is_file() || !file.exists()) {
-            let shown = file.display();
-            return Err(JobError::Outputs(format!(
-                "{flag} {shown} is the file of {other} too: name another file"
-            )));
+    files.collect()
+}
+
+/// Checks that a file is none of the others.
+fn check_other(flag: &str, file: &Path, others: &[(&str, PathBuf)]) -> Result<(), String> {
+    // Several flags may name the terminal or a pipe.
+    let same = others.iter().find(|(_, other)| other == file);
+    match same.filter(|_| file.is_file() || !file.exists()) {
+        Some((other, _)) => {
+            Err(format!("{flag} {} is the file of {other} too: name another file", file.display()))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn unfit(flag: &str, path: &Path, reason: &str) -> String {

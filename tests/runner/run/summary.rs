@@ -81,6 +81,29 @@ fn variables_name_the_file_and_an_empty_one_counts_as_unset() {
 }
 
 #[test]
+fn variable_of_github_appends_to_no_configuration_state_or_other_file_of_the_run() {
+    for (file, reason) in [
+        ("main.tf", "has the name of a configuration file"),
+        ("terraform.tfstate", "has the name of a state"),
+        ("link", "has the name of a configuration file"),
+        ("r.json", "is the file of --result too"),
+    ] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        std::os::unix::fs::symlink("main.tf", sandbox.work().join("link")).unwrap();
+        let before = sandbox.read("main.tf");
+        let mut plan = sandbox.command(&["plan", "--result", "r.json"]);
+        let ended = support::Ended::from(plan.env("GITHUB_STEP_SUMMARY", file).output().unwrap());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let stderr = &ended.stderr;
+        assert!(stderr.contains("the summary is not written: GITHUB_STEP_SUMMARY"), "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+        assert_eq!(sandbox.read("main.tf"), before);
+        assert!(!sandbox.work().join("terraform.tfstate").exists());
+        assert!(sandbox.read("r.json").ends_with("}\n"), "{}", sandbox.read("r.json"));
+    }
+}
+
+#[test]
 fn apply_without_a_stored_plan_has_its_log() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     let ended = sandbox.run(&["apply", "--no-plan", "--summary", "s.md"]);
