@@ -47,7 +47,7 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
-    cli::telemetry::start(cli.log_format);
+    cli::telemetry::start(cli.log_format, &environment.terminal);
     let (burrito, mut command) = (cli.burrito, cli.command);
     let code = match pipes::read(command.files()).await {
         Ok(()) => execute_command(command, burrito, &environment).await,

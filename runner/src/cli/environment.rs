@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -152,6 +153,11 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// Whether an output is a terminal that is to show colours.
+    pub(crate) fn has_colours(&self, output: &impl IsTerminal) -> bool {
+        output.is_terminal() && !self.no_color && !self.is_dumb
+    }
+
     fn read() -> Self {
         Self {
             pager: env::var_os("PLANCHA_PAGER").or_else(|| env::var_os("PAGER")),

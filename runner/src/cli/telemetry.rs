@@ -1,13 +1,13 @@
 //! The runner's own log lines. They go to stderr, because stdout is the tool's.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::LogFormat;
+use crate::cli::{LogFormat, Terminal};
 
 /// Starts logging. `RUST_LOG` is ignored: lines below `info` and lines of libraries are not for users.
-pub(crate) fn start(format: LogFormat) {
+pub(crate) fn start(format: LogFormat, terminal: &Terminal) {
     let lines = tracing_subscriber::fmt()
         .with_writer(|| Lines)
         .with_env_filter(EnvFilter::new("off,runner=info"))
@@ -15,7 +15,7 @@ pub(crate) fn start(format: LogFormat) {
         .with_target(false);
     match format {
         LogFormat::Text => {
-            lines.with_ansi(io::stderr().is_terminal()).without_time().compact().init();
+            lines.with_ansi(terminal.has_colours(&io::stderr())).without_time().compact().init();
         }
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }

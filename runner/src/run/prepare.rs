@@ -25,6 +25,7 @@ use crate::tool::provider_mirror::with_mirror;
 use crate::version::{self, ToolName};
 
 /// The checked-out code, and the tool that runs on it.
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 pub(super) struct Prepared {
     pub(super) workspace: Workspace,
     pub(super) installed: Installed,
@@ -37,6 +38,8 @@ pub(super) struct Prepared {
     pub(super) is_snapshot: bool,
     /// Whether init gets `-lockfile=readonly`, which the tool refuses together with `-upgrade`.
     has_fixed_lock_file: bool,
+    /// Whether the tool's output has colours.
+    has_colours: bool,
 }
 
 impl Prepared {
@@ -45,7 +48,7 @@ impl Prepared {
             installed: &self.installed,
             terragrunt: self.terragrunt.as_ref(),
             dir: &self.workspace.dir,
-            color: std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            color: self.has_colours,
             env: &self.env,
             readonly_lock_file: self.has_fixed_lock_file,
         }
@@ -111,7 +114,6 @@ impl Run<'_> {
             env.extend(self.environment.terragrunt_log.iter().cloned());
         }
         let is_snapshot = snapshot.is_some();
-        let has_fixed_lock_file = is_snapshot && !self.environment.upgrades_providers();
         Ok(Prepared {
             workspace,
             installed,
@@ -119,7 +121,8 @@ impl Run<'_> {
             env,
             mirrored,
             is_snapshot,
-            has_fixed_lock_file,
+            has_fixed_lock_file: is_snapshot && !self.environment.upgrades_providers(),
+            has_colours: self.environment.terminal.has_colours(&std::io::stdout()),
         })
     }
 

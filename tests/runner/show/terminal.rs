@@ -64,6 +64,35 @@ async fn pager_of_the_environment_shows_the_output_in_colours() {
     assert_eq!((&*shown, code), (COLOURED, 0), "{stderr}");
 }
 
+#[test]
+fn log_lines_and_the_tool_have_colours_only_on_a_terminal_that_is_to_show_them() {
+    for (variables, has_colours) in [
+        (&[][..], true),
+        (&[("NO_COLOR", "")], true),
+        (&[("NO_COLOR", "1")], false),
+        (&[("TERM", "dumb")], false),
+    ] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let terminal = openpty(None, None).unwrap();
+        let output = || Stdio::from(terminal.slave.try_clone().unwrap());
+        let mut command = sandbox.command(&["plan"]);
+        command.env_remove("NO_COLOR").env("TERM", "xterm").envs(variables.iter().copied());
+        let mut child = command.stdout(output()).stderr(output()).spawn().unwrap();
+        drop((command, terminal.slave));
+        let mut shown = Vec::new();
+        // At the end there is an error instead of an empty read.
+        drop(File::from(terminal.master).read_to_end(&mut shown));
+        assert!(child.wait().unwrap().success());
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(shown.contains(" INFO"), "{shown}");
+        assert_eq!(shown.contains('\x1b'), has_colours, "{variables:?}: {shown}");
+        for call in sandbox.calls() {
+            let is_plain = call.contains("-no-color") || call.contains("version");
+            assert_eq!(is_plain, !has_colours || call.starts_with("show"), "{variables:?}: {call}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pager_gets_the_options_that_show_colours_unless_they_are_set() {
     let pager = ("PAGER", "cat >/dev/null; echo \"$LESS,$LV\"");

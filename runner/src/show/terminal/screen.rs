@@ -54,7 +54,7 @@ pub(in crate::show) async fn with_screen(
 ) -> Result<(), ShowError> {
     let is_terminal = io::stdout().is_terminal();
     let terminal = &environment.terminal;
-    let colours = Colours(is_terminal && !terminal.no_color && !terminal.is_dumb);
+    let colours = Colours(terminal.has_colours(&io::stdout()));
     let pager = if is_terminal && !no_pager { pager(environment) } else { None };
     let shown = if let Some(command) = pager {
         page(&command, &terminal.pager_options, colours, work).await
