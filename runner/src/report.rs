@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use datastore_api::{Attempt, Sha256};
+use datastore_api::{Attempt, Name, Sha256};
 use fs_err as fs;
 use jiff::Timestamp;
 use nix::errno::Errno;
@@ -198,6 +198,14 @@ impl PlanRecord {
             Some(directory) => format!("{place}, source {directory}"),
             None => place,
         }
+    }
+
+    /// Whether this attempt made the plan and has finished. The record of an apply names the plan of another one.
+    pub(crate) fn has_planned(&self, run: &Name, attempt: Attempt) -> bool {
+        let is_own = |plan: &PlanReport| {
+            plan.run.as_deref() == Some(run.as_ref()) && plan.attempt == Some(attempt)
+        };
+        self.is_finished() && self.plan.as_ref().is_some_and(is_own)
     }
 
     /// Whether the run that made the plan has finished.

@@ -41,6 +41,7 @@ mod binding {
     pub(crate) mod elsewhere;
     mod modules;
     mod named_files;
+    mod newest_plan;
     mod other_state;
     mod plan_inputs;
     pub(crate) mod snapshot;

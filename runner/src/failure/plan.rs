@@ -3,6 +3,7 @@
 use crate::basis::BasisError;
 use crate::basis::binding::BindingError;
 use crate::failure::{Failure, Kind, disk_hint};
+use crate::run::artifacts::Defect;
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UploadError;
 use crate::source::archive::ArchiveError;
@@ -63,6 +64,9 @@ impl From<&StoredPlanError> for Failure {
             | StoredPlanError::Unfinished(_) => {
                 Self::new(Kind::Config, error).with_hint("plan first, or name another plan")
             }
+            StoredPlanError::Defective { defect, older, .. } => {
+                Self::new(Kind::Integrity, error).with_hint(&of_defective(defect, older.as_deref()))
+            }
             StoredPlanError::NotAPlan { .. } => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
             ),
@@ -97,6 +101,16 @@ impl From<&StoredPlanError> for Failure {
             },
         }
     }
+}
+
+/// The next step where the newest plan is not whole. `older` is the newest one that is.
+fn of_defective(defect: &Defect, older: Option<&str>) -> String {
+    let wait = match defect {
+        Defect::NoReport => "if its run still works, wait until that has ended, else ",
+        Defect::NoPlan | Defect::Unreadable(_) => "",
+    };
+    let older = older.map(|older| format!("; to apply the older plan, name it: --plan {older}"));
+    format!("nothing was applied; {wait}plan again{}", older.unwrap_or_default())
 }
 
 fn of_snapshot(cause: &ArchiveError, error: &StoredPlanError) -> Failure {

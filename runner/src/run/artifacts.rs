@@ -15,7 +15,7 @@ use reqwest::StatusCode;
 
 pub(crate) use attempt::OpenError;
 pub(crate) use open::AttemptRequest;
-pub(crate) use plans::{NewestPlan, StoredPlan};
+pub(crate) use plans::{Defect, NewestPlan, StoredPlan};
 pub(crate) use records::{Recorded, applied_key, store_under_key};
 
 use crate::basis::binding;

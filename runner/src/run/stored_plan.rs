@@ -17,7 +17,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::process::private_file;
 use crate::report::PlanReport;
-use crate::run::artifacts::{Artifacts, NewestPlan, StoredPlan};
+use crate::run::artifacts::{Artifacts, Defect, NewestPlan, StoredPlan};
 use crate::source::archive::ArchiveError;
 use crate::source::checkout::Source;
 use crate::source::modules::has_configuration;
@@ -38,6 +38,13 @@ pub(crate) enum StoredPlanError {
         "the datastore has plans of {layer}, but none of this place ({ours}): {plan} is of {theirs}"
     )]
     NoneHere { layer: String, plan: String, theirs: String, ours: String },
+    #[error("the newest plan, {plan}, cannot be used: {defect}")]
+    Defective {
+        plan: String,
+        defect: Defect,
+        /// The newest plan that can be used.
+        older: Option<String>,
+    },
     #[error(transparent)]
     Basis(#[from] BasisError),
     #[error(transparent)]
@@ -103,18 +110,13 @@ pub(crate) async fn choose(
         (Apply::File(_), _) => None,
         (Apply::Run(PlanName { run, attempt }), Some(artifacts)) => {
             let plan = artifacts.plan_of(run, *attempt).await?;
-            Some(plan.ok_or_else(|| missing(job, from))?)
-        }
-        (Apply::Newest, Some(artifacts)) => {
-            match artifacts.newest_plan(&here, job.source.directory().as_deref()).await? {
-                NewestPlan::Found(plan) => Some(*plan),
-                NewestPlan::Missing => return Err(missing(job, from)),
-                NewestPlan::Elsewhere { plan, place } => {
-                    let (layer, ours) = (layer(job), here.to_string());
-                    return Err(StoredPlanError::NoneHere { layer, plan, theirs: place, ours });
-                }
+            let plan = plan.ok_or_else(|| missing(job, from))?;
+            if plan.defect == Some(Defect::NoPlan) {
+                return Err(missing_plan(job, Some(plan.to_string())));
             }
+            Some(plan)
         }
+        (Apply::Newest, Some(artifacts)) => Some(newest(job, &here, artifacts).await?),
         // A job without a datastore never names a stored plan.
         (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, from)),
     };
@@ -144,6 +146,25 @@ pub(crate) async fn choose(
     };
     let basis = Basis::new(job, from, &here, name, record)?;
     Ok(Some(Choice { stored, basis, binding }))
+}
+
+/// The newest plan of this place.
+async fn newest(
+    job: &Job,
+    here: &PlanPlace,
+    artifacts: &Artifacts,
+) -> Result<StoredPlan, StoredPlanError> {
+    match artifacts.newest_plan(here, job.source.directory().as_deref()).await? {
+        NewestPlan::Found(plan) => Ok(*plan),
+        NewestPlan::Missing => Err(missing_plan(job, None)),
+        NewestPlan::Defective { plan, defect, older } => {
+            Err(StoredPlanError::Defective { plan, defect, older })
+        }
+        NewestPlan::Elsewhere { plan, place } => {
+            let (layer, ours) = (layer(job), here.to_string());
+            Err(StoredPlanError::NoneHere { layer, plan, theirs: place, ours })
+        }
+    }
 }
 
 /// The place that the plan must be of. Where the apply works in the plan's snapshot, a directory outside of git says nothing
@@ -356,11 +377,7 @@ async fn from_datastore(
         }
         cause => cause.into(),
     })?;
-    let sha256 = sha256.ok_or_else(|| StoredPlanError::Missing {
-        plan: Some(name.clone()),
-        layer: layer(job),
-        pod: job.pod,
-    })?;
+    let sha256 = sha256.ok_or_else(|| missing_plan(job, Some(name.clone())))?;
     if !matches_annotation(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| StoredPlanError::Unchecked(name.clone()))?;
@@ -399,6 +416,10 @@ fn missing(job: &Job, from: &Apply) -> StoredPlanError {
         Apply::Run(plan) => Some(plan.to_string()),
         _ => None,
     };
+    missing_plan(job, plan)
+}
+
+fn missing_plan(job: &Job, plan: Option<String>) -> StoredPlanError {
     StoredPlanError::Missing { plan, layer: layer(job), pod: job.pod }
 }
 

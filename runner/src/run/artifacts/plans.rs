@@ -7,10 +7,10 @@ use bytes::Bytes;
 use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, ClientError, File, Name, PlanFormat, RunKey, Sha256};
 
-use crate::basis::binding;
+use crate::basis::binding::{self, Binding};
 use crate::basis::place::PlanPlace;
 use crate::report::PlanRecord;
-use crate::run::artifacts::{Artifacts, MAX_REPORT, REPORT, Server, other};
+use crate::run::artifacts::{APPLIED, Artifacts, MAX_REPORT, REPORT, Server, other};
 use crate::source::snapshot;
 
 /// A plan in the datastore.
@@ -23,6 +23,19 @@ pub(crate) struct StoredPlan {
     pub(crate) record: Option<PlanRecord>,
     /// Whether it has a `binding.json`.
     pub(crate) has_binding: bool,
+    /// Why it is not whole, although its run stored it.
+    pub(crate) defect: Option<Defect>,
+}
+
+/// What a stored plan lacks. A run that did not finish its plan is no defect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Defect {
+    #[error("its plan.bin is missing")]
+    NoPlan,
+    #[error("its run.json is missing")]
+    NoReport,
+    #[error("its run.json cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// The result of a search for a layer's newest plan.
@@ -33,6 +46,13 @@ pub(crate) enum NewestPlan {
     Elsewhere {
         plan: String,
         place: String,
+    },
+    /// The newest one is not whole.
+    Defective {
+        plan: String,
+        defect: Defect,
+        /// The newest one that is.
+        older: Option<String>,
     },
     Missing,
 }
@@ -53,7 +73,7 @@ impl fmt::Display for StoredPlan {
 }
 
 impl Artifacts {
-    /// The plan of a run: that of `attempt`, else that of the latest attempt with a `plan.bin`. `None`: there is
+    /// The plan of a run: that of `attempt`, else that of the latest attempt that stored one. `None`: there is
     /// no such plan.
     pub(crate) async fn plan_of(
         &self,
@@ -66,18 +86,47 @@ impl Artifacts {
                 attempt,
                 record: None,
                 has_binding: false,
+                defect: None,
             }));
         }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
-        let bin = File::Plan(PlanFormat::Bin);
-        let found = attempts.iter().rev().find(|stored| {
-            attempt.is_none_or(|attempt| attempt == stored.attempt)
-                && stored.artifacts.iter().any(|artifact| artifact.name == bin.name())
-        });
-        let Some(AttemptFiles { attempt, artifacts }) = found else { return Ok(None) };
-        let has_binding = artifacts.iter().any(|artifact| artifact.name == binding::FILE);
-        let record = self.record_of(run, *attempt).await?;
-        Ok(Some(StoredPlan { run: run.clone(), attempt: Some(*attempt), record, has_binding }))
+        let is_wanted = |files: &&AttemptFiles| attempt.is_none_or(|named| named == files.attempt);
+        for files in attempts.iter().rev().filter(is_wanted) {
+            if let Some(plan) = self.plan_in(run, files).await? {
+                return Ok(Some(plan));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The plan in these files of an attempt, also if it is not whole.
+    async fn plan_in(
+        &self,
+        run: &Name,
+        files: &AttemptFiles,
+    ) -> Result<Option<StoredPlan>, ClientError> {
+        let attempt = files.attempt;
+        let has = |name: &str| files.artifacts.iter().any(|file| file.name == name);
+        let (has_plan, has_binding) = (has(File::Plan(PlanFormat::Bin).name()), has(binding::FILE));
+        if !has_plan && (has(APPLIED) || !has_binding && !has(REPORT)) {
+            return Ok(None);
+        }
+        let (record, defect) = match self.report_of(run, attempt).await? {
+            Some(Ok(record)) if has_plan => (Some(record), None),
+            Some(Ok(record)) if record.has_planned(run, attempt) => {
+                (Some(record), Some(Defect::NoPlan))
+            }
+            Some(Err(error)) => {
+                tracing::warn!("run.json of {run}/{attempt} cannot be read: {error}");
+                (None, Some(Defect::Unreadable(error.to_string())))
+            }
+            // It is stored before the report.
+            None if has_binding => (None, Some(Defect::NoReport)),
+            None if has_plan => (None, None),
+            _ => return Ok(None),
+        };
+        let (run, attempt) = (run.clone(), Some(attempt));
+        Ok(Some(StoredPlan { run, attempt, record, has_binding, defect }))
     }
 
     /// The `binding.json` of a plan, as it is stored. `None`: there is none.
@@ -93,38 +142,66 @@ impl Artifacts {
     }
 
     /// The newest finished plan of the layer that was made for this place, or whose place is not recorded. `source` is the
-    /// source directory.
+    /// source directory. One that is not whole is never replaced by an older one.
     pub(crate) async fn newest_plan(
         &self,
         here: &PlanPlace,
         source: Option<&Path>,
     ) -> Result<NewestPlan, ClientError> {
         let RunKey { namespace, layer, .. } = &self.run;
-        let (mut cursor, mut other) = (None, None);
+        let (mut cursor, mut other, mut defective) = (None, None, None);
         loop {
             let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
             for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
                 let Some(plan) = self.plan_of(&run, None).await? else { continue };
-                if !plan.is_finished() {
+                if plan.defect.is_none() && !plan.is_finished() {
                     tracing::info!("skipping {plan}: its run did not finish");
                     continue;
                 }
-                match plan.record.as_ref().filter(|record| !record.is_of(here, source)) {
-                    None => return Ok(NewestPlan::Found(Box::new(plan))),
-                    Some(record) => {
-                        let place = record.shown_place();
-                        tracing::info!("skipping {plan}: it was made for another place ({place})");
-                        other.get_or_insert_with(|| (plan.to_string(), place));
+                let record = self.record_with_place(&plan).await?;
+                if let Some(record) = record.filter(|record| !record.is_of(here, source)) {
+                    let place = record.shown_place();
+                    tracing::info!("skipping {plan}: it was made for another place ({place})");
+                    other.get_or_insert_with(|| (plan.to_string(), place));
+                    continue;
+                }
+                match (plan.defect.clone(), defective) {
+                    (None, None) => return Ok(NewestPlan::Found(Box::new(plan))),
+                    (None, Some((newest, defect))) => {
+                        let older = Some(plan.to_string());
+                        return Ok(NewestPlan::Defective { plan: newest, defect, older });
+                    }
+                    (Some(defect), first) => {
+                        defective = first.or_else(|| Some((plan.to_string(), defect)));
                     }
                 }
             }
             cursor = page.next;
             if cursor.is_none() {
-                return Ok(other.map_or(NewestPlan::Missing, |(plan, place)| {
-                    NewestPlan::Elsewhere { plan, place }
-                }));
+                break;
             }
         }
+        Ok(match (defective, other) {
+            // `datastore gc` may have removed plans, the oldest first.
+            (Some((plan, defect)), _) if defect != Defect::NoPlan => {
+                NewestPlan::Defective { plan, defect, older: None }
+            }
+            (None, Some((plan, place))) => NewestPlan::Elsewhere { plan, place },
+            _ => NewestPlan::Missing,
+        })
+    }
+
+    /// The record of a plan, which has its place: where `run.json` cannot be read, that of its binding.
+    async fn record_with_place(
+        &self,
+        plan: &StoredPlan,
+    ) -> Result<Option<PlanRecord>, ClientError> {
+        if plan.record.is_some() {
+            return Ok(plan.record.clone());
+        }
+        let Some(json) = self.binding_of(plan).await? else { return Ok(None) };
+        let binding = Binding::parse(&json, &plan.to_string(), &self.sibling(&plan.run), None);
+        Ok(binding.ok().map(|binding| binding.record(None)))
     }
 
     /// Downloads a plan into a private file. `None`: it has been deleted.
@@ -156,16 +233,25 @@ impl Artifacts {
         run: &Name,
         attempt: Attempt,
     ) -> Result<Option<PlanRecord>, ClientError> {
-        let (run_key, file) = (self.sibling(run), other(REPORT));
-        let download = self.client.get_file(&run_key, Some(attempt), &file).await?;
-        let Some(download) = download else { return Ok(None) };
-        match serde_json::from_slice(&download.bytes(MAX_REPORT).await?) {
-            Ok(record) => Ok(Some(record)),
-            Err(error) => {
+        Ok(match self.report_of(run, attempt).await? {
+            Some(Err(error)) => {
                 tracing::warn!("run.json of {run}/{attempt} cannot be read: {error}");
-                Ok(None)
+                None
             }
-        }
+            report => report.transpose().ok().flatten(),
+        })
+    }
+
+    /// The `run.json` of an attempt. `None`: there is none.
+    async fn report_of(
+        &self,
+        run: &Name,
+        attempt: Attempt,
+    ) -> Result<Option<serde_json::Result<PlanRecord>>, ClientError> {
+        let (run, file) = (self.sibling(run), other(REPORT));
+        let download = self.client.get_file(&run, Some(attempt), &file).await?;
+        let Some(download) = download else { return Ok(None) };
+        Ok(Some(serde_json::from_slice(&download.bytes(MAX_REPORT).await?)))
     }
 
     fn sibling(&self, run: &Name) -> RunKey {
