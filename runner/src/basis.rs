@@ -36,6 +36,8 @@ use crate::version::{Request, ToolName, Version};
 /// A requested version, and the flag, field or file that requests it.
 pub(crate) type VersionRequest = Option<(String, &'static str)>;
 
+const COMMIT: &str = "commit";
+
 /// The source of a version that is read from the plan's record.
 const RECORDED: &str = "the plan's run.json";
 
@@ -60,7 +62,14 @@ pub(crate) enum BasisError {
     #[error("the plan {plan} was made for another {what}: {theirs}; here it is {ours}")]
     Elsewhere { plan: String, what: &'static str, theirs: String, ours: String },
     #[error("the {what} has changed since the plan {plan} was made: {theirs}; here it is {ours}")]
-    Changed { plan: String, what: &'static str, theirs: String, ours: String },
+    Changed {
+        plan: String,
+        what: &'static str,
+        theirs: String,
+        ours: String,
+        /// Whether the plan's snapshot has what the plan was made of.
+        is_in_snapshot: bool,
+    },
     #[error("{} has no configuration, and the plan {plan} was made of one", .directory.display())]
     NoConfiguration { plan: String, directory: PathBuf },
     #[error("the plan {plan} was made by {theirs}, but {ours}")]
@@ -308,7 +317,7 @@ impl Basis {
             |text: &&str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match git.revision().filter(is_commit) {
             Some(ours) if !theirs.starts_with(&ours.to_ascii_lowercase()) => {
-                self.changed("commit", theirs, &format!("--revision {ours}"))
+                self.changed(COMMIT, theirs, &format!("--revision {ours}"))
             }
             _ => Ok(()),
         }
@@ -461,7 +470,11 @@ impl Basis {
     /// An error, except if the plan was named: then the user has chosen an older plan.
     fn changed(&self, what: &'static str, theirs: &str, ours: &str) -> Result<(), BasisError> {
         let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
-        let error = BasisError::Changed { plan: self.plan.clone(), what, theirs, ours };
+        let has_snapshot = self.recorded().is_some_and(|record| record.applies_in_snapshot);
+        // The commit is that of `--revision`, which is compared in any case.
+        let is_in_snapshot = has_snapshot && what != COMMIT;
+        let plan = self.plan.clone();
+        let error = BasisError::Changed { plan, what, theirs, ours, is_in_snapshot };
         match self.chosen {
             Chosen::Newest | Chosen::ByLayer => Err(error),
             Chosen::ByName | Chosen::ByFile | Chosen::ByController => {

@@ -158,6 +158,9 @@ pub(crate) struct PlanRecord {
     pub(crate) bound: bool,
     #[serde(default)]
     pub(crate) kept_sum: Option<String>,
+    /// Whether an apply can work in the plan's snapshot, wherever it runs. Its binding shows that.
+    #[serde(skip)]
+    pub(crate) applies_in_snapshot: bool,
 }
 
 /// Which values of a plan contain the directory in which it was made. They are wrong in another one.

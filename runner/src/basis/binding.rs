@@ -6,7 +6,7 @@
 mod signature;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use datastore_api::{RunKey, Sha256};
 use serde::{Deserialize, Serialize};
@@ -298,8 +298,16 @@ impl Binding {
             mocks: self.mocks.clone(),
             bound: true,
             kept_sum: self.kept_sum.clone(),
+            applies_in_snapshot: self.applies_in_snapshot(),
             ..record.unwrap_or_default()
         }
+    }
+
+    /// Whether there is a snapshot, and the plan does not contain its directory, nor has its state there.
+    fn applies_in_snapshot(&self) -> bool {
+        let state = self.backend.as_ref().and_then(Backend::state_file);
+        let is_tied = state.is_some_and(Path::is_relative) || self.absolute_paths().is_some();
+        self.workspace.is_some() && !is_tied
     }
 
     /// Which values of the plan contain its directory. Earlier runners recorded them only for a snapshot.

@@ -162,9 +162,11 @@ impl From<&BasisError> for Failure {
                 "nothing was applied; plan again when the dependency is applied, or apply the mock outputs with \
                  --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
             ),
-            BasisError::Changed { .. } => {
-                (Kind::Integrity, "nothing was applied; plan again, or name the plan with --plan")
-            }
+            BasisError::Changed { is_in_snapshot: true, .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan again, or apply exactly this plan, in its snapshot, with --snapshot=always",
+            ),
+            BasisError::Changed { .. } => (Kind::Integrity, "nothing was applied; plan again"),
             BasisError::NoConfiguration { .. } => (
                 Kind::Integrity,
                 "nothing was applied; run the apply where the code is, or plan with --snapshot=always: an apply in an \

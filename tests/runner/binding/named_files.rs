@@ -303,3 +303,36 @@ async fn plan_of_another_kind_of_source_is_applied_only_with_the_files_that_its_
         }
     }
 }
+
+/// With `--plan` the tool would replace a resource halfway: it refuses the new value after the destruction.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_file_of_a_plan_with_a_snapshot_is_refused_with_the_advice_that_applies_the_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let state = sandbox.path("state");
+    let main = format!(
+        "terraform {{\n  backend \"local\" {{\n    path = \"{}\"\n  }}\n}}\n\
+         resource \"terraform_data\" \"r\" {{\n  triggers_replace = [file(\"data.txt\")]\n}}\n",
+        state.display()
+    );
+    sandbox.write("main.tf", &main);
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "x"]].concat());
+    for text in ["first", "reviewed"] {
+        sandbox.write("data.txt", text);
+        assert_eq!(run(&["plan", "--run", text, "--snapshot=always"]).code, 0);
+        if text == "first" {
+            assert_eq!(run(&["apply"]).code, 0);
+        }
+    }
+    sandbox.write("data.txt", "changed");
+
+    let refused = run(&["apply"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let advice =
+        "plan again, or apply exactly this plan, in its snapshot, with --snapshot=always\n";
+    assert!(refused.stderr.contains(advice), "{}", refused.stderr);
+    let applied = run(&["apply", "--snapshot=always"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(std::fs::read_to_string(state).unwrap().contains("reviewed"));
+}

@@ -218,7 +218,7 @@ async fn changed_configuration_is_refused_unless_the_plan_is_named() {
 
     let ended = run(&["apply", "--name", "x"]);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
-    assert!(ended.stderr.contains("plan again, or name the plan with --plan"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("next: nothing was applied; plan again\n"), "{}", ended.stderr);
     let ended = run(&["apply", "--name", "x", "--plan", "p"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("the configuration has changed"), "{}", ended.stderr);
