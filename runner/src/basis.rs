@@ -9,6 +9,7 @@ pub(crate) mod local_state;
 pub(crate) mod modules;
 pub(crate) mod named_files;
 pub(crate) mod order;
+pub(crate) mod outside_files;
 pub(crate) mod place;
 pub(crate) mod plan_file;
 pub(crate) mod providers;
@@ -27,7 +28,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::Contents;
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
-use crate::report::{AbsolutePaths, PlanRecord, PlanReport, ToolRecord};
+use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
 use crate::source::snapshot::{SnapshotError, listed};
 use crate::tool::cli_args::{self, Inputs};
@@ -37,6 +38,7 @@ use crate::version::{Request, ToolName, Version};
 pub(crate) type VersionRequest = Option<(String, &'static str)>;
 
 const COMMIT: &str = "commit";
+const OUTSIDE_FILE: &str = "file outside of the source";
 
 /// The source of a version that is read from the plan's record.
 const RECORDED: &str = "the plan's run.json";
@@ -417,20 +419,6 @@ impl Basis {
         }
     }
 
-    /// Refuses another working directory than the plan's if values of the plan contain that. The tool would compute others
-    /// here, and fail halfway.
-    pub(crate) fn check_directory(&self, directory: &Path) -> Result<(), BasisError> {
-        let recorded = self.record.as_ref().and_then(|record| record.absolute_paths.as_ref());
-        match recorded.filter(|recorded| recorded.directory != directory) {
-            Some(AbsolutePaths { directory, values }) => Err(BasisError::AbsolutePaths {
-                plan: self.plan.clone(),
-                directory: directory.clone(),
-                values: values.clone(),
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// Refuses other contents of the modules that init has downloaded. What is not recorded is not compared.
     pub(crate) fn check_modules(&self, dir: &Path, data_dir: &Path) -> Result<(), BasisError> {
         let Some(record) = self.recorded().filter(|record| !record.modules.is_empty()) else {
@@ -472,7 +460,7 @@ impl Basis {
         let (theirs, ours) = (theirs.to_owned(), ours.to_owned());
         let has_snapshot = self.recorded().is_some_and(|record| record.applies_in_snapshot);
         // The commit is that of `--revision`, which is compared in any case.
-        let is_in_snapshot = has_snapshot && what != COMMIT;
+        let is_in_snapshot = has_snapshot && !matches!(what, COMMIT | OUTSIDE_FILE);
         let plan = self.plan.clone();
         let error = BasisError::Changed { plan, what, theirs, ours, is_in_snapshot };
         match self.chosen {

@@ -22,6 +22,7 @@ pub(crate) use applied_record::{AppliedRecord, later_version};
 use crate::basis::backend::Backend;
 use crate::basis::modules::Modules;
 use crate::basis::named_files::NamedFiles;
+use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
 use crate::source::path::resolve;
@@ -88,6 +89,9 @@ pub(crate) struct Report {
     /// The files that the configuration of a directory in place names, where no commit records what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) named_files: Option<NamedFiles>,
+    /// Files outside of the source of a plan that its configuration names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outside_files: Option<OutsideFiles>,
     /// The directory in which a plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
@@ -146,6 +150,8 @@ pub(crate) struct PlanRecord {
     pub(crate) code_sha256: Option<Sha256>,
     #[serde(default)]
     pub(crate) named_files: Option<NamedFiles>,
+    #[serde(default)]
+    pub(crate) outside_files: Option<OutsideFiles>,
     #[serde(default)]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
     #[serde(default)]
@@ -333,6 +339,7 @@ impl Report {
             source_sha256: None,
             code_sha256: None,
             named_files: None,
+            outside_files: None,
             absolute_paths: None,
             modules: Modules::new(),
             mocks: Vec::new(),
@@ -373,7 +380,8 @@ impl Report {
 
     /// The document without its steps, and with as many errors and as much of the message as the termination log takes.
     fn to_termination_message(&self) -> String {
-        let mut short = Self { steps: Vec::new(), named_files: None, ..self.clone() };
+        let (named_files, outside_files) = (None, None);
+        let mut short = Self { steps: Vec::new(), named_files, outside_files, ..self.clone() };
         loop {
             let text = serde_json::to_string(&short).unwrap_or_default();
             if text.len() > TERMINATION_LIMIT && !short.errors.is_empty() {

@@ -43,6 +43,7 @@ mod binding {
     mod named_files;
     mod newest_plan;
     mod other_state;
+    mod outside_files;
     mod plan_inputs;
     pub(crate) mod snapshot;
     mod snapshot_files;

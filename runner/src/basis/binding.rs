@@ -18,6 +18,7 @@ use crate::basis::backend::Backend;
 use crate::basis::binding::signature::Signature;
 use crate::basis::modules::Modules;
 use crate::basis::named_files::NamedFiles;
+use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
@@ -60,6 +61,9 @@ pub(crate) struct Binding {
     /// The files that the configuration names, where no commit records what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named_files: Option<NamedFiles>,
+    /// Files outside of the source that the configuration names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outside_files: Option<OutsideFiles>,
     /// The directory in which the plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     absolute_paths: Option<AbsolutePaths>,
@@ -208,6 +212,7 @@ impl Binding {
             source_sha256: report.source_sha256,
             code_sha256: report.code_sha256,
             named_files: report.named_files.clone(),
+            outside_files: report.outside_files.clone(),
             absolute_paths: report.absolute_paths.clone(),
             modules: report.modules.clone(),
             providers: report.providers.clone(),
@@ -292,6 +297,7 @@ impl Binding {
             source_sha256: self.source_sha256,
             code_sha256: self.code_sha256,
             named_files: self.named_files.clone(),
+            outside_files: self.outside_files.clone(),
             absolute_paths: self.absolute_paths(),
             modules: self.modules.clone(),
             providers: self.providers.clone(),

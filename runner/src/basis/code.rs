@@ -6,7 +6,9 @@ use std::path::Path;
 use datastore_api::Sha256;
 
 use crate::basis::named_files::{LeftOut, NamedFiles};
-use crate::basis::{Basis, BasisError, Chosen, configuration};
+use crate::basis::outside_files::{Outside, OutsideFiles};
+use crate::basis::{Basis, BasisError, Chosen, OUTSIDE_FILE, configuration};
+use crate::report::AbsolutePaths;
 use crate::source::checkout::Workspace;
 use crate::source::modules::has_configuration;
 use crate::source::references;
@@ -21,6 +23,20 @@ impl Basis {
             return Ok(());
         }
         Err(BasisError::NoConfiguration { plan: self.plan.clone(), directory: dir.to_owned() })
+    }
+
+    /// Refuses another working directory than the plan's if values of the plan contain that. The tool would compute others
+    /// here, and fail halfway.
+    pub(crate) fn check_directory(&self, ours: &Path) -> Result<(), BasisError> {
+        let recorded = self.record.as_ref().and_then(|record| record.absolute_paths.as_ref());
+        match recorded.filter(|recorded| recorded.directory != ours) {
+            Some(AbsolutePaths { directory, values }) => Err(BasisError::AbsolutePaths {
+                plan: self.plan.clone(),
+                directory: directory.clone(),
+                values: values.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Compares the digest of code that was unpacked or copied, before a tool works there.
@@ -59,12 +75,36 @@ impl Basis {
     ) -> Result<(), BasisError> {
         let Some(recorded) = self.named_files() else { return Ok(()) };
         let difference = left_out.and_then(|left_out| recorded.difference(dir, left_out));
+        self.check_difference("file", difference)
+    }
+
+    /// The files outside of the source that the configuration named when the plan was made.
+    pub(crate) fn outside_files(&self) -> Option<&OutsideFiles> {
+        self.recorded()?.outside_files.as_ref()
+    }
+
+    /// Compares the files outside of the source that the configuration names. `plan` is the file of the plan.
+    pub(crate) fn check_outside_files(
+        &self,
+        here: io::Result<Outside>,
+        plan: &Path,
+    ) -> Result<(), BasisError> {
+        let Some(recorded) = self.outside_files() else { return Ok(()) };
+        let difference = here.and_then(|here| recorded.difference(&here, plan));
+        self.check_difference(OUTSIDE_FILE, difference)
+    }
+
+    fn check_difference(
+        &self,
+        what: &'static str,
+        difference: io::Result<Option<(String, String)>>,
+    ) -> Result<(), BasisError> {
         let plan = self.plan.clone();
         match difference.map_err(|cause| BasisError::UnreadFiles { plan, cause })? {
             Some((theirs, ours)) if self.chosen == Chosen::ByFile => {
-                Err(self.elsewhere("file", &theirs, &ours))
+                Err(self.elsewhere(what, &theirs, &ours))
             }
-            Some((theirs, ours)) => self.changed("file", &theirs, &ours),
+            Some((theirs, ours)) => self.changed(what, &theirs, &ours),
             None => Ok(()),
         }
     }

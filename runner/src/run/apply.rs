@@ -63,15 +63,13 @@ impl Run<'_> {
         }
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
-        if let Some(choice) = &choice
-            && let Some((plan, sum)) = choice.kept_sum(self.job)
-        {
-            for record in of_order.iter().chain(&self.record_of_run(&records, plan.sha256)) {
-                self.check_same_plan(record, Some(plan.sha256))?;
-            }
-            return self.record_empty(choice, plan, sum).await;
-        }
         if let Some(choice) = &choice {
+            if let Some((plan, sum)) = choice.kept_sum(self.job) {
+                for record in of_order.iter().chain(&self.record_of_run(&records, plan.sha256)) {
+                    self.check_same_plan(record, Some(plan.sha256))?;
+                }
+                return self.record_empty(choice, plan, sum).await;
+            }
             choice.basis.check_arguments(&self.environment.inputs)?;
         }
         let (job, signals, scratch) = (self.job, self.signals, self.scratch);
@@ -101,6 +99,7 @@ impl Run<'_> {
         self.check_kept_records(from)?;
         self.report.plan = plan;
         let code = code?;
+        self.compare_outside_files(choice.as_ref(), &code.workspace).await?;
         self.describe_order(&code.workspace).await?;
         let mut prepared = self.initialize(code).await?;
         if let Some(choice) = &choice {

@@ -14,6 +14,7 @@ use crate::basis::backend::{self, Backend};
 use crate::basis::configuration;
 use crate::basis::modules::{Downloaded, Modules};
 use crate::basis::named_files::{LeftOut, Listed};
+use crate::basis::outside_files::Outside;
 use crate::basis::plan_file::Contents;
 use crate::order::job::Action;
 use crate::run::Run;
@@ -25,6 +26,14 @@ use crate::source::references;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
 
+/// Files that the configuration names, as they are before init.
+#[derive(Debug)]
+pub(super) struct Before {
+    /// Those of a directory that stays, if no commit records what they are.
+    named: Option<Listed>,
+    outside: Option<Outside>,
+}
+
 impl Run<'_> {
     /// Records a digest of the files that the module reads, before init. An apply of another kind of source compares it. In a
     /// pod there is no other kind.
@@ -35,8 +44,16 @@ impl Run<'_> {
         }
     }
 
-    /// Lists the files that the configuration of a directory that stays names, before init, if no commit records what they are.
-    pub(super) async fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
+    /// Lists the files that the configuration names, before init.
+    pub(super) async fn list_before(&self, workspace: &Workspace) -> Before {
+        let (dir, home) = (workspace.dir.clone(), self.environment.home.clone());
+        let outside = Outside::list(dir, home, self.job.ignored_paths.clone());
+        let outside = outside.map_err(|error| warn_of_unread_files(&error)).ok();
+        Before { named: self.list_named_files(workspace).await, outside }
+    }
+
+    /// Lists the files that the configuration of a directory that stays names, if no commit records what they are.
+    async fn list_named_files(&self, workspace: &Workspace) -> Option<Listed> {
         if !has_other_files(workspace) {
             return None;
         }
@@ -111,16 +128,20 @@ impl Run<'_> {
         &mut self,
         prepared: &Prepared,
         plan: &Path,
-        named: Option<Listed>,
+        before: Before,
     ) -> Result<(), RunError> {
         self.find_backend(prepared, plan);
         self.record_removed_state(prepared)?;
         let dir = &prepared.workspace.dir;
-        let digests = named.map(|listed| listed.digests(dir)).transpose();
-        self.report.named_files = digests.unwrap_or_else(|error| {
-            warn_of_unread_files(&error);
-            None
-        });
+        let digests = before.named.map(|listed| listed.digests(dir)).transpose();
+        self.report.named_files = digests.unwrap_or_else(|error| unread(&error));
+        if let Some(outside) = before.outside {
+            let plan = plan.to_owned();
+            let digests = tokio::task::spawn_blocking(move || outside.digests(&plan));
+            let digests = self.signals.or(digests).await.map_err(RunError::Stopped)?;
+            self.report.outside_files =
+                digests.map_err(io::Error::other)?.unwrap_or_else(|error| unread(&error));
+        }
         if let Some(commit) = self.report.revision.as_ref().filter(|of| !of.ends_with("-dirty"))
             && prepared.workspace.own.is_none()
             && self.generates_configuration()
@@ -213,6 +234,11 @@ pub(super) fn has_other_files(workspace: &Workspace) -> bool {
 
 fn warn_of_unread_files(error: &io::Error) {
     tracing::warn!("an apply does not compare the files that the configuration names: {error}");
+}
+
+fn unread<T>(error: &io::Error) -> Option<T> {
+    warn_of_unread_files(error);
+    None
 }
 
 fn warn_of_unread_modules(error: &SnapshotError) {

@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use crate::basis::backend::Backend;
 use crate::basis::binding::{self, Binding, Bound};
 use crate::basis::modules::Downloaded;
-use crate::basis::named_files::Listed;
 use crate::basis::plan_file;
 use crate::basis::providers::Digests;
 use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
 use crate::run::artifacts::{Artifacts, Entry};
+use crate::run::describe::Before;
 use crate::run::error::RunError;
 use crate::run::plan_summary::Summary;
 use crate::run::prepare::Prepared;
@@ -48,7 +48,7 @@ impl Run<'_> {
         let code = code?;
         let source = self.snapshot_source(&code.workspace).await?;
         self.record_code(&code.workspace);
-        let named = self.list_named_files(&code.workspace).await;
+        let named = self.list_before(&code.workspace).await;
         let mut prepared = self.initialize(code).await?;
         Box::pin(self.plan(&mut prepared, source, named)).await
     }
@@ -57,7 +57,7 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
         source: Option<SnapshotSource>,
-        named: Option<Listed>,
+        named: Before,
     ) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));

@@ -129,6 +129,13 @@ impl Run<'_> {
                     snapshot::listed(&selected.may_be_read)
                 );
             }
+            if !selected.outside.is_empty() {
+                tracing::warn!(
+                    "the snapshot lacks files outside of the source that the configuration names ({}): an apply reads them \
+                     where it runs, and is refused if they differ",
+                    snapshot::listed(&selected.outside)
+                );
+            }
             let mut archive = BufWriter::new(Stoppable::new(private_file(&file)?, signals));
             snapshot::pack(&root, &selected, &mut archive)?;
             archive.flush()?;

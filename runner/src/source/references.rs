@@ -44,6 +44,9 @@ pub(super) struct References {
     pub(super) code: BTreeSet<PathBuf>,
     /// Other files of the source that the tool reads: values of variables, and files that expressions name literally.
     pub(super) files: BTreeSet<PathBuf>,
+    /// Files of the machine or of its user, which are not of the source, as expressions name them: by an absolute path, or
+    /// one that begins with `~`; with the pattern of a `fileset`.
+    pub(super) outside: BTreeSet<(String, Option<String>)>,
 }
 
 /// Reads the root module in `root`, and every module that it calls by a path.
@@ -87,6 +90,31 @@ pub(crate) fn named(root: impl AsRef<Path>) -> io::Result<Vec<(PathBuf, PathBuf)
     let root = normal(&std::path::absolute(root)?);
     let References { code, files, .. } = read(&root)?;
     Ok(code.union(&files).map(|file| (from(&root, file), file.clone())).collect())
+}
+
+/// The files outside of the source that the module in `root` names, by these names, whether they exist or not; but not for
+/// connections and providers, whose credentials are no part of a plan. `home` is the user's.
+pub(crate) fn outside(root: &Path, home: Option<&Path>) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
+    let root = normal(&std::path::absolute(root)?);
+    let mut all = BTreeMap::new();
+    for (name, pattern) in read(&root)?.outside {
+        let path = match name.strip_prefix('~') {
+            Some(below) => home.map(|home| home.join(below.trim_start_matches('/'))),
+            None => Some(PathBuf::from(&name)),
+        };
+        let (Some(path), name) = (path, PathBuf::from(name)) else { continue };
+        let Some(pattern) = pattern else {
+            all.insert(name, path);
+            continue;
+        };
+        let mut found = References::default();
+        if let Some(pattern) = glob(&pattern) {
+            found.files_in(&path, &path, &pattern, "", &mut MAX_FILES.clone())?;
+        }
+        let below = |file: &PathBuf| name.join(file.strip_prefix(&path).unwrap_or(file));
+        all.extend(found.files.into_iter().map(|file| (below(&file), file)));
+    }
+    Ok(all)
 }
 
 /// The way from a directory to a file: the source may be in another directory in every run.
@@ -142,12 +170,24 @@ impl References {
 
     fn call(&mut self, root: &Path, module: &Path, call: &Call, place: &str) -> io::Result<()> {
         let named = call.path.path.as_str();
+        let is_outside = call.path.base == Base::Relative && named.starts_with(['/', '~']);
+        let is_set = call.function == "fileset";
+        if is_outside
+            && call.path.whole
+            && call.pattern.is_some() == is_set
+            && !call.is_of_connection
+        {
+            self.outside.insert((named.to_owned(), call.pattern.clone()));
+        }
+        if is_outside && named.starts_with('~') {
+            return Ok(());
+        }
         let (base, relative) = match call.path.base {
             Base::Module => (module, named.trim_start_matches('/')),
             Base::Root => (root, named.trim_start_matches('/')),
             Base::Relative => (root, named),
         };
-        let is_directory = call.function == "fileset" || !call.path.whole;
+        let is_directory = is_set || !call.path.whole;
         let literal = match relative.rsplit_once('/') {
             _ if call.path.whole => relative,
             Some((directory, _)) => directory,
@@ -157,12 +197,10 @@ impl References {
         if !is_directory && is_pointer(&path) {
             self.pointers.insert(path.clone(), place.to_owned());
         }
-        // Files of the machine or of its user are not of the source.
-        let is_of_source = call.path.base != Base::Relative || !named.starts_with(['/', '~']);
-        if !is_directory && is_of_source && path.is_file() {
+        if !is_directory && !is_outside && path.is_file() {
             self.files.insert(path.clone());
         }
-        if let Some(pattern) = call.pattern.as_deref().and_then(glob) {
+        if let Some(pattern) = call.pattern.as_deref().and_then(glob).filter(|_| !is_outside) {
             let mut budget = MAX_FILES;
             self.files_in(&path, &path, &pattern, place, &mut budget)?;
         }

@@ -7,6 +7,7 @@ use fs_err as fs;
 
 use crate::basis::Basis;
 use crate::basis::backend::Backend;
+use crate::basis::outside_files::Outside;
 use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
 use crate::report::Report;
@@ -78,6 +79,27 @@ impl Run<'_> {
             basis.check_made_in(&workspace.dir)?;
         }
         Ok(())
+    }
+
+    /// Compares the files outside of the source that the configuration names, whatever the source is, when the plan is
+    /// fetched.
+    pub(super) async fn compare_outside_files(
+        &self,
+        choice: Option<&Choice>,
+        workspace: &Workspace,
+    ) -> Result<(), RunError> {
+        let basis = choice.map(|choice| &choice.basis);
+        let Some(basis) = basis.filter(|basis| basis.outside_files().is_some()) else {
+            return Ok(());
+        };
+        let (dir, home) = (workspace.dir.clone(), self.environment.home.clone());
+        let (own, basis) = (self.job.ignored_paths.clone(), basis.clone());
+        let plan = self.scratch.join(PLAN_FILE);
+        let compared = tokio::task::spawn_blocking(move || {
+            basis.check_outside_files(Outside::list(dir, home, own), &plan)
+        });
+        let compared = self.signals.or(compared).await.map_err(RunError::Stopped)?;
+        Ok(compared.map_err(std::io::Error::other)??)
     }
 
     /// Compares the modules that init has downloaded with those of the plan.

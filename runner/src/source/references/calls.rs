@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use hcl_edit::Span as _;
-use hcl_edit::expr::{Expression, FuncCall, TraversalOperator};
+use hcl_edit::expr::{Array, Expression, FuncCall, TraversalOperator};
 use hcl_edit::structure::{Block, Body};
 use hcl_edit::template::Element;
 use hcl_edit::visit::{self, Visit};
@@ -19,6 +19,8 @@ pub(super) struct Call {
     /// The pattern of a `fileset`.
     pub(super) pattern: Option<String>,
     pub(super) line: usize,
+    /// Whether it is in a `provider` or `connection` block: no plan contains the values there.
+    pub(super) is_of_connection: bool,
 }
 
 /// A path as the configuration writes it.
@@ -70,7 +72,7 @@ pub(super) fn contents(file: &Path, text: &str) -> (Vec<Call>, Sources) {
 }
 
 pub(super) fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources) {
-    let mut calls = Calls { text, found: Vec::new() };
+    let mut calls = Calls { text, blocks: Vec::new(), found: Vec::new() };
     calls.visit_body(body);
     // Of terragrunt.hcl, the module that it runs; terraform's own block of that name has no source.
     let is_module = |block: &&Block| matches!(block.ident.as_str(), "module" | "terraform");
@@ -87,10 +89,19 @@ pub(super) fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources) {
 
 struct Calls<'a> {
     text: &'a str,
+    /// Whether each of the blocks around this place is a `provider` or `connection`.
+    blocks: Vec<bool>,
     found: Vec<Call>,
 }
 
 impl Visit for Calls<'_> {
+    fn visit_block(&mut self, block: &Block) {
+        let name = block.ident.as_str();
+        self.blocks.push(name == "connection" || self.blocks.is_empty() && name == "provider");
+        visit::visit_block(self, block);
+        self.blocks.pop();
+    }
+
     fn visit_func_call(&mut self, call: &FuncCall) {
         let function = call.name.name.as_str();
         let is_one = call.name.namespace.is_empty() && FUNCTIONS.contains(&function);
@@ -99,7 +110,8 @@ impl Visit for Calls<'_> {
             let pattern = args.next().filter(|_| function == "fileset").and_then(named);
             let pattern = pattern.filter(|pattern| pattern.whole).map(|pattern| pattern.path);
             let line = line_of(self.text, call.span().map_or(0, |span| span.start));
-            self.found.push(Call { function: function.to_owned(), path, pattern, line });
+            let (function, is_of_connection) = (function.to_owned(), self.blocks.contains(&true));
+            self.found.push(Call { function, path, pattern, line, is_of_connection });
         }
         visit::visit_func_call(self, call);
     }
@@ -121,7 +133,9 @@ pub(super) fn named(expression: &Expression) -> Option<Named> {
             for (index, element) in template.iter().enumerate() {
                 match element {
                     Element::Literal(text) => found.path.push_str(text.value()),
-                    Element::Interpolation(part) if index == 0 => found.base = base(&part.expr)?,
+                    Element::Interpolation(part) if index == 0 => {
+                        found = named(&part.expr).filter(|found| found.whole)?;
+                    }
                     Element::Interpolation(_) | Element::Directive(_) => {
                         found.whole = false;
                         break;
@@ -130,12 +144,46 @@ pub(super) fn named(expression: &Expression) -> Option<Named> {
             }
             Some(found)
         }
+        Expression::FuncCall(call) => computed(call),
         // `path.module` alone.
         other => {
             let base = base(other)?;
             Some(Named { base, path: String::new(), whole: true })
         }
     }
+}
+
+/// The path that a function makes of literal ones.
+fn computed(call: &FuncCall) -> Option<Named> {
+    let mut args = call.args.iter();
+    let first = args.next().filter(|_| call.name.namespace.is_empty())?;
+    match call.name.name.as_str() {
+        "pathexpand" => named(first),
+        "abspath" => {
+            let is_expanded = first.as_func_call().is_some();
+            let mut found = named(first)?;
+            // It does not know the user's home.
+            if found.path.starts_with('~') && !is_expanded {
+                found.path.insert_str(0, "./");
+            }
+            Some(found)
+        }
+        "join" => joined(first.as_str()?, args.next()?.as_array()?),
+        _ => None,
+    }
+}
+
+fn joined(separator: &str, parts: &Array) -> Option<Named> {
+    let mut parts = parts.iter().map(named);
+    let mut all = parts.next()??;
+    for part in parts {
+        all.path.push_str(separator);
+        let part = part.filter(|part| all.whole && part.base == Base::Relative);
+        let Some(part) = part else { return Some(Named { whole: false, ..all }) };
+        all.path.push_str(&part.path);
+        all.whole = part.whole;
+    }
+    Some(all)
 }
 
 fn base(expression: &Expression) -> Option<Base> {
@@ -153,7 +201,7 @@ fn base(expression: &Expression) -> Option<Base> {
 /// A call of one of the functions, in text; quotes are escaped in JSON.
 static CALL: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
-        r#"\b({})\(\s*(?:\\?"(?:\$\{{\s*path\.(module|root|cwd)\s*\}})?([^"\\$%]*)(\\?")?|path\.(module|root|cwd)\b)(?:\s*,\s*\\?"([^"\\$%]*)\\?")?"#,
+        r#"\b({})\(\s*(?:(?:pathexpand|abspath)\(\s*)?(?:\\?"(?:\$\{{\s*path\.(module|root|cwd)\s*\}})?([^"\\$%]*)(\\?")?|path\.(module|root|cwd)\b)(?:\s*\)?\s*,\s*\\?"([^"\\$%]*)\\?")?"#,
         FUNCTIONS.join("|")
     );
     Regex::new(&pattern).expect("the pattern is valid")
@@ -184,7 +232,8 @@ pub(super) fn scan(text: &str) -> (Vec<Call>, Sources) {
         let function = group(1)?.to_owned();
         let pattern = group(6).filter(|_| function == "fileset").map(str::to_owned);
         let line = line_of(text, start);
-        Some(Call { function, path: Named { base, path, whole }, pattern, line })
+        let path = Named { base, path, whole };
+        Some(Call { function, path, pattern, line, is_of_connection: false })
     });
     let sources = SOURCE.captures_iter(text).filter_map(|found| {
         let source = found.get(1)?;

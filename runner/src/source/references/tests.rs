@@ -91,3 +91,56 @@ pointer root/set/c.yaml root/main.tf:3
 pointer root/x.auto.tfvars
 ");
 }
+
+#[test]
+fn files_outside_of_the_source_are_found_with_and_without_a_parser_but_not_those_of_connections() {
+    let code = r#"
+locals {
+  a = file("/abs/a.txt")
+  b = file("~/b.txt")
+  c = filesha256(pathexpand("~/c.txt"))
+  d = file("${pathexpand("~")}/d.txt")
+  e = file(abspath("~/in-source.txt"))
+  f = file(abspath("in-source.txt"))
+  g = file("/abs/${var.x}.txt")
+  h = file(join("/", ["/abs", "h.txt"]))
+  i = file(join("/", ["/abs", var.x, "i.txt"]))
+}
+provider "x" {
+  token = file("/abs/token")
+}
+resource "x" "y" {
+  provisioner "remote-exec" {
+    connection {
+      private_key = file("~/.ssh/key")
+    }
+  }
+}
+"#;
+    let json =
+        r#"{"locals": {"a": "${file(\"/abs/a.txt\")}", "c": "${file(pathexpand(\"~/c.txt\"))}"}}"#;
+    for (name, text, expected) in [
+        ("root/main.tf", code, &["/abs/a.txt", "/abs/h.txt", "~/b.txt", "~/c.txt", "~/d.txt"][..]),
+        ("root/main.tf.json", json, &["/abs/a.txt", "~/c.txt"]),
+    ] {
+        let dir = tree(&[(name, text), ("root/in-source.txt", "")]);
+        let root = dir.path().join("root");
+        let names = outside(&root, Some(Path::new("/home/user"))).unwrap();
+        let found = names.keys().map(|name| name.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(names[Path::new("~/c.txt")], Path::new("/home/user/c.txt"));
+        let files = read(&root).unwrap().files;
+        assert_eq!(files.contains(&root.join("in-source.txt")), name == "root/main.tf");
+    }
+}
+
+#[test]
+fn fileset_outside_of_the_source_names_its_files_as_the_configuration_does() {
+    let set = tree(&[("b/x.json", ""), ("b/y.txt", "")]);
+    let top = set.path().join("b").display().to_string();
+    let code = format!("locals {{\n  a = fileset(\"{top}\", \"*.json\")\n}}\n");
+    let dir = tree(&[("root/main.tf", &code)]);
+    let names = outside(&dir.path().join("root"), None).unwrap();
+    let file = set.path().join("b/x.json");
+    assert_eq!(names, BTreeMap::from([(file.clone(), file)]));
+}

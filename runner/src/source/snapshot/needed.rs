@@ -37,6 +37,7 @@ pub(crate) fn check(
     }
     let files: BTreeSet<_> = lacking(&read.files);
     selected.left_out.extend(files);
+    selected.outside = read.outside.iter().map(|(name, _)| PathBuf::from(name)).collect();
     // To search the configuration takes as long as to read it.
     if !selected.excluded.is_empty() {
         let unnamed = selected.excluded.difference(&selected.left_out).map(PathBuf::as_path);

@@ -83,6 +83,9 @@ pub(crate) struct Selected {
     /// Those of `excluded` that the configuration may name by paths that it computes.
     /// [`crate::source::snapshot::check`] finds them.
     pub(crate) may_be_read: BTreeSet<PathBuf>,
+    /// Files of the machine, outside of every source, that the configuration names, as it names them.
+    /// [`crate::source::snapshot::check`] finds them.
+    pub(crate) outside: BTreeSet<PathBuf>,
 }
 
 /// The file in the root that excludes files, as for uploads to HCP Terraform.
