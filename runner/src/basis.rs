@@ -30,6 +30,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
+use crate::source::scratch::Held;
 use crate::source::snapshot::{SnapshotError, listed};
 use crate::tool::cli_args::{self, Inputs};
 use crate::version::{Request, ToolName, Version};
@@ -104,10 +105,10 @@ pub(crate) enum BasisError {
         cause: io::Error,
     },
     #[error(
-        "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}",
-        .directory.display(), .values.join(", ")
+        "the plan {plan} contains the directory {} in which it was made, and is applied in another one: {}{}",
+        .directory.display(), .values.join(", "), .held.map(Held::cause).unwrap_or_default()
     )]
-    AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String> },
+    AbsolutePaths { plan: String, directory: PathBuf, values: Vec<String>, held: Option<Held> },
     #[error(
         "{option} in {variable} applies the plan {plan} to another state than the compared one"
     )]

@@ -12,6 +12,7 @@ use crate::report::AbsolutePaths;
 use crate::source::checkout::Workspace;
 use crate::source::modules::has_configuration;
 use crate::source::references;
+use crate::source::scratch::Scratch;
 
 impl Basis {
     /// Refuses a directory without configuration for a plan that was made of one: the tool would apply it without providers,
@@ -27,13 +28,14 @@ impl Basis {
 
     /// Refuses another working directory than the plan's if values of the plan contain that. The tool would compute others
     /// here, and fail halfway.
-    pub(crate) fn check_directory(&self, ours: &Path) -> Result<(), BasisError> {
+    pub(crate) fn check_directory(&self, ours: &Path, scratch: &Scratch) -> Result<(), BasisError> {
         let recorded = self.record.as_ref().and_then(|record| record.absolute_paths.as_ref());
         match recorded.filter(|recorded| recorded.directory != ours) {
             Some(AbsolutePaths { directory, values }) => Err(BasisError::AbsolutePaths {
                 plan: self.plan.clone(),
                 directory: directory.clone(),
                 values: values.clone(),
+                held: scratch.held(directory, ours),
             }),
             None => Ok(()),
         }

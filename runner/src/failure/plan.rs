@@ -7,6 +7,7 @@ use crate::run::artifacts::Defect;
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UploadError;
 use crate::source::archive::ArchiveError;
+use crate::source::scratch::Held;
 
 impl From<&UploadError> for Failure {
     fn from(error: &UploadError) -> Self {
@@ -185,6 +186,13 @@ impl From<&BasisError> for Failure {
             BasisError::UnreadFiles { .. } => (
                 Kind::Integrity,
                 "nothing was applied; make these directories readable, and apply again",
+            ),
+            BasisError::AbsolutePaths { held: Some(Held::Now), .. } => {
+                (Kind::Integrity, "nothing was applied; apply again when no other run works here")
+            }
+            BasisError::AbsolutePaths { held: Some(Held::DuringPlan), .. } => (
+                Kind::Integrity,
+                "nothing was applied; plan again when no other run works here, or plan and apply with --work-dir DIR",
             ),
             BasisError::AbsolutePaths { .. } => (
                 Kind::Integrity,

@@ -300,6 +300,12 @@ impl Run<'_> {
         if !self.report.mocks.is_empty() {
             return format!("{stored}; an apply refuses it because of its mock outputs");
         }
+        let directory = self.report.absolute_paths.as_ref().map(|paths| &paths.directory);
+        if directory.is_some_and(|directory| self.scratch.is_once_only(directory)) {
+            return format!(
+                "{stored}; an apply refuses it because of the directory that it contains"
+            );
+        }
         let plan = format!("{}/{attempt}", job.run.run);
         match self.apply_line(&plan) {
             Some(command) if ephemeral.is_empty() => format!("{stored}; apply it with: {command}"),

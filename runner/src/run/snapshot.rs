@@ -194,11 +194,17 @@ impl Run<'_> {
         if directory.to_str().is_none() {
             return Err(SnapshotError::NotUtf8(directory));
         }
-        tracing::warn!(
-            "the plan contains the directory {}, and can only be applied there: {}",
-            directory.display(),
-            values.join(", ")
-        );
+        let (shown, named) = (directory.display(), values.join(", "));
+        if self.scratch.is_once_only(&directory) {
+            tracing::warn!(
+                "the plan contains the directory {shown}, and no apply can work there ({named}): it has this name because \
+                 another run works here; plan again when no other run does, or plan and apply with --work-dir DIR"
+            );
+        } else {
+            tracing::warn!(
+                "the plan contains the directory {shown}, and can only be applied there: {named}"
+            );
+        }
         self.report.absolute_paths = Some(AbsolutePaths { directory, values });
         Ok(())
     }
@@ -217,7 +223,7 @@ impl Run<'_> {
             return Err(StoredPlanError::NoSnapshot(plan).into());
         };
         let directory = canonical(&self.scratch.join(""))?.join("work");
-        choice.basis.check_directory(&directory.join(&snapshot.path))?;
+        choice.basis.check_directory(&directory.join(&snapshot.path), self.scratch)?;
         tracing::info!("working in the snapshot of the plan {plan}");
         let fetched = self.signals.or(artifacts.fetch_snapshot(stored, &file)).await;
         let fetched = fetched.map_err(RunError::Stopped)?.map_err(StoredPlanError::Datastore)?;

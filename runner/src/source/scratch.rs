@@ -6,6 +6,7 @@
 //! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
 
 mod ended;
+mod held;
 mod killed;
 
 use std::ffi::OsStr;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use ended::{AHEAD, LOG, UNSENT, output_of};
 use fs_err as fs;
+pub(crate) use held::Held;
 pub(crate) use killed::KilledApply;
 
 use crate::source::regular::{self, unless_missing};

@@ -130,3 +130,54 @@ async fn directory_that_is_reached_through_a_link_is_the_one_where_it_leads() {
 
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
+
+/// Only one run at a time has the directory that is the same for all runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_that_another_run_holds_is_named_at_plan_and_at_apply() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let url = repository(&sandbox, "abspath(\"x.txt\")");
+    let other = sandbox.path("tmp/plancha-000000");
+    let hold = || std::fs::create_dir(&other).unwrap();
+    let plan =
+        |name| run(&sandbox, &datastore, &[&["plan", &url, "--run", name], &MODULE[..]].concat());
+    let apply = || run(&sandbox, &datastore, &["apply", "--name", "vpc"]);
+    hold();
+    let planned = plan("p");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let warning = "and no apply can work there (output.x): it has this name because another run works here; plan again \
+                   when no other run does";
+    assert!(planned.stderr.contains(warning), "{}", planned.stderr);
+    assert!(
+        planned.stderr.contains("an apply refuses it because of the directory that it contains")
+    );
+    assert!(!planned.stderr.contains("apply it with"), "{}", planned.stderr);
+    for is_held in [true, false] {
+        if !is_held {
+            std::fs::remove_dir(&other).unwrap();
+        }
+        let refused = apply();
+        assert_eq!(refused.code, 9, "{}", refused.stderr);
+        let cause =
+            "output.x; another run held the directory for all runs when the plan was made\n";
+        assert!(refused.stderr.contains(cause), "{}", refused.stderr);
+        assert!(refused.stderr.contains("plan again when no other run works here"));
+    }
+    let planned = plan("q");
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    hold();
+
+    let refused = apply();
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let cause = "output.x; another run holds the plan's directory now\n";
+    assert!(refused.stderr.contains(cause), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("apply again when no other run works here"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::remove_dir(&other).unwrap();
+    let applied = apply();
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}

@@ -178,7 +178,7 @@ impl Run<'_> {
         workspace: &Workspace,
     ) -> Result<(), RunError> {
         let dir = fs::canonicalize(&workspace.dir)?;
-        basis.check_directory(&dir)?;
+        basis.check_directory(&dir, self.scratch)?;
         basis.check_configuration(&dir)?;
         let ours = workspace.revision.as_deref();
         match &self.job.source {
