@@ -67,6 +67,7 @@ mod source {
     mod git_url;
     mod hcl;
     mod interrupted_git;
+    mod places;
     mod read_only;
     mod slow_git;
     mod submodules;

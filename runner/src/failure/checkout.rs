@@ -67,14 +67,10 @@ impl From<&CheckoutError> for Failure {
             CheckoutError::GitRuns { .. } => failure.with_hint(
                 "wait until that process has ended, or find it with `fuser -v` on the file and end it, and run again",
             ),
-            CheckoutError::NoSuchPath { .. } | CheckoutError::Outside { .. } => failure.with_hint(
-                "name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source \
-                 itself",
-            ),
             CheckoutError::StateInTheWay { .. } => failure.with_hint(
                 "move the state to a backend or another directory, or name another --work-dir",
             ),
-            _ => match of_git(error) {
+            _ => match of_place(error).or_else(|| of_git(error)) {
                 Some(next) => failure.with_hint(&next),
                 None => failure,
             },
@@ -93,6 +89,9 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::GitRuns { .. }
         | CheckoutError::StateInTheWay { .. }
         | CheckoutError::NoSuchPath { .. }
+        | CheckoutError::FilePath { .. }
+        | CheckoutError::Unreadable(_)
+        | CheckoutError::LinkAbove(_)
         | CheckoutError::NoModule { .. }
         | CheckoutError::BadBundle { .. }
         | CheckoutError::Outside { .. }
@@ -149,6 +148,37 @@ fn of_archive(error: &ArchiveError) -> String {
         }
     }
     .to_owned()
+}
+
+/// What to do about a source, or a place in it, that cannot be read or copied.
+fn of_place(error: &CheckoutError) -> Option<String> {
+    let next = match error {
+        CheckoutError::FilePath { path } => return Some(of_file(path)),
+        CheckoutError::Unreadable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            "make it readable for this user, or remove it from the source"
+        }
+        CheckoutError::Unreadable(_) => {
+            "check it with `ls -l`: a link must not lead to itself, and its file system must be readable"
+        }
+        CheckoutError::LinkAbove(_) => {
+            "remove the link from the source; only a writable directory, which is used in place, may have it"
+        }
+        CheckoutError::NoSuchPath { .. } | CheckoutError::Outside { .. } => {
+            "name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source itself"
+        }
+        _ => return None,
+    };
+    Some(next.to_owned())
+}
+
+/// What to do about a path that is a file.
+fn of_file(path: &Path) -> String {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let place = "its directory with --path (in a layer: spec.path)";
+    above.map_or_else(
+        || "leave out --path (in a layer: spec.path): the file is in the source itself".to_owned(),
+        |above| format!("name {place}: {}", quoted(&above.display().to_string())),
+    )
 }
 
 /// What to do about an archive without a module at its root or path.

@@ -19,7 +19,7 @@ use crate::source::copy::{self, Existing, Links};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
-use crate::source::path::{inside, resolve};
+use crate::source::path::{check_directory, inside, resolve};
 use crate::source::snapshot::tree;
 use crate::source::states;
 use crate::source::submodules::{self, Origin};
@@ -300,6 +300,7 @@ async fn missing_parts(
     // A copy has no `.git`: the source directory is checked.
     let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
     let dir = resolve(&root.join(path))?;
+    check_directory(&root, path)?;
     match source {
         Source::Directory(_) => submodules::check(&dir, None, Origin::Directory).await,
         Source::Git(git) => {
@@ -361,7 +362,7 @@ fn directory(dir: &Path) -> Result<Access, CheckoutError> {
             let hint = ": it does not exist".to_owned();
             return Err(CheckoutError::NotADirectory { path: dir.to_owned(), hint });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(CheckoutError::Unreadable(error)),
     }
     let writable = access(dir, AccessFlags::W_OK).is_ok();
     Ok(if writable { Access::Writable } else { Access::ReadOnly })

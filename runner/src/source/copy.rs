@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
+use nix::errno::Errno;
 
 use crate::source::error::CheckoutError;
 use crate::source::path::is_below;
@@ -150,28 +151,34 @@ fn write_list<'a>(list: &Path, names: impl Iterator<Item = &'a PathBuf>) -> io::
     fs::rename(new, list)
 }
 
-fn copy(from: &Path, to: &Path, links: Links) -> io::Result<()> {
+/// Whether the path is a link that leads to itself, perhaps by others.
+fn is_loop(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    path.is_symlink()
+        && metadata.is_err_and(|error| error.raw_os_error() == Some(Errno::ELOOP as i32))
+}
+
+fn copy(from: &Path, to: &Path, links: Links) -> Result<(), CheckoutError> {
     let existing = unless_missing(fs::symlink_metadata(to))?;
     if is_state(Path::new(to.file_name().unwrap_or_default())) && existing.is_some() {
         tracing::info!("keeping {}: the source's copy may be older", to.display());
         return Ok(());
     }
-    let target =
-        if links == Links::Kept { Some(from).filter(|from| from.is_symlink()) } else { None };
-    let target = target.map(fs::read_link).transpose()?;
+    let is_kept = if links == Links::Kept { from.is_symlink() } else { is_loop(from) };
+    let target = is_kept.then(|| fs::read_link(from)).transpose()?;
     match existing {
         Some(existing) if existing.is_dir() => remove_emptied(to)?,
         Some(existing) if existing.is_symlink() || target.is_some() => fs::remove_file(to)?,
         _ => {}
     }
     if let Some(target) = target {
-        return symlink(target, to);
+        return Ok(symlink(target, to)?);
     }
-    let mut source = fs::File::open(from)?;
+    let mut source = fs::File::open(from).map_err(CheckoutError::Unreadable)?;
     let executable = source.metadata()?.permissions().mode() & 0o100;
     let mut target = crate::process::private_file(to)?;
     io::copy(&mut source, &mut target)?;
-    target.set_permissions(PermissionsExt::from_mode(0o600 | executable))
+    Ok(target.set_permissions(PermissionsExt::from_mode(0o600 | executable))?)
 }
 
 /// What a directory holds, by paths below it; every directory comes before its content.
@@ -184,13 +191,13 @@ struct Found {
 
 impl Found {
     /// What `from` holds.
-    fn below(from: &Path, links: Links) -> io::Result<Self> {
+    fn below(from: &Path, links: Links) -> Result<Self, CheckoutError> {
         let mut found = Self { links, directories: Vec::new(), files: BTreeSet::new() };
         found.walk(from, Path::new(""), &mut Vec::new())?;
         Ok(found)
     }
 
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy(&self, from: &Path, to: &Path) -> Result<(), CheckoutError> {
         for dir in &self.directories {
             make_directory(&to.join(dir))?;
         }
@@ -213,18 +220,20 @@ impl Found {
     }
 
     /// `above` has the parent directories, to detect links in a circle.
-    fn walk(&mut self, from: &Path, below: &Path, above: &mut Vec<(u64, u64)>) -> io::Result<()> {
-        let metadata = fs::metadata(from.join(below))?;
+    fn walk(
+        &mut self,
+        from: &Path,
+        below: &Path,
+        above: &mut Vec<(u64, u64)>,
+    ) -> Result<(), CheckoutError> {
+        let metadata = fs::metadata(from.join(below)).map_err(CheckoutError::Unreadable)?;
         let identity = (metadata.dev(), metadata.ino());
         if above.contains(&identity) {
-            return Err(io::Error::other(format!(
-                "{} is a link to a directory that contains it",
-                from.join(below).display()
-            )));
+            return Err(CheckoutError::LinkAbove(from.join(below)));
         }
         above.push(identity);
-        for entry in fs::read_dir(from.join(below))? {
-            let name = entry?.file_name();
+        for entry in fs::read_dir(from.join(below)).map_err(CheckoutError::Unreadable)? {
+            let name = entry.map_err(CheckoutError::Unreadable)?.file_name();
             let ours = name == LIST || name == MARK;
             let is_data = name == ".terraform" || name == ".git" || ours;
             let is_mounted =
@@ -240,7 +249,12 @@ impl Found {
             let metadata = match metadata {
                 // A dangling link: git stores them, and terraform ignores them.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                other => other?,
+                // As it is: perhaps nothing reads it.
+                Err(_) if is_loop(&from.join(&path)) => {
+                    self.files.insert(path);
+                    continue;
+                }
+                other => other.map_err(CheckoutError::Unreadable)?,
             };
             if metadata.is_dir() {
                 self.directories.push(path.clone());
@@ -302,6 +316,29 @@ mod tests {
         tree(&from, &to).unwrap();
         assert_eq!(names(&to), ["new.tf", "sub", "terraform.tfstate"]);
         assert_eq!(fs::metadata(to.join("sub/x.sh")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_link_to_itself_is_copied_as_it_is_and_one_to_a_parent_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("sub")).unwrap();
+        fs::create_dir(&to).unwrap();
+        symlink("loop", from.join("loop")).unwrap();
+        symlink("../sub/b", from.join("sub/a")).unwrap();
+        symlink("a", from.join("sub/b")).unwrap();
+        for _ in 0..2 {
+            tree(&from, &to).unwrap();
+            assert_eq!(fs::read_link(to.join("loop")).unwrap(), Path::new("loop"));
+            assert_eq!(fs::read_link(to.join("sub/a")).unwrap(), Path::new("../sub/b"));
+        }
+        fs::remove_file(from.join("loop")).unwrap();
+        fs::write(from.join("loop"), "a file").unwrap();
+        tree(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("loop")).unwrap(), "a file");
+        symlink("..", from.join("sub/up")).unwrap();
+        let error = tree(&from, &to).unwrap_err();
+        assert!(matches!(error, CheckoutError::LinkAbove(link) if link == from.join("sub/up")));
     }
 
     #[test]

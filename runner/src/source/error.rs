@@ -28,6 +28,12 @@ pub(crate) enum CheckoutError {
     NoModule { archive: PathBuf, path: PathBuf, exists: bool, candidates: Vec<PathBuf> },
     #[error("the source has no directory `{}`", .path.display())]
     NoSuchPath { path: PathBuf },
+    #[error("the path `{}` is a file", .path.display())]
+    FilePath { path: PathBuf },
+    #[error("the source cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    #[error("the source cannot be copied: {} is a link to a directory that contains it", named(.0))]
+    LinkAbove(PathBuf),
     #[error("the path `{}` leads out of the source by a link", .path.display())]
     Outside { path: PathBuf },
     #[error("{url} has no revision `{revision}`")]

@@ -56,15 +56,33 @@ pub(super) fn is_below(path: &Path) -> bool {
         && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
+/// Refuses what is at `path` in the source, if it is something else than a directory. It need not exist yet.
+pub(super) fn check_directory(root: &Path, path: &Path) -> Result<(), CheckoutError> {
+    match fs::metadata(root.join(path)) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(CheckoutError::FilePath { path: path.to_owned() }),
+        Err(error) => match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            std::io::ErrorKind::NotADirectory => {
+                let is_file = |path: &&Path| root.join(path).is_file();
+                let file = path.ancestors().find(is_file).unwrap_or(path);
+                Err(CheckoutError::FilePath { path: file.to_owned() })
+            }
+            _ => Err(CheckoutError::Unreadable(error)),
+        },
+    }
+}
+
 /// The working directory: `path` below `root`, which must exist and not lead out of `root` by a link.
 pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, CheckoutError> {
     let root = fs::canonicalize(root)?;
     let missing = || CheckoutError::NoSuchPath { path: path.to_owned() };
+    check_directory(&root, path)?;
     let dir = match fs::canonicalize(root.join(path)) {
         Ok(dir) if dir.is_dir() => dir,
         Ok(_) => return Err(missing()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(CheckoutError::Unreadable(error)),
     };
     if dir.starts_with(&root) {
         Ok(dir)

@@ -1,0 +1,52 @@
+//! Which revision and which directory of a source is planned, and why one cannot be.
+
+use support::Sandbox;
+
+use crate::RUNNER;
+use crate::source::checkout::{Repository, commit_all, plan_read_only, repository};
+
+#[test]
+fn path_that_is_no_directory_names_its_cause_and_the_next_step() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    std::fs::write(dir.join("top.tf"), "").unwrap();
+    std::os::unix::fs::symlink("loop", dir.join("live/loop")).unwrap();
+    commit_all(&dir);
+    let url = format!("file://{}", dir.display());
+    let looping = dir.join("live/loop");
+    for (source, path, cause, next) in [
+        (
+            &*url,
+            "live/vpc/main.tf",
+            "the path `live/vpc/main.tf` is a file",
+            "spec.path): live/vpc",
+        ),
+        (dir.to_str().unwrap(), "live/vpc/main.tf", "main.tf` is a file", "spec.path): live/vpc"),
+        (&url, "live/vpc/main.tf/x", "the path `live/vpc/main.tf` is a file", "live/vpc"),
+        (&url, "top.tf", "the path `top.tf` is a file", "leave out --path"),
+        (&url, "live/loop", "the source cannot be read", "must not lead to itself"),
+        (dir.to_str().unwrap(), "live/loop", "the source cannot be read", "a link must not"),
+        (looping.to_str().unwrap(), ".", "the source cannot be read", "a link must not"),
+    ] {
+        let ended = sandbox.run(&["plan", source, "--path", path]);
+        assert_eq!(ended.code, 8, "{source} {path}: {}", ended.stderr);
+        for text in [cause, next] {
+            assert!(ended.stderr.contains(text), "{source} {path}: {}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("TMPDIR"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn link_to_itself_that_nothing_reads_does_not_keep_a_read_only_directory_from_being_planned() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    std::os::unix::fs::symlink("loop", sandbox.work().join("loop")).unwrap();
+    let ended = plan_read_only(&sandbox, &sandbox.work(), &[]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    std::os::unix::fs::symlink(".", sandbox.work().join("here")).unwrap();
+    let ended = plan_read_only(&sandbox, &sandbox.work(), &[]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    for text in ["here is a link to a directory that contains it", "next: remove the link"] {
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    }
+}
