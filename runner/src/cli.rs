@@ -305,7 +305,8 @@ pub struct RunArgs {
     /// The code, if DIR is not given
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|FILE|URL")]
     pub source: Option<String>,
-    /// Branch, tag or commit to check out of a git URL or bundle [default: its HEAD]
+    /// Branch, tag or commit to check out of a git URL or bundle. Of a tag and a branch of one name the tag, with a
+    /// warning: refs/heads/NAME is the branch [default: its HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
     pub revision: Option<String>,
     /// Do not fetch submodules of a git URL, and plan even if the code needs a file from an empty submodule, or one that

@@ -3,7 +3,39 @@
 use support::Sandbox;
 
 use crate::RUNNER;
-use crate::source::checkout::{Repository, commit_all, plan_read_only, repository};
+use crate::source::checkout::{Repository, commit_all, git, plan_read_only, repository};
+
+#[test]
+fn name_of_a_tag_and_a_branch_is_ambiguous_and_the_whole_names_are_not() {
+    let sandbox = Sandbox::new(RUNNER);
+    let Repository { dir, .. } = repository(&sandbox);
+    git(&dir, &["tag", "v2", "v1"]);
+    git(&dir, &["tag", "-a", "-m", "x", "v3", "v1"]);
+    for branch in ["v2", "v3", "x/v1"] {
+        git(&dir, &["branch", branch, "feat/side"]);
+    }
+    let (url, bundle) = (format!("file://{}", dir.display()), sandbox.path("infra.bundle"));
+    git(&dir, &["bundle", "create", "--quiet", bundle.to_str().unwrap(), "--all"]);
+    for source in [&*url, bundle.to_str().unwrap()] {
+        for (revision, text, is_ambiguous) in [
+            ("v2", "first", true),
+            ("v3", "first", true),
+            ("refs/tags/v2", "first", false),
+            ("refs/heads/v2", "third", false),
+            ("v1", "first", false),
+            ("feat/side", "third", false),
+        ] {
+            let args = ["plan", source, "--path", "live/vpc", "--revision", revision];
+            let ended = sandbox.run(&args);
+            assert_eq!(ended.code, 0, "{revision}: {}", ended.stderr);
+            assert!(ended.stdout.contains(&format!("+ x = \"{text}\"")), "{}", ended.stdout);
+            let warning = format!("the revision `{revision}` is ambiguous");
+            assert_eq!(ended.stderr.contains(&warning), is_ambiguous, "{}", ended.stderr);
+            let names = format!("as refs/tags/{revision}, or the branch as refs/heads/{revision}");
+            assert_eq!(ended.stderr.contains(&names), is_ambiguous, "{}", ended.stderr);
+        }
+    }
+}
 
 #[test]
 fn path_that_is_no_directory_names_its_cause_and_the_next_step() {

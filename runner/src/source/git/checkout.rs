@@ -60,6 +60,7 @@ impl GitSource {
             Err(error) => return Err(error),
         };
         let commit = git.commit(fetched).await?;
+        git.warn_if_ambiguous(wanted).await?;
         git.check_out(&commit, None).await?;
         Ok(commit)
     }
@@ -193,6 +194,29 @@ impl Git<'_> {
             self.restore(&submodule).await?;
         }
         Ok(mark_complete(self.dir)?)
+    }
+
+    /// Warns if the name that was fetched is that of a tag and of a branch: git takes the tag.
+    async fn warn_if_ambiguous(&self, name: &str) -> Result<(), CheckoutError> {
+        let fetched = fs::read_to_string(self.dir.join(".git/FETCH_HEAD")).unwrap_or_default();
+        if !fetched.contains(&format!("\ttag '{name}' of ")) {
+            return Ok(());
+        }
+        let before = fs::metadata(self.log.path())?.len();
+        let (url, branch) = (&self.source.url, format!("refs/heads/{name}"));
+        match self.run(&["ls-remote", "--heads", "--", url, &branch]).await {
+            Err(CheckoutError::Stopped(stop)) => return Err(CheckoutError::Stopped(stop)),
+            // The commit is there, and only the warning is lost.
+            Err(error) => tracing::debug!("{error}"),
+            Ok(()) => {}
+        }
+        if self.log.since(before)?.lines().any(|line| line.ends_with(&format!("\t{branch}"))) {
+            tracing::warn!(
+                "the revision `{name}` is ambiguous: {url} has a tag and a branch of this name, and the tag is used; \
+                 name it as refs/tags/{name}, or the branch as {branch}"
+            );
+        }
+        Ok(())
     }
 
     /// Checks a commit out, under the name of a branch if there is one. State files that are there already stay
