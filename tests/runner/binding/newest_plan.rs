@@ -113,3 +113,15 @@ async fn layer_whose_plans_are_all_removed_has_no_plan() {
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     assert!(refused.stderr.contains("the datastore has no plan of default/x"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn earlier_plan_of_a_run_whose_latest_attempt_failed_is_named() {
+    let two = TwoPlans::new("one").await;
+    let failing = ["plan", "--path", "one", "--name", "x", "--run", "b", "--target", "("];
+    let failed = two.sandbox.run_with(&two.datastore.url, &failing);
+    assert_eq!(failed.code, 1, "{}", failed.stderr);
+    let applied = two.apply(&["--plan", "b"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let expected = "attempt 1 of b stored no plan: taking b/0";
+    assert!(applied.stderr.contains(expected), "{}", applied.stderr);
+}

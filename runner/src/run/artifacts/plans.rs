@@ -91,10 +91,16 @@ impl Artifacts {
         }
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
         let is_wanted = |files: &&AttemptFiles| attempt.is_none_or(|named| named == files.attempt);
+        let mut later = None;
         for files in attempts.iter().rev().filter(is_wanted) {
             if let Some(plan) = self.plan_in(run, files).await? {
+                if let Some(later) = later {
+                    tracing::warn!("attempt {later} of {run} stored no plan: taking {plan}");
+                }
                 return Ok(Some(plan));
             }
+            let has_applied = files.artifacts.iter().any(|file| file.name == APPLIED);
+            later = later.or(Some(files.attempt).filter(|_| !has_applied));
         }
         Ok(None)
     }
