@@ -38,12 +38,9 @@ const SHOWN_ERRORS: usize = 20;
 /// What to do about an order that was applied under the same name, or that cannot be compared.
 const APPLIED_ELSEWHERE: &str =
     "use another --run or --name for this place, or apply it under this name with --again";
-const OTHER_PLAN: &str = "use another --run or --order-key for a new order, or repeat the old one as it was: with \
-     --plan and its plan, or with --no-plan";
-const OTHER_ORDER: &str =
-    "use another --run or --order-key for a new order, or apply it under this name with --again";
 const SAME_PLAN: &str =
     "plan again, which makes another plan; give other code a name of its own with --name";
+const PRINTS_ONLY: &str = "nothing was planned or applied; remove the option from the variable";
 const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave out --order-key";
 
 /// The kinds of failure, each with an exit code.
@@ -198,8 +195,8 @@ impl From<&RunError> for Failure {
             RunError::Unreadable(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
-            RunError::OtherOrder { is_planned: true, .. } => Self::of_order(error, OTHER_PLAN),
-            RunError::OtherOrder { .. } => Self::of_order(error, OTHER_ORDER),
+            RunError::OtherOrder { next, .. } => Self::of_order(error, next),
+            RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
             RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
         }

@@ -38,6 +38,7 @@ use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::scratch::{self, Abandoned, KilledApply, Left, Scratch};
+use crate::tool::cli_args;
 
 /// The plan in the private directory: the only file that the tool applies.
 const PLAN_FILE: &str = "plan.bin";
@@ -155,6 +156,14 @@ impl<'a> Run<'a> {
         match &self.job.action {
             Action::Plan { .. } => Box::pin(self.prepare_and_plan()).await,
             Action::Apply(plan) => Box::pin(self.read_records_and_apply(plan)).await,
+        }
+    }
+
+    /// Refuses arguments in variables that have the tool do nothing.
+    fn check_arguments(&self) -> Result<(), RunError> {
+        match cli_args::prints_only(&self.environment.inputs) {
+            Some((option, variable)) => Err(RunError::PrintsOnly { option, variable }),
+            None => Ok(()),
         }
     }
 

@@ -395,7 +395,8 @@ impl Binding {
     pub(crate) fn check_state(&self, plan: &str, ours: &StateVersion) -> Result<(), BindingError> {
         let Some(theirs) = &self.state else { return Ok(()) };
         if theirs.lineage != ours.lineage && !theirs.lineage.is_empty() {
-            return same(plan, "lineage of the state", &theirs.lineage, &ours.lineage);
+            let ours = if ours.lineage.is_empty() { "no state" } else { &ours.lineage };
+            return same(plan, "lineage of the state", &theirs.lineage, ours);
         }
         let serial = |of: &StateVersion| of.serial.to_string();
         same(plan, "serial of the state", &serial(theirs), &serial(ours))

@@ -207,8 +207,14 @@ fn requested_terragrunt(args: &RunArgs, layer: Option<&Layer>) -> Option<(String
 fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
     // The runner sets these itself, or cannot work with them.
     let refused = ["-out", "-json", "-chdir", "-detailed-exitcode", "-input"];
+    let prints_only = ["help", "h", "version", "v"];
     for arg in &args.args {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
+        if arg.starts_with('-') && prints_only.contains(&name) {
+            return Err(JobError::Usage(format!(
+                "`{arg}` after -- has the tool print a text and do nothing: leave it out"
+            )));
+        }
         if arg.starts_with('-') && refused.iter().any(|refused| refused[1..] == *name) {
             let instead = match name {
                 "out" => "--plan-file PATH, before the --, keeps the plan in a file",

@@ -85,11 +85,13 @@ pub(crate) enum RunError {
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
     AppliedElsewhere { run: String, theirs: String, ours: String },
     #[error("{order} was applied with {difference}")]
-    OtherOrder { order: String, difference: String, is_planned: bool },
+    OtherOrder { order: String, difference: String, next: String },
     #[error(
         "the plan of run {ours} has the same bytes as the plan of run {theirs}, which run {applied} has applied"
     )]
     SamePlan { ours: String, theirs: String, applied: String },
+    #[error("{option} in {variable} has the tool print a text and do nothing")]
+    PrintsOnly { option: &'static str, variable: &'static str },
     #[error("the datastore cannot record the key of an order (--order-key)")]
     NoOrderKeys,
     #[error(transparent)]

@@ -14,6 +14,27 @@ const OF_APPLY: [&str; 2] = ["TF_CLI_ARGS", "TF_CLI_ARGS_apply"];
 /// The options that have an apply read or write another state file than that of the backend.
 const OTHER_STATE: [&str; 3] = ["-state", "-state-out", "-backup"];
 
+/// The variables of the steps of a run.
+const OF_RUN: [&str; 5] = [
+    "TF_CLI_ARGS",
+    "TF_CLI_ARGS_init",
+    "TF_CLI_ARGS_plan",
+    "TF_CLI_ARGS_show",
+    "TF_CLI_ARGS_apply",
+];
+/// The options with which the tool prints its help or its version, does nothing else, and ends with 0.
+const PRINTS_ONLY: [&str; 6] = ["-help", "--help", "-h", "-version", "--version", "-v"];
+
+/// The first option with which the tool only prints a text, and its variable.
+pub(crate) fn prints_only(variables: &Inputs) -> Option<(&'static str, &'static str)> {
+    OF_RUN.into_iter().find_map(|variable| {
+        let value = variables.get(OsStr::new(variable))?;
+        let words = words(&String::from_utf8_lossy(value.expose_secret()));
+        let option = PRINTS_ONLY.into_iter().find(|option| words.iter().any(|word| word == option));
+        Some((option?, variable))
+    })
+}
+
 /// The first option that moves an apply to another state file, and its variable.
 pub(crate) fn other_state(variables: &Inputs) -> Option<(&'static str, &'static str)> {
     OF_APPLY.into_iter().find_map(|variable| {

@@ -9,13 +9,17 @@ use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json as parsed};
 
-/// A terraform with a remote state of this version.
+/// A terraform with a remote state of this version. A file `lineage` has another lineage.
 const STATE: &str = r#"
 if [ $STEP = init ]; then
   mkdir -p .terraform
   echo '{"backend": {"type": "s3", "config": {"bucket": "b", "key": "k"}}}' > .terraform/terraform.tfstate
 fi
-if [ $STEP = state ]; then echo '{"version": 4, "serial": 7, "lineage": "l", "resources": []}'; exit; fi
+if [ $STEP = state ]; then
+  LINEAGE=$(cat lineage 2>/dev/null || echo l)
+  echo '{"version": 4, "serial": 7, "lineage": "'$LINEAGE'", "resources": []}'
+  exit
+fi
 "#;
 
 pub(crate) struct Planned {
@@ -313,6 +317,12 @@ async fn another_backend_or_state_is_refused_after_init() {
         planned.refuses(&original, field, value, named).await;
         assert!(!planned.calls().contains("apply"), "{field}");
     }
+    planned.sandbox.write("lineage", "");
+    let state = json!({"lineage": "m", "serial": 7});
+    planned
+        .refuses(&original, "state", state, "lineage of the state: m; here it is no state\n")
+        .await;
+    std::fs::remove_file(planned.sandbox.work().join("lineage")).unwrap();
     let mut same = original.clone();
     same["binding"]["state"] = json!({"lineage": "l", "serial": 7});
     planned.replace(&same).await;

@@ -39,6 +39,40 @@ async fn variable_that_moves_an_apply_to_another_state_is_refused_by_name() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
+/// The tool would only print a text and end with 0, and an apply would be recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn argument_that_has_the_tool_only_print_a_text_is_refused_before_the_tool_runs() {
+    let planned = planned(&[]).await;
+    let url = planned.datastore.url.as_str();
+    let stored = &["apply", "--name", "x", "--plan", "p", "--datastore", url][..];
+    let unplanned = &["apply", "--name", "x", "--no-plan", "--datastore", url][..];
+    let plan = &["plan", "--name", "x", "--datastore", url][..];
+    for (args, variable, value, option) in [
+        (stored, "TF_CLI_ARGS_apply", "-help", "-help"),
+        (stored, "TF_CLI_ARGS", "-lock=false '-h'", "-h"),
+        (stored, "TF_CLI_ARGS_init", "--help", "--help"),
+        (unplanned, "TF_CLI_ARGS_apply", "-version", "-version"),
+        (unplanned, "TF_CLI_ARGS_apply", "-v", "-v"),
+        (plan, "TF_CLI_ARGS_plan", "--version", "--version"),
+        (plan, "TF_CLI_ARGS_show", "-help", "-help"),
+    ] {
+        let mut command = planned.sandbox.command(args);
+        let refused = Ended::from(command.env(variable, value).output().unwrap());
+        assert_eq!(refused.code, 8, "{value}: {}", refused.stderr);
+        let expected = format!("{option} in {variable} has the tool print a text and do nothing");
+        assert!(refused.stderr.contains(&expected), "{expected}: {}", refused.stderr);
+        assert_eq!(planned.calls(), "", "{value}");
+    }
+    for action in [&["plan"][..], &["apply", "--no-plan"]] {
+        for option in ["-help", "--h", "-v", "-version"] {
+            let args = [action, &["--name", "x", "--", option]].concat();
+            let refused = planned.sandbox.run_with(&planned.datastore.url, &args);
+            assert_eq!(refused.code, 64, "{option}: {}", refused.stderr);
+            assert_eq!(planned.calls(), "", "{option}");
+        }
+    }
+}
+
 /// No apply would compare that state, or apply to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn argument_that_moves_a_plan_to_another_state_is_refused_by_name() {

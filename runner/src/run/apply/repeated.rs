@@ -173,8 +173,24 @@ impl Run<'_> {
             Some(key) if !is_run => format!("the order `{key}` (run {})", record.run),
             _ => format!("run {}", record.run),
         };
-        let is_planned = !matches!(self.job.action, Action::Apply(Apply::Unplanned(_)));
-        RunError::OtherOrder { order, difference, is_planned }
+        let other = match &self.job.order_key {
+            Some(_) if is_run => "--run and --order-key",
+            Some(_) => "--order-key",
+            None => "--run",
+        };
+        let as_it_was = "repeat the old one as it was, with";
+        let old = match (&self.job.action, &record.plan) {
+            (Action::Apply(Apply::Unplanned(_)), _) => {
+                "apply it under this name with --again".to_owned()
+            }
+            (_, None) => format!("{as_it_was} --no-plan"),
+            (_, Some(plan)) => match plan.name() {
+                Some(plan) => format!("{as_it_was} --plan {plan}"),
+                None => format!("{as_it_was} its plan (--plan-file)"),
+            },
+        };
+        let next = format!("use another {other} for a new order, or {old}");
+        RunError::OtherOrder { order, difference, next }
     }
 
     fn tool_inputs(&self) -> ToolInputs<'_> {

@@ -220,7 +220,9 @@ async fn run_name_holds_for_stored_plans_and_names_another_plan() {
     ended(&sandbox, &apply(&[]), 9, 1, "run a was applied with another plan: sha256 ");
     let refused = apply(&["--plan", "q"]);
     ended(&sandbox, &refused, 9, 1, "(--plan p/0); now it is sha256 ");
-    ended(&sandbox, &refused, 9, 1, "use another --run");
+    let next =
+        "use another --run for a new order, or repeat the old one as it was, with --plan p/0\n";
+    ended(&sandbox, &refused, 9, 1, next);
     ended(&sandbox, &apply(&["--no-plan"]), 9, 1, "now it is none");
     ended(&sandbox, &apply(&["--plan", "p"]), 0, 1, "nothing is applied again");
     ended(&sandbox, &run(&["apply", "--name", "x", "--run", "b"]), 0, 2, "");
@@ -230,6 +232,27 @@ async fn run_name_holds_for_stored_plans_and_names_another_plan() {
     ended(&sandbox, &run(&["apply", "--name", "x", "--no-plan", "--run", "c"]), 0, 3, "");
     let planned = run(&["apply", "--name", "x", "--run", "c"]);
     ended(&sandbox, &planned, 9, 3, "another plan: none, the tool made its own; now it is sha256 ");
+    let next =
+        "use another --run for a new order, or repeat the old one as it was, with --no-plan\n";
+    ended(&sandbox, &planned, 9, 3, next);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn advice_for_a_key_of_another_order_names_the_key_and_how_the_old_order_is_repeated() {
+    let (datastore, sandbox) = ready().await;
+    let run = |words: &[&str]| sandbox.run_with(&datastore.url, words);
+    ended(&sandbox, &ordered(&sandbox, &datastore.url, &[KEY]), 0, 1, "");
+    assert_eq!(run(&["plan", "--name", "x", "--run", "p"]).code, 0);
+    let planned = run(&["apply", "--name", "x", "--order-key", "k"]);
+    let next = "use another --order-key for a new order, or repeat the old one as it was, with --no-plan\n";
+    ended(&sandbox, &planned, 9, 1, next);
+    let vars: &[&str] = &["--var", "a=b"];
+    let unplanned = ordered(&sandbox, &datastore.url, &[KEY, vars]);
+    let next =
+        "use another --order-key for a new order, or apply it under this name with --again\n";
+    ended(&sandbox, &unplanned, 9, 1, next);
+    let named = ordered(&sandbox, &datastore.url, &[KEY, RUN]);
+    ended(&sandbox, &named, 0, 1, "nothing is applied again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
