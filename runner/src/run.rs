@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::basis::binding::Binding;
 use crate::basis::order::{OrderKey, OrderRecord};
 use crate::cli::Environment;
 use crate::order::job::{Action, Job};
@@ -97,6 +98,8 @@ pub(crate) struct Run<'a> {
     record_error: fn(&RunError, &mut Report),
     /// Set once the datastore has answered, and an apply has read the records of earlier ones.
     artifacts: Option<Artifacts>,
+    /// What the plan to apply is bound to. Set once it is chosen.
+    binding: Option<Binding>,
     /// What an apply without a stored plan is made of. Set once the code is checked out.
     order: Option<OrderRecord>,
     /// The key under which the apply is recorded, if its order has one.
@@ -133,6 +136,7 @@ impl<'a> Run<'a> {
             report,
             record_error,
             artifacts: None,
+            binding: None,
             order: None,
             order_key: None,
             source_id: job.source_id.clone(),

@@ -45,6 +45,7 @@ mod binding {
     mod other_state;
     mod outside_files;
     mod plan_inputs;
+    mod renderings;
     pub(crate) mod snapshot;
     mod snapshot_files;
 }

@@ -3,15 +3,17 @@
 //! An apply compares it with what it finds, and refuses every difference. The document may be signed. This module does
 //! not depend on who may read or write it in the datastore.
 
+mod renderings;
 mod signature;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use datastore_api::{RunKey, Sha256};
+use datastore_api::{PlanFormat, RunKey, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub(crate) use renderings::{RENDERINGS, Renderings, file_name};
 pub(crate) use signature::{KeyError, SigningKey, VerifyKey};
 
 use crate::basis::backend::Backend;
@@ -23,7 +25,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
-use crate::report::{AbsolutePaths, PlanRecord, PlanReport, Report, ToolRecord};
+use crate::report::{AbsolutePaths, Counts, PlanRecord, PlanReport, Report, ToolRecord};
 
 /// Its name beside the plan.
 pub(crate) const FILE: &str = "binding.json";
@@ -39,6 +41,9 @@ pub(crate) struct Binding {
     run: String,
     /// The digest of `plan.bin`.
     pub(crate) plan: Sha256,
+    /// What people read of the plan. Earlier runners did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    renderings: Option<Renderings>,
     /// The snapshot of the working directory, if there is one.
     pub(crate) workspace: Option<Workspace>,
     /// The digest of `.terraform.lock.hcl`, after the plan.
@@ -169,6 +174,7 @@ fn platform() -> String {
 pub(crate) struct Bound<'a> {
     pub(crate) run: &'a RunKey,
     pub(crate) plan: Sha256,
+    pub(crate) renderings: Option<Renderings>,
     pub(crate) workspace: Option<Workspace>,
     pub(crate) report: &'a Report,
     pub(crate) source: Option<&'a str>,
@@ -185,6 +191,7 @@ impl Binding {
         let Bound {
             run,
             plan,
+            renderings,
             workspace,
             report,
             source,
@@ -200,6 +207,7 @@ impl Binding {
             layer: run.layer.to_string(),
             run: run.run.to_string(),
             plan,
+            renderings,
             workspace,
             lock_file_sha256: report.lock_file_sha256,
             tool: BoundTool::new(tool),
@@ -284,7 +292,7 @@ impl Binding {
             sha256: self.plan,
             run: own.and_then(|own| own.run.clone()),
             attempt: own.and_then(|own| own.attempt),
-            counts: own.and_then(|own| own.counts),
+            counts: self.counts().or_else(|| own.and_then(|own| own.counts)),
         };
         PlanRecord {
             plan: Some(plan),
@@ -331,6 +339,40 @@ impl Binding {
         same(plan, "plan", &format!("sha256 {}", self.plan), &format!("sha256 {sha256}"))
     }
 
+    /// The counts of the plan, if they are recorded.
+    fn counts(&self) -> Option<Counts> {
+        self.renderings.as_ref().map(|renderings| renderings.counts)
+    }
+
+    /// Refuses other bytes of a rendering, if they are recorded. `None`: it is missing.
+    pub(crate) fn check_rendering(
+        &self,
+        plan: &str,
+        rendering: PlanFormat,
+        sha256: Option<Sha256>,
+    ) -> Result<(), BindingError> {
+        let Some(renderings) = &self.renderings else { return Ok(()) };
+        let name = file_name(rendering);
+        let theirs = renderings.files.get(name).copied();
+        same(plan, name, &shown(theirs), &shown(sha256))
+    }
+
+    /// Refuses other counts than the recorded ones, as `run.json` may have them.
+    pub(crate) fn check_counts(
+        &self,
+        plan: &str,
+        ours: Option<Counts>,
+    ) -> Result<(), BindingError> {
+        let (Some(theirs), Some(ours)) = (self.counts(), ours) else { return Ok(()) };
+        let what = "number of changes (run.json)";
+        same(plan, what, &theirs.to_string(), &ours.to_string())
+    }
+
+    /// Whether the binding records what people read of the plan.
+    pub(crate) fn has_renderings(&self) -> bool {
+        self.renderings.is_some()
+    }
+
     /// Refuses another binary of a tool, where it is for the platform on which the plan was made.
     pub(crate) fn check_tools(
         &self,
@@ -375,8 +417,7 @@ impl Binding {
     /// Refuses other bytes of the snapshot.
     pub(crate) fn check_snapshot(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
         let theirs = self.workspace.as_ref().map(|workspace| workspace.sha256);
-        let theirs = theirs.map_or_else(|| "none".to_owned(), |theirs| format!("sha256 {theirs}"));
-        same(plan, "snapshot", &theirs, &format!("sha256 {sha256}"))
+        same(plan, "snapshot", &shown(theirs), &shown(Some(sha256)))
     }
 
     /// Refuses another lock file.
@@ -385,9 +426,6 @@ impl Binding {
         plan: &str,
         sha256: Option<Sha256>,
     ) -> Result<(), BindingError> {
-        let shown = |sha256: Option<Sha256>| {
-            sha256.map_or_else(|| "none".to_owned(), |sha256| format!("sha256 {sha256}"))
-        };
         same(plan, "lock file", &shown(self.lock_file_sha256), &shown(sha256))
     }
 
@@ -401,6 +439,10 @@ impl Binding {
         let serial = |of: &StateVersion| of.serial.to_string();
         same(plan, "serial of the state", &serial(theirs), &serial(ours))
     }
+}
+
+fn shown(sha256: Option<Sha256>) -> String {
+    sha256.map_or_else(|| "none".to_owned(), |sha256| format!("sha256 {sha256}"))
 }
 
 /// Refuses a difference.

@@ -24,6 +24,9 @@ impl From<&ShowError> for Failure {
             ShowError::NoLog { .. } => Self::new(Kind::Config, error).with_hint(
                 "a run stores its log at its end; `runner show` has what is known of this attempt",
             ),
+            ShowError::Binding(_) => Self::new(Kind::Integrity, error).with_hint(
+                "do not rely on what is stored of this plan: plan again, and find out who changed its files",
+            ),
             ShowError::Datastore(cause) => Self::of_datastore(cause, error),
             ShowError::Pager { .. } => Self::new(Kind::Config, error)
                 .with_hint("correct PLANCHA_PAGER or PAGER, or use --no-pager"),

@@ -15,6 +15,7 @@ use crate::run::apply::errored_state::Places;
 use crate::run::apply::lock::RunLock;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
+use crate::run::plan::renderings;
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan::{self, Choice, StoredPlanError};
 use crate::run::unsent;
@@ -62,8 +63,7 @@ impl Run<'_> {
             self.check_repeated(&record).await?;
             return self.record_earlier_apply(from, record).await;
         }
-        let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref());
-        let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
+        let choice = self.choose(from).await?;
         if let Some(choice) = &choice {
             if let Some((plan, sum)) = choice.kept_sum(self.job) {
                 for record in of_order.iter().chain(&self.record_of_run(&records, plan.sha256)) {
@@ -118,6 +118,15 @@ impl Run<'_> {
             self.compare_state(choice, &prepared).await?;
         }
         self.apply(&mut prepared, sum, &locks).await
+    }
+
+    /// Chooses the plan to apply, and compares everything that is known before the checkout.
+    async fn choose(&mut self, from: &Apply) -> Result<Option<Choice>, RunError> {
+        let rendering = self.scratch.join(renderings::PARTIAL);
+        let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref(), &rendering);
+        let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
+        self.binding = choice.as_ref().and_then(|choice| choice.binding.clone());
+        Ok(choice)
     }
 
     /// Records the apply of a plan that changes nothing and has kept the layer's `plan-sum`. The tool is not started.

@@ -10,7 +10,7 @@ use fs_err as fs;
 use jiff::Timestamp;
 
 use crate::basis::backend::Backend;
-use crate::basis::binding::{self, Binding, Bound};
+use crate::basis::binding::{self, Binding, Bound, Renderings};
 use crate::basis::modules::Downloaded;
 use crate::basis::plan_file;
 use crate::basis::providers::Digests;
@@ -247,6 +247,7 @@ impl Run<'_> {
         Binding::new(Bound {
             run: &self.job.run,
             plan: files.first.1.sha256(),
+            renderings: self.renderings_to_bind(files.rest),
             workspace,
             report: &self.report,
             source: self.local_source(),
@@ -256,6 +257,13 @@ impl Run<'_> {
             arguments: self.job.options.shown(),
             state: plan_file::version_in_plan(files.bin),
         })
+    }
+
+    /// What people read of the plan.
+    fn renderings_to_bind(&self, files: &[Entry]) -> Option<Renderings> {
+        let counts = self.report.plan.as_ref()?.counts?;
+        let digest = |(file, upload): &Entry| (file.name().to_owned(), upload.sha256());
+        Some(Renderings { files: files.iter().map(digest).collect(), counts })
     }
 
     /// The path of the code, if it is in no known repository.

@@ -8,7 +8,7 @@ use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 
-use crate::basis::binding::{Binding, BindingError, Workspace};
+use crate::basis::binding::{Binding, BindingError, RENDERINGS, Workspace};
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file;
 use crate::basis::{Basis, BasisError};
@@ -95,11 +95,12 @@ pub(crate) enum StoredPlanError {
 }
 
 /// Chooses the plan to apply, and compares everything that is known before the checkout. `None`: the tool plans and
-/// applies in one step.
+/// applies in one step. Renderings are compared by way of the private file `rendering`.
 pub(crate) async fn choose(
     job: &Job,
     from: &Apply,
     artifacts: Option<&Artifacts>,
+    rendering: &Path,
 ) -> Result<Option<Choice>, StoredPlanError> {
     let here = place(job, from);
     let mut stored = match (from, artifacts) {
@@ -126,7 +127,7 @@ pub(crate) async fn choose(
         return Err(StoredPlanError::Unfinished(plan.to_string()));
     }
     let binding = match (&mut stored, artifacts) {
-        (Some(plan), Some(artifacts)) => binding(job, plan, artifacts).await?,
+        (Some(plan), Some(artifacts)) => binding(job, plan, artifacts, rendering).await?,
         _ if job.verify_key.is_some() => {
             let plan = "in a file".to_owned();
             return Err(BindingError::Unsigned { plan }.into());
@@ -190,6 +191,7 @@ async fn binding(
     job: &Job,
     plan: &mut StoredPlan,
     artifacts: &Artifacts,
+    rendering: &Path,
 ) -> Result<Option<Binding>, StoredPlanError> {
     let name = plan.to_string();
     let Some(json) = artifacts.binding_of(plan).await? else {
@@ -203,8 +205,34 @@ async fn binding(
     };
     let run = RunKey { run: plan.run.clone(), ..job.run.clone() };
     let binding = Binding::parse(&json, &name, &run, job.verify_key.as_ref())?;
+    if job.verify_key.is_some() {
+        check_renderings(plan, &binding, artifacts, rendering).await?;
+    }
     plan.record = Some(binding.record(plan.record.take()));
     Ok(Some(binding))
+}
+
+/// Refuses a plan whose renderings or counts are not those that were made: somebody may have reviewed them.
+async fn check_renderings(
+    plan: &StoredPlan,
+    binding: &Binding,
+    artifacts: &Artifacts,
+    to: &Path,
+) -> Result<(), StoredPlanError> {
+    if !binding.has_renderings() {
+        return Ok(());
+    }
+    let name = plan.to_string();
+    let recorded = plan.record.as_ref().and_then(|record| record.plan.as_ref());
+    binding.check_counts(&name, recorded.and_then(|recorded| recorded.counts))?;
+    for format in RENDERINGS {
+        let sha256 = artifacts.fetch_rendering(plan, format, to).await?;
+        binding.check_rendering(&name, format, sha256)?;
+        if sha256.is_some() {
+            fs::remove_file(to)?;
+        }
+    }
+    Ok(())
 }
 
 /// The plan to apply.

@@ -5,15 +5,16 @@ use datastore_api::{AppliedKey, Attempt, Client, ClientError, File, PlanFormat, 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::basis::binding::{self, Binding, BindingError};
 use crate::cli::{Environment, ShowArgs};
-use crate::run::artifacts::applied_key;
+use crate::run::artifacts::{MAX_REPORT, applied_key, other};
 use crate::run::unsent::{command_to, unsent_apply};
 use crate::show::error::ShowError;
 use crate::show::header::{Applied, header};
-use crate::show::record::{Known, is_of_file, read};
+use crate::show::record::{Known, has, is_of_file, read, read_file};
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
-use crate::show::terminal::spool::show_download;
+use crate::show::terminal::spool::{Text, show_text, whole};
 use crate::show::terminal::text::{json, one_line};
 
 /// `show --json`
@@ -38,6 +39,14 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
     let target = target::find(&args.target, &args.common, environment).await?;
     let Target { client, run, files, attempts, .. } = &target;
     let known = read(client, run, files).await?;
+    let plan = PlanOf::new(&target, &known);
+    let binding = match &plan {
+        Some(plan) => plan.binding(client, &known).await?,
+        None => None,
+    };
+    if let (Some(plan), Some(binding)) = (&plan, &binding) {
+        plan.check_counts(binding, &known)?;
+    }
     let applied = find_applied(client, run, &known, environment).await?;
     let no_pager = args.common.no_pager;
     if args.json {
@@ -57,10 +66,17 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
         })
         .await;
     }
+    let text = match &plan {
+        Some(plan) => plan.text(client, binding.as_ref()).await?,
+        None => None,
+    };
     with_screen(environment, no_pager, async |screen: &mut Screen| {
-        let text = header(&target, &known, &applied, screen.colours(), Timestamp::now());
-        screen.write(&text).await?;
-        show_plan(&target, &known, screen).await
+        let facts = header(&target, &known, &applied, screen.colours(), Timestamp::now());
+        screen.write(&facts).await?;
+        match plan.zip(text) {
+            Some((plan, text)) => show_plan(&plan, text, screen).await,
+            None => Ok(()),
+        }
     })
     .await
 }
@@ -93,25 +109,90 @@ async fn find_applied(
     }
 }
 
+/// The plan of an attempt: the one that it has made, or applied.
+struct PlanOf {
+    run: RunKey,
+    attempt: Attempt,
+    /// Whether this attempt has made it.
+    is_own: bool,
+}
+
+impl PlanOf {
+    fn new(target: &Target, known: &Known) -> Option<Self> {
+        let Target { run, files, .. } = target;
+        if [File::Plan(PlanFormat::Pretty).name(), binding::FILE]
+            .iter()
+            .any(|name| has(files, name))
+        {
+            return Some(Self { run: run.clone(), attempt: files.attempt, is_own: true });
+        }
+        let plan = known.record()?.plan.as_ref()?;
+        let run = RunKey { run: plan.run.as_ref()?.parse().ok()?, ..run.clone() };
+        Some(Self { run, attempt: plan.attempt?, is_own: false })
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", one_line(self.run.run.as_ref()), self.attempt)
+    }
+
+    /// What the plan is bound to. If that cannot be read, what is shown is not compared with the plan.
+    async fn binding(&self, client: &Client, known: &Known) -> Result<Option<Binding>, ShowError> {
+        let plan = self.name();
+        let file = other(binding::FILE);
+        let read = read_file(client, &self.run, self.attempt, &file, MAX_REPORT).await?;
+        let read = match read {
+            Some(json) => Binding::parse(&json, &plan, &self.run, None).map(Some),
+            None if self.is_own && known.record().is_some_and(|record| record.bound) => {
+                Err(BindingError::Missing { plan: plan.clone() })
+            }
+            None => Ok(None),
+        };
+        match read {
+            Ok(binding) => Ok(binding),
+            Err(error @ BindingError::Differs { .. }) => Err(error.into()),
+            Err(error) => {
+                tracing::warn!("what is shown of the plan {plan} is not compared with it: {error}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Refuses counts in `run.json` that are not the plan's.
+    fn check_counts(&self, binding: &Binding, known: &Known) -> Result<(), ShowError> {
+        let Some(record) = known.record() else { return Ok(()) };
+        let applied = record.plan.as_ref().and_then(|plan| plan.sha256.as_ref()?.parse().ok());
+        // A pod that repeats a number replaces a plan that was applied.
+        if self.is_own || applied == Some(binding.plan) {
+            binding.check_counts(&self.name(), record.counts())?;
+        }
+        Ok(())
+    }
+
+    /// The plan as the tool has shown it. A text that is bound is compared before any of it is shown.
+    async fn text(
+        &self,
+        client: &Client,
+        binding: Option<&Binding>,
+    ) -> Result<Option<Text>, ShowError> {
+        let pretty = File::Plan(PlanFormat::Pretty);
+        let download = client.get_file(&self.run, Some(self.attempt), &pretty).await?;
+        let Some(download) = download else { return Ok(None) };
+        let Some(binding) = binding.filter(|binding| binding.has_renderings()) else {
+            return Ok(Some(Text::Arriving(Box::new(download))));
+        };
+        let (text, sha256) = whole(download).await?;
+        binding.check_rendering(&self.name(), PlanFormat::Pretty, Some(sha256))?;
+        Ok(Some(text))
+    }
+}
+
 /// Prints the plan, as the tool has shown it; for an apply, the plan that it applied.
-async fn show_plan(target: &Target, known: &Known, screen: &mut Screen) -> Result<(), ShowError> {
-    let Target { client, run, files, .. } = target;
-    let pretty = File::Plan(PlanFormat::Pretty);
-    let own = client.get_file(run, Some(files.attempt), &pretty).await?;
-    let (plan, title) = match own {
-        Some(plan) => (Some(plan), String::new()),
-        None => match planned_by(run, known) {
-            Some((planned_by, attempt)) => (
-                client.get_file(&planned_by, Some(attempt), &pretty).await?,
-                format!("The plan of {}/{attempt}:\n\n", one_line(planned_by.run.as_ref())),
-            ),
-            None => (None, String::new()),
-        },
-    };
-    let Some(plan) = plan else { return Ok(()) };
+async fn show_plan(plan: &PlanOf, text: Text, screen: &mut Screen) -> Result<(), ShowError> {
+    let title =
+        if plan.is_own { String::new() } else { format!("The plan of {}:\n\n", plan.name()) };
     screen.write(&format!("\n{title}")).await?;
     let mut has_started = false;
-    show_download(plan, screen, |painter, piece| {
+    show_text(text, screen, |painter, piece| {
         let text = painter.push(piece);
         // The tool begins with empty lines.
         let text = if has_started { &text } else { text.trim_start_matches('\n') };
@@ -119,11 +200,4 @@ async fn show_plan(target: &Target, known: &Known, screen: &mut Screen) -> Resul
         Ok(text.to_owned())
     })
     .await
-}
-
-/// The attempt that made the plan of an apply.
-fn planned_by(run: &RunKey, known: &Known) -> Option<(RunKey, Attempt)> {
-    let plan = known.record()?.plan.as_ref()?;
-    let planned_by = RunKey { run: plan.run.as_ref()?.parse().ok()?, ..run.clone() };
-    Some((planned_by, plan.attempt?))
 }

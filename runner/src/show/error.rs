@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use datastore_api::{Attempt, ClientError, Name, RunKey};
 
+use crate::basis::binding::BindingError;
 use crate::order::job::JobError;
 
 /// Why a run cannot be shown.
@@ -32,6 +33,8 @@ pub(crate) enum ShowError {
     },
     #[error("attempt {attempt} of run {run} has no log; it has {}", .files.join(", "))]
     NoLog { run: Name, attempt: Attempt, files: Vec<String> },
+    #[error(transparent)]
+    Binding(#[from] BindingError),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error("the pager `{command}` cannot be run (exit code {code})")]

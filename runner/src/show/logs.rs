@@ -7,7 +7,7 @@ use crate::show::error::ShowError;
 use crate::show::log_lines::{LogLines, NotLines};
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
-use crate::show::terminal::spool::show_download;
+use crate::show::terminal::spool::{Text, show_text};
 use crate::show::terminal::text::one_line;
 
 /// Prints the log of a run.
@@ -25,7 +25,7 @@ pub(crate) async fn logs(args: &LogsArgs, environment: &Environment) -> Result<(
             let reason = "it is not a list of lines".to_owned();
             ClientError::Answer { call: format!("the log of {run}/{attempt}"), reason }
         };
-        show_download(log, screen, |painter, piece| {
+        show_text(Text::Arriving(Box::new(log)), screen, |painter, piece| {
             Ok(painter.push(&lines.push(piece).map_err(refused)?))
         })
         .await?;

@@ -44,6 +44,7 @@ pub(super) struct Record {
     pub(super) directory: Option<String>,
     pub(super) backend: Option<Value>,
     pub(super) mocks: Vec<String>,
+    pub(super) bound: bool,
     pub(super) applied: Option<String>,
     pub(super) applied_before: Option<EarlierApply>,
     pub(super) started: Option<Timestamp>,
@@ -216,7 +217,7 @@ pub(super) async fn read(
 }
 
 /// A file of an attempt. `None`: it does not exist, or cannot be read.
-async fn read_file(
+pub(super) async fn read_file(
     client: &Client,
     run: &RunKey,
     attempt: Attempt,

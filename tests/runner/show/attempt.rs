@@ -357,7 +357,12 @@ async fn hostile_plan_and_report_reach_the_terminal_without_control_sequences() 
     report["steps"][0]["name"] = attack.into();
     report["backend"] = serde_json::json!({"type": attack, "path": attack});
     stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
-    stored.put_plan("pretty", 0, format!("+ a{attack}\r\n\tb").into_bytes()).await;
+    let pretty = format!("+ a{attack}\r\n\tb").into_bytes();
+    let mut document = json(&stored.artifact("binding.json", 0).await);
+    document["binding"]["renderings"]["files"]["pretty.plan"] =
+        Sha256::of(&pretty).to_string().into();
+    stored.put_artifact("binding.json", 0, document.to_string().into_bytes()).await;
+    stored.put_plan("pretty", 0, pretty).await;
     stored.put_log(0, format!("log {attack}\nend").into_bytes()).await;
 
     for args in [
@@ -374,4 +379,10 @@ async fn hostile_plan_and_report_reach_the_terminal_without_control_sequences() 
     }
     let shown = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
     assert!(shown.stdout.ends_with("+ a^[]0;x^G^[[2J<U+009B>H<U+202E>^H\n\tb\n"), "{shown:?}");
+
+    document["binding"]["layer"] = attack.into();
+    stored.put_artifact("binding.json", 0, document.to_string().into_bytes()).await;
+    let refused = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
+    assert_eq!((refused.code, &*refused.stdout), (9, ""), "{}", refused.stderr);
+    assert!(refused.stderr.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", refused.stderr);
 }

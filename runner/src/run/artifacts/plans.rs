@@ -223,6 +223,17 @@ impl Artifacts {
         self.client.save_recorded_file(&run, plan.attempt, &file, recorded, to).await
     }
 
+    /// Downloads a rendering of a plan into a private file. `None`: there is none.
+    pub(crate) async fn fetch_rendering(
+        &self,
+        plan: &StoredPlan,
+        format: PlanFormat,
+        to: &Path,
+    ) -> Result<Option<Sha256>, ClientError> {
+        let run = self.sibling(&plan.run);
+        self.client.save_file(&run, plan.attempt, &File::Plan(format), to).await
+    }
+
     /// Downloads the snapshot of a plan into a private file. `None`: it has been deleted.
     pub(crate) async fn fetch_snapshot(
         &self,

@@ -3,15 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::{Attempt, ClientError, File, PlanFormat, RunKey};
+use datastore_api::{Attempt, ClientError, File, PlanFormat, RunKey, Sha256};
 
-use crate::report::Outcome;
+use crate::basis::binding::BindingError;
+use crate::report::{Outcome, PlanReport};
 use crate::run::Run;
 use crate::run::artifacts::Artifacts;
 
 /// The plan's renderings in the private directory, as the tool has shown it.
 pub(super) const JSON: &str = "plan.json";
 pub(super) const PRETTY: &str = "plan.txt";
+/// One that is not completely downloaded yet, or not compared.
+pub(in crate::run) const PARTIAL: &str = "rendering.partial";
 /// The time to download those of an applied plan. The apply is done, and only the summary waits for them.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -78,14 +81,27 @@ impl Run<'_> {
         let fetch = async |format, name| {
             let (file, to) = (File::Plan(format), self.scratch.join(name));
             // A download that is cut off must not be mistaken for a whole one.
-            let partial = self.scratch.join("rendering.partial");
-            match client.save_file(&run, attempt, &file, &partial).await? {
-                Some(_) => rename(&partial, &to),
-                None => Ok(()),
+            let partial = self.scratch.join(PARTIAL);
+            let Some(sha256) = client.save_file(&run, attempt, &file, &partial).await? else {
+                return Ok(());
+            };
+            match self.check_rendering(format, sha256) {
+                Ok(()) => rename(&partial, &to),
+                Err(error) => {
+                    tracing::warn!("the summary lacks {}: {error}", file.name());
+                    Ok(())
+                }
             }
         };
         fetch(PlanFormat::Pretty, PRETTY).await?;
         fetch(PlanFormat::Json, JSON).await
+    }
+
+    /// Refuses another rendering than that of the applied plan.
+    fn check_rendering(&self, format: PlanFormat, sha256: Sha256) -> Result<(), BindingError> {
+        let Some(binding) = &self.binding else { return Ok(()) };
+        let plan = self.report.plan.as_ref().and_then(PlanReport::name).unwrap_or_default();
+        binding.check_rendering(&plan, format, Some(sha256))
     }
 }
 

@@ -1,0 +1,126 @@
+//! What people read of a plan is bound to it, as the plan itself is: a changed rendering is neither shown nor, with a key,
+//! applied.
+
+use serde_json::json;
+
+use crate::binding::document::{Planned, planned};
+use crate::json as parsed;
+use crate::stored_run::StoredRun;
+
+/// What the fake tool shows of every plan.
+const SHOWN: &[u8] = b"shown\n";
+
+/// A signed plan, and the arguments that verify it.
+async fn signed() -> (Planned, tempfile::TempDir, [String; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key").display().to_string();
+    std::fs::write(&key, "abcdef".repeat(8)).unwrap();
+    let planned = planned(&["--signing-key", &key]).await;
+    (planned, dir, ["--verify-key".to_owned(), key])
+}
+
+/// `runner show` of the plan `p` prints nothing of it, and names what differs.
+#[track_caller]
+fn not_shown(planned: &Planned, what: &str) {
+    for args in [&["show", "p"][..], &["show", "p", "--json"]] {
+        let args = [args, &["--name", "x"]].concat();
+        let shown = planned.sandbox.run_with(&planned.datastore.url, &args);
+        if args.contains(&"--json") && !what.contains("run.json") {
+            assert_eq!(shown.code, 0, "{}", shown.stderr);
+            continue;
+        }
+        assert_eq!((shown.code, &*shown.stdout), (9, ""), "{}", shown.stderr);
+        let expected = format!("the plan p/0 is bound to another {what}");
+        assert!(shown.stderr.contains(&expected), "{expected}: {}", shown.stderr);
+        assert!(!shown.stderr.contains("nothing was applied"), "{}", shown.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_rendering_or_count_is_refused_by_name_with_a_verify_key() {
+    let (planned, _dir, verify) = signed().await;
+    let verify = [verify[0].as_str(), &verify[1]];
+    let stored = planned.stored();
+    for (format, name) in
+        [("pretty", "pretty.plan"), ("json", "plan.json"), ("short", "short.diff")]
+    {
+        let original = stored.plan(format, 0).await;
+        stored.put_plan(format, 0, b"No changes.".to_vec()).await;
+        planned.refused(&verify, &format!("the plan p/0 is bound to another {name}: sha256 "));
+        stored.put_plan(format, 0, original).await;
+    }
+    let original = stored.artifact("run.json", 0).await;
+    let mut report = parsed(&original);
+    report["plan"]["counts"] = json!({"create": 0, "update": 0, "delete": 0});
+    stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+    let counts = "number of changes (run.json): Plan: 1 to create, 0 to update, 0 to delete; here it is Plan: 0 to";
+    planned.refused(&verify, counts);
+    not_shown(&planned, "number of changes (run.json)");
+    stored.put_artifact("run.json", 0, original).await;
+    let applied = planned.apply(&verify);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binding_of_an_earlier_release_without_digests_of_renderings_is_valid() {
+    let (planned, _dir, verify) = signed().await;
+    let mut document = planned.document().await;
+    document["binding"].as_object_mut().unwrap().shift_remove("renderings").unwrap();
+    planned.replace(&document).await;
+    planned.refused(&[&verify[0], &verify[1]], "it does not match");
+    let stored = planned.stored();
+    stored.put_plan("pretty", 0, b"another text".to_vec()).await;
+    let shown = planned.sandbox.run_with(&planned.datastore.url, &["show", "p", "--name", "x"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("another text"), "{}", shown.stdout);
+    let applied = planned.apply(&[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_rendering_is_neither_shown_nor_in_the_summary_of_an_apply() {
+    let planned = planned(&[]).await;
+    let stored = planned.stored();
+    stored.put_plan("pretty", 0, b"No changes.".to_vec()).await;
+    not_shown(&planned, "pretty.plan: sha256 ");
+    let mut report = parsed(&stored.artifact("run.json", 0).await);
+    report["plan"]["counts"] = json!({"create": 0, "update": 0, "delete": 0});
+    stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;
+    let changed = json!({"format_version": "1.2", "resource_changes": [
+        {"address": "x.never", "change": {"actions": ["no-op"]}}
+    ]});
+    stored.put_plan("json", 0, changed.to_string().into_bytes()).await;
+
+    let applied = planned.apply(&["--run", "a", "--summary", "summary.md"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    for name in ["pretty.plan", "plan.json"] {
+        let expected = format!("the summary lacks {name}: the plan p/0 is bound to another {name}");
+        assert!(applied.stderr.contains(&expected), "{expected}: {}", applied.stderr);
+    }
+    let summary = std::fs::read_to_string(planned.sandbox.work().join("summary.md")).unwrap();
+    assert!(summary.contains("applied: 1 created, 0 updated, 0 deleted"), "{summary}");
+    assert!(!summary.contains("No changes") && !summary.contains("<details>"), "{summary}");
+    let of_apply = StoredRun::new(&planned.datastore, "default", "x", "a");
+    let report = parsed(&of_apply.artifact("run.json", 0).await);
+    assert_eq!(report["plan"]["counts"]["create"], 1);
+    // An apply shows the plan of the run that made it.
+    let args = ["show", "a", "--name", "x"];
+    let shown = planned.sandbox.run_with(&planned.datastore.url, &args);
+    assert_eq!((shown.code, &*shown.stdout), (9, ""), "{}", shown.stderr);
+
+    stored.put_plan("pretty", 0, SHOWN.to_vec()).await;
+    let shown = planned.sandbox.run_with(&planned.datastore.url, &args);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.ends_with("The plan of p/0:\n\nshown\n"), "{}", shown.stdout);
+}
+
+/// Whether the plan is the one that was reviewed is then not known.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_with_an_unreadable_binding_is_shown_with_a_warning() {
+    let planned = planned(&[]).await;
+    planned.stored().put_artifact("binding.json", 0, b"{".to_vec()).await;
+    let shown = planned.sandbox.run_with(&planned.datastore.url, &["show", "p", "--name", "x"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let expected = "what is shown of the plan p/0 is not compared with it: the binding.json of the plan p/0 cannot be read";
+    assert!(shown.stderr.contains(expected), "{}", shown.stderr);
+}
