@@ -212,7 +212,9 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
         };
         summary::append(path, &facts);
     }
-    failure.map_or(run.report.exit, |failure| log_failure(&failure))
+    let code = failure.map_or(run.report.exit, |failure| log_failure(&failure));
+    files.remove(signals).await;
+    code
 }
 
 /// Logs a failure with its hint. Returns the exit code.

@@ -37,7 +37,7 @@ pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::pager::Pager;
 pub(crate) use crate::process::shell::quoted;
-pub(crate) use crate::process::signals::{Signals, Stop};
+pub(crate) use crate::process::signals::{SHORTLY, Signals, Stop};
 
 /// The runner's variables that contain a secret, or a URL that may. Programs do not get them.
 const WITHHELD: [&str; 20] = [

@@ -64,6 +64,13 @@ impl RunFiles {
     }
 }
 
+impl RunFiles {
+    /// Removes the directory at the end of the run, in the time that a signal leaves.
+    pub(crate) async fn remove(self, signals: &Signals) {
+        self.scratch.remove(signals).await;
+    }
+}
+
 /// Warns of what a killed run has left. A state is copied: the directory for temporary files may be emptied at any time.
 fn warn_of_abandoned(Abandoned { left, layer }: &Abandoned, state_home: Option<&Path>) {
     match left {

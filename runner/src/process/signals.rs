@@ -10,6 +10,9 @@ use tokio::time::Instant;
 
 use crate::process::guard::Guard;
 
+/// How long work that cannot be interrupted is waited for after a signal.
+pub(crate) const SHORTLY: Duration = Duration::from_secs(3);
+
 /// A signal that stops the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -123,6 +126,20 @@ impl Signals {
             let now = Instant::now();
             let left = self.deadline.get_or_init(|| now + limit).saturating_duration_since(now);
             tokio::time::sleep(left * 3 / 4).await;
+            stop
+        };
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            stop = late => Err(stop),
+        }
+    }
+
+    /// The output of the future, or the signal, if the future takes more than a few seconds after it.
+    pub(crate) async fn shortly<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+        let late = async {
+            let stop = self.wait().await;
+            tokio::time::sleep(SHORTLY).await;
             stop
         };
         tokio::select! {

@@ -232,11 +232,12 @@ impl Run<'_> {
         };
         binding.check_snapshot(&plan, sha256)?;
         let archive = Stoppable::new(fs::File::open(&file)?, self.signals.clone());
-        let target = to.clone();
+        let (target, signals) = (to.clone(), self.signals.clone());
         let unpacked = tokio::task::spawn_blocking(move || {
-            archive::unpack(archive, &target, archive::Limits::default())
+            archive::unpack_until(Some(&signals), archive, &target, archive::Limits::default())
         });
-        let unpacked = unpacked.await.map_err(std::io::Error::other)?;
+        let unpacked = self.signals.shortly(unpacked).await.map_err(RunError::Stopped)?;
+        let unpacked = unpacked.map_err(std::io::Error::other)?;
         if let Some(stop) = self.signals.stopped() {
             return Err(RunError::Stopped(stop));
         }

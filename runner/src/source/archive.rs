@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 pub(crate) use stoppable::Stoppable;
-pub(crate) use unpack::{Limits, unpack};
+#[cfg(any(test, fuzzing))]
+pub(crate) use unpack::unpack;
+pub(crate) use unpack::{Limits, unpack_until};
 pub(super) use unpack::{MAX_DEPTH, MAX_PATHS};
 
 /// What an archive holds.

@@ -144,7 +144,7 @@ pub(crate) async fn checkout(
                 Access::ReadOnly => {
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
-                    let copied = copied(dir, &to, work_dir.is_some(), context).await?;
+                    let copied = copied(dir, &to, lock.as_ref(), context).await?;
                     // A commit is compared instead, where it says what the code is.
                     let is_dirty = |commit: &String| commit.ends_with("-dirty");
                     sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
@@ -155,7 +155,7 @@ pub(crate) async fn checkout(
         }
         Source::Archive(file) => {
             let (dir, lock) = own()?;
-            let unpacked = unpack(file, &dir, work_dir.is_some(), context).await?;
+            let unpacked = unpack(file, &dir, lock.as_ref(), context).await?;
             packed_states = unpacked.states;
             sha256 = Some(unpacked.sha256);
             (dir, unpacked.commit, work_dir.is_some(), lock)
@@ -226,19 +226,23 @@ async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, 
 async fn copied(
     from: &Path,
     to: &Path,
-    stays: bool,
+    lock: Option<&File>,
     context: CheckoutContext<'_>,
 ) -> Result<Sha256, CheckoutError> {
-    let existing = if stays { Some(existing(to, context).await?) } else { None };
+    let existing = if lock.is_some() { Some(existing(to, context).await?) } else { None };
+    // The thread may outlive this call.
+    let lock = lock.map(File::try_clone).transpose()?;
     let (from, to) = (from.to_owned(), to.to_owned());
     let copied = tokio::task::spawn_blocking(move || {
         let files = match existing {
             Some(existing) => copy::tree(&from, &to, Links::Followed, existing)?,
             None => copy::new_tree(&from, &to, Links::Followed)?,
         };
+        drop(lock);
         Ok(tree::of_copied(&to, files.iter())?)
     });
-    copied.await.map_err(std::io::Error::other)?
+    let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
+    copied.map_err(std::io::Error::other)?
 }
 
 /// What an archive has brought.
@@ -255,23 +259,26 @@ struct Unpacked {
 async fn unpack(
     file: &Path,
     dir: &Path,
-    stays: bool,
+    lock: Option<&File>,
     context: CheckoutContext<'_>,
 ) -> Result<Unpacked, CheckoutError> {
     let new = context.scratch.join("unpacked");
     let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
     let existing = existing(dir, context).await?;
+    // The thread may outlive this call.
+    let lock = lock.map(File::try_clone).transpose()?;
     let unpacked = tokio::task::spawn_blocking(move || {
         let failed = |error| CheckoutError::Archive { path: path.clone(), error };
         let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
-        let archive = Stoppable::new(archive, signals);
+        let archive = Stoppable::new(archive, signals.clone());
         let limits = Limits { of_any_program: true, ..Limits::default() };
-        let packed = archive::unpack(archive, &new, limits).map_err(failed)?;
+        let packed =
+            archive::unpack_until(Some(&signals), archive, &new, limits).map_err(failed)?;
         tracing::info!("unpacked {}: {packed}", named(&path));
         let below = |file: PathBuf| file.strip_prefix(&new).map(Path::to_owned).unwrap_or(file);
         let states = states::errored(&new)?.into_iter().map(below).collect();
         let sha256 = tree::of_source(&new)?;
-        if stays {
+        if lock.is_some() {
             copy::tree(&new, &target, Links::Kept, existing)?;
             fs::remove_dir_all(&new)?;
         } else {
@@ -279,7 +286,8 @@ async fn unpack(
         }
         Ok(Unpacked { commit: packed.commit, states, sha256 })
     });
-    let unpacked = unpacked.await.map_err(std::io::Error::other)?;
+    let unpacked = context.signals.shortly(unpacked).await.map_err(CheckoutError::Stopped)?;
+    let unpacked = unpacked.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);
     unpacked.map_err(|error| stopped.unwrap_or(error))
 }

@@ -8,8 +8,8 @@
 mod ended;
 mod held;
 mod killed;
+mod removal;
 
-use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -21,9 +21,12 @@ pub(crate) use ended::{AHEAD, LOG, UNSENT, output_of};
 use fs_err as fs;
 pub(crate) use held::Held;
 pub(crate) use killed::KilledApply;
+pub(crate) use removal::PARTIAL;
 
+use crate::process::Signals;
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::ended::{adopt_record, apply_end, has_completed};
+use crate::source::scratch::removal::{LAYER, LOCK, clear, clear_if_current, is_at};
 use crate::source::states::{self, KeptState, PushRecord};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
 
@@ -32,15 +35,10 @@ const PREFIX: &str = "plancha-";
 const RANDOM_LEN: usize = 6;
 /// The directory that a run takes if no other has it.
 const FIRST: &str = "plancha-000000";
-/// The layer that a run applies.
-const LAYER: &str = "layer";
-const LOCK: &str = ".lock";
 /// Shows that the code of a killed apply was out of reach.
 const OUT_OF_REACH: &str = "code-out-of-reach";
 /// Shows that what the tool of a killed apply has said about its state was read.
 const READ: &str = "output-was-read";
-/// The name of a file there that is not complete yet begins with this.
-pub(crate) const PARTIAL: &str = ".partial-";
 /// A younger directory may not be locked yet.
 const MIN_AGE: Duration = Duration::from_mins(1);
 /// A younger directory may not have its lock file yet.
@@ -208,6 +206,25 @@ impl Scratch {
         let _ = self.whole.set(());
     }
 
+    /// Removes it. After a signal that takes a few seconds at most, and a later run removes the rest.
+    pub(crate) async fn remove(&self, signals: &Signals) {
+        if self.whole.get().is_some() {
+            return;
+        }
+        let dir = self.dir.clone();
+        let removed = tokio::task::spawn_blocking(move || clear(&dir));
+        match signals.shortly(removed).await {
+            Err(_) => tracing::info!(
+                "{} has too many files to be removed now: a later run removes the rest",
+                self.dir.display()
+            ),
+            Ok(Ok(Err(error))) => warn_of_rest(&self.dir, &error),
+            Ok(_) => {}
+        }
+        // What is left is not tried again when this value is dropped.
+        self.keep_all();
+    }
+
     /// A path in it.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.join(name)
@@ -221,9 +238,13 @@ impl Drop for Scratch {
             return;
         }
         if let Err(error) = clear(&self.dir) {
-            tracing::warn!("{} cannot be removed completely: {error}", self.dir.display());
+            warn_of_rest(&self.dir, &error);
         }
     }
+}
+
+fn warn_of_rest(dir: &Path, error: &io::Error) {
+    tracing::warn!("{} cannot be removed completely: {error}", dir.display());
 }
 
 /// Creates a directory with its lock file, and locks it.
@@ -392,50 +413,14 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     let states = states.map(|state| Left::State(Box::new(state)));
     let left = states.chain(missing.map(Left::OutOfReach)).collect::<Vec<_>>();
     if left.is_empty() {
-        match &lock {
-            Some(lock) => clear_if_current(dir, lock)?,
-            None => clear(dir)?,
-        }
+        let dir = dir.to_owned();
+        removal::shortly(move || match lock {
+            Some(lock) => clear_if_current(&dir, &lock),
+            None => clear(&dir),
+        })?;
     }
     let layer = regular::read_text(&dir.join(LAYER)).ok().map(|layer| layer.trim().to_owned());
     Ok(left.into_iter().map(|left| Abandoned { left, layer: layer.clone() }).collect())
-}
-
-/// Removes a directory, unless `lock` is no longer its lock file: another run may have removed the directory and created
-/// it again. Of several runs one removes it.
-fn clear_if_current(dir: &Path, lock: &File) -> io::Result<()> {
-    match lock.try_lock() {
-        Ok(()) if is_at(lock, &dir.join(LOCK)) => clear(dir),
-        Ok(()) | Err(TryLockError::WouldBlock) => Ok(()),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
-fn clear(dir: &Path) -> io::Result<()> {
-    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten().flatten();
-    let has_unsent = unsent.any(|entry| !entry.file_name().to_string_lossy().starts_with(PARTIAL));
-    let stays = |name: &OsStr| name == LOCK || has_unsent && (name == UNSENT || name == LAYER);
-    let mut failed = None;
-    for entry in fs::read_dir(dir)?.flatten().filter(|entry| !stays(&entry.file_name())) {
-        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let path = entry.path();
-        let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        // Another run may remove the same directory.
-        failed = failed.or(unless_missing(removed).err());
-    }
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    unless_missing(fs::remove_file(dir.join(LOCK)))?;
-    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
-}
-
-/// Whether an open file is still the one at this path.
-fn is_at(file: &File, path: &Path) -> bool {
-    let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let (here, there) = (file.metadata().map(id), fs::symlink_metadata(path).map(id));
-    matches!((here, there), (Ok(here), Ok(there)) if here == there)
 }
 
 fn me() -> u32 {

@@ -292,6 +292,32 @@ fn unpacking_stops_at_a_signal() {
 }
 
 #[test]
+fn directories_that_only_paths_name_do_not_delay_the_end_after_a_signal() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let mut archive = tar::Builder::new(Vec::new());
+    for number in 0..3000 {
+        let path = format!("d{number}/{}x", "d/".repeat(97));
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, path, &[][..]).unwrap();
+    }
+    std::fs::write(sandbox.work().join("deep.tar"), archive.into_inner().unwrap()).unwrap();
+    let runner = sandbox.start(None, &["plan", "deep.tar"]);
+    let runs = || std::fs::read_dir(sandbox.path("tmp")).unwrap().map(|run| run.unwrap().path());
+    support::eventually("directories are made", || {
+        runs().any(|run| run.join("unpacked/d20").exists())
+    });
+    runner.signal("TERM");
+    let start = std::time::Instant::now();
+    let ended = runner.wait();
+    refused(&ended, 143, &["stopped while fetching the code"]);
+    assert!(start.elapsed() < std::time::Duration::from_secs(15), "{:?}", start.elapsed());
+    // The rest, if there is one, belongs to an ended run, whose lock file is removed last.
+    assert!(runs().all(|run| run.join(".lock").exists()), "{:?}", runs().collect::<Vec<_>>());
+}
+
+#[test]
 fn git_of_an_archive_is_not_used() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("[ $STEP != init ] || ls -A . ../..");
     let code = code(&sandbox, "x");

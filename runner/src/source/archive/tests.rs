@@ -255,6 +255,18 @@ fn unpacking_ends_at_a_signal_and_leaves_nothing() {
 }
 
 #[test]
+fn after_a_signal_no_directory_is_made_and_nothing_is_removed() {
+    let (stop, signals) = Signals::of_test();
+    stop.send(Some(Stop::Terminate)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("to");
+    let archive = archive(&[(FILE, "a/b/c", "", b"")]);
+    let error = unpack_until(Some(&signals), &archive[..], &to, Limits::default()).unwrap_err();
+    assert!(datastore_api::chain(&error).contains("SIGTERM"), "{error:?}");
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+}
+
+#[test]
 fn an_existing_directory_is_never_unpacked_over() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("main.tf"), "mine").unwrap();

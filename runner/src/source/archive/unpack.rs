@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use fs_err as fs;
 use tar::{Archive, Entry, EntryType};
 
+use crate::process::Signals;
 use crate::source::archive::compression::{self, is_label, is_tar, start};
 use crate::source::archive::headers::{self, Extended, MAX_PART, MAX_PATH, TOO_LONG, path_of};
 use crate::source::archive::link::is_inside;
@@ -55,11 +56,24 @@ const END: u64 = 2 * BLOCK;
 /// Files are written in pieces of this size.
 const PIECE: usize = 64 << 10;
 
-/// Unpacks `from` into `to`, which must not exist. What was written is removed after an error.
+/// The same as [`unpack_until`], without signals.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn unpack(from: impl Read, to: &Path, limits: Limits) -> Result<Packed, ArchiveError> {
+    unpack_until(None, from, to, limits)
+}
+
+/// Unpacks `from` into `to`, which must not exist. What was written is removed after an error, but not after a signal:
+/// that may take longer than the time that is left.
+pub(crate) fn unpack_until(
+    signals: Option<&Signals>,
+    from: impl Read,
+    to: &Path,
+    limits: Limits,
+) -> Result<Packed, ArchiveError> {
     make_directory(to)?;
-    let unpacked = Unpacking::new(to, limits).unpack(from);
-    if unpacked.is_err() {
+    let unpacked = Unpacking::new(to, limits, signals).unpack(from);
+    let is_stopped = signals.is_some_and(|signals| signals.stopped().is_some());
+    if unpacked.is_err() && !is_stopped {
         // The directory is new and the caller's own; what cannot be removed is removed with it.
         let _removed = fs::remove_dir_all(to);
     }
@@ -69,6 +83,7 @@ pub(crate) fn unpack(from: impl Read, to: &Path, limits: Limits) -> Result<Packe
 struct Unpacking<'a> {
     to: &'a Path,
     limits: Limits,
+    signals: Option<&'a Signals>,
     packed: Packed,
     /// All entries, and directories that only the path of another entry names.
     counted: u64,
@@ -81,11 +96,12 @@ struct Unpacking<'a> {
 }
 
 impl<'a> Unpacking<'a> {
-    fn new(to: &'a Path, limits: Limits) -> Self {
+    fn new(to: &'a Path, limits: Limits, signals: Option<&'a Signals>) -> Self {
         let (files, directories, links) = Default::default();
         Self {
             to,
             limits,
+            signals,
             packed: Packed::default(),
             counted: 0,
             paths: 0,
@@ -167,11 +183,13 @@ impl<'a> Unpacking<'a> {
             if link.ancestors().skip(1).any(|parent| links.contains_key(parent)) {
                 return Err(refused(link, "a parent is not a directory"));
             }
+            self.check_stopped()?;
             self.place(link)?;
             symlink(target, self.to.join(link)).map_err(|error| self.failed(link, error))?;
         }
         // Children first: a directory may become read-only.
         for (directory, mode) in self.directories.iter().rev() {
+            self.check_stopped()?;
             fs::set_permissions(self.to.join(directory), PermissionsExt::from_mode(*mode | 0o700))
                 .map_err(|error| self.failed(directory, error))?;
         }
@@ -297,11 +315,18 @@ impl<'a> Unpacking<'a> {
             }
         }
         for parent in missing.into_iter().rev() {
+            self.check_stopped()?;
             self.count(&parent)?;
             self.make(&parent)?;
             self.directories.insert(parent, 0o700);
         }
         Ok(())
+    }
+
+    /// Ends the work after a signal. A small archive may name very many directories.
+    fn check_stopped(&self) -> Result<(), ArchiveError> {
+        let stop = self.signals.and_then(Signals::stopped);
+        stop.map_or(Ok(()), |stop| Err(ArchiveError::Read(io::Error::other(stop.to_string()))))
     }
 
     /// Counts a file, link or directory.
