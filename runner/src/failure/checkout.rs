@@ -92,6 +92,7 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::FilePath { .. }
         | CheckoutError::Unreadable(_)
         | CheckoutError::LinkAbove(_)
+        | CheckoutError::Beside { .. }
         | CheckoutError::NoModule { .. }
         | CheckoutError::BadBundle { .. }
         | CheckoutError::Outside { .. }
@@ -150,10 +151,21 @@ fn of_archive(error: &ArchiveError) -> String {
     .to_owned()
 }
 
+/// What to do about a module in `dir` of the source `root` that reads `path` beside the source.
+fn of_beside(path: &Path, root: &Path, dir: &Path) -> String {
+    let above = root.ancestors().find(|above| path.starts_with(above)).unwrap_or(root);
+    let module = dir.strip_prefix(above).unwrap_or(dir).display();
+    format!(
+        "name a source that contains both: {} with --path {module}; or a writable directory, which is used in place",
+        above.display()
+    )
+}
+
 /// What to do about a source, or a place in it, that cannot be read or copied.
 fn of_place(error: &CheckoutError) -> Option<String> {
     let next = match error {
         CheckoutError::FilePath { path } => return Some(of_file(path)),
+        CheckoutError::Beside { path, root, dir, .. } => return Some(of_beside(path, root, dir)),
         CheckoutError::Unreadable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             "make it readable for this user, or remove it from the source"
         }

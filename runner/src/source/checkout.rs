@@ -3,6 +3,7 @@
 //! A writable directory is used in place. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
 //! by the `git` program, into a directory of the runner's. This module does not depend on what the code means.
 
+mod beside;
 pub(crate) mod context;
 pub(crate) mod source_id;
 
@@ -177,6 +178,7 @@ pub(crate) async fn checkout(
         modules::check(file, &root, path)?;
     }
     missing_parts(source, &root, path, context).await?;
+    check_beside(source, &root, path, kept)?;
     let revision = match (source, work_dir) {
         (Source::Git(_), Some(_)) => {
             kept_revision(&root, path, ignored, context).await?.or(revision)
@@ -290,6 +292,23 @@ async fn unpack(
     let unpacked = unpacked.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);
     unpacked.map_err(|error| stopped.unwrap_or(error))
+}
+
+/// Refuses code that reads what lies beside its source, if it works elsewhere. A kept directory may have files of the user
+/// beside it, and a pod of Burrito's has none.
+fn check_beside(
+    source: &Source,
+    root: &Path,
+    path: &Path,
+    kept: bool,
+) -> Result<(), CheckoutError> {
+    let root = match source {
+        Source::Directory(dir) if *dir != *root => dir,
+        Source::Git(_) | Source::Archive(_) if !kept => root,
+        _ => return Ok(()),
+    };
+    let root = fs::canonicalize(root)?;
+    beside::check(&root, &resolve(&root.join(path))?)
 }
 
 /// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.

@@ -34,6 +34,8 @@ pub(crate) enum CheckoutError {
     Unreadable(#[source] std::io::Error),
     #[error("the source cannot be copied: {} is a link to a directory that contains it", named(.0))]
     LinkAbove(PathBuf),
+    #[error("{place} reads {}, which is not in the source {}", .path.display(), .root.display())]
+    Beside { path: PathBuf, place: String, root: PathBuf, dir: PathBuf },
     #[error("the path `{}` leads out of the source by a link", .path.display())]
     Outside { path: PathBuf },
     #[error("{url} has no revision `{revision}`")]

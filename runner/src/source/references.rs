@@ -37,6 +37,8 @@ const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1";
 pub(super) struct References {
     /// Paths without `..`, with the place of the first reference.
     pub(super) paths: BTreeMap<PathBuf, String>,
+    /// Those among them that are named by an absolute path.
+    pub(super) absolute: BTreeSet<PathBuf>,
     /// Files that the tool would read but that are git LFS pointers, with the place of the reference; empty if the tool
     /// reads the file by itself.
     pub(super) pointers: BTreeMap<PathBuf, String>,
@@ -203,6 +205,9 @@ impl References {
         if let Some(pattern) = call.pattern.as_deref().and_then(glob).filter(|_| !is_outside) {
             let mut budget = MAX_FILES;
             self.files_in(&path, &path, &pattern, place, &mut budget)?;
+        }
+        if is_outside {
+            self.absolute.insert(path.clone());
         }
         self.paths.entry(path).or_insert_with(|| place.to_owned());
         Ok(())

@@ -3,7 +3,9 @@
 use support::Sandbox;
 
 use crate::RUNNER;
-use crate::source::checkout::{Repository, commit_all, git, plan_read_only, repository};
+use crate::source::checkout::{
+    Repository, commit_all, git, plan_read_only, plan_read_only_at, repository,
+};
 
 #[test]
 fn name_of_a_tag_and_a_branch_is_ambiguous_and_the_whole_names_are_not() {
@@ -80,5 +82,38 @@ fn link_to_itself_that_nothing_reads_does_not_keep_a_read_only_directory_from_be
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     for text in ["here is a link to a directory that contains it", "next: remove the link"] {
         assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    }
+}
+
+/// A copy has nothing of what is beside the source, so that the plan would delete what was made of it.
+#[test]
+fn read_only_directory_whose_code_reads_files_beside_it_is_refused() {
+    let sandbox = Sandbox::new(RUNNER);
+    for (dir, expression) in [
+        ("set", "fileset(\"${path.module}/../users\", \"*\")"),
+        ("file", "[file(\"../users/a\")]"),
+        ("parent", "fileset(\"${path.module}/..\", \"users/*\")"),
+    ] {
+        let main = format!("output \"x\" {{\n  value = {expression}\n}}\n");
+        sandbox.write(&format!("{dir}/code/main.tf"), &main);
+        sandbox.write(&format!("{dir}/users/a"), "alice");
+        let top = sandbox.work().join(dir);
+        let live = top.join("live");
+        std::fs::create_dir(&live).unwrap();
+        let plan = || plan_read_only_at(&sandbox, &top.join("code"), &live, &[]);
+
+        let refused = plan();
+
+        assert_eq!(refused.code, 8, "{dir}: {}", refused.stderr);
+        let cause = format!("which is not in the source {}", live.display());
+        let next = format!("{} with --path live;", top.display());
+        for text in [&cause, &next] {
+            assert!(refused.stderr.contains(text), "{dir}: {}", refused.stderr);
+        }
+        let planned = plan_read_only(&sandbox, &top, &["--path", "code"]);
+        assert_eq!(planned.code, 0, "{dir}: {}", planned.stderr);
+        // What does not exist is for the tool to report.
+        std::fs::remove_dir_all(top.join("users")).unwrap();
+        assert_eq!(plan().stderr.contains("not in the source"), dir == "parent");
     }
 }
