@@ -46,6 +46,8 @@ pub(crate) struct Workspace {
     pub(crate) dir: PathBuf,
     /// The commit that was checked out, with `-dirty` where files differ from it; `None` without git.
     pub(crate) revision: Option<String>,
+    /// Why it is not known whether the code differs from that commit.
+    pub(crate) unknown_changes: Option<String>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git.
@@ -103,18 +105,22 @@ impl Workspace {
         revision: Option<String>,
     ) -> Result<Self, CheckoutError> {
         let dir = inside(&root, path)?;
-        let packed_states = Vec::new();
-        let own = Some(root);
-        Ok(Self {
+        Ok(Self { own: Some(root), kept: false, ..Self::in_place(dir, revision) })
+    }
+
+    /// A directory of the user.
+    fn in_place(dir: PathBuf, revision: Option<String>) -> Self {
+        Self {
             dir,
             revision,
-            own,
+            unknown_changes: None,
+            own: None,
             sha256: None,
-            packed_states,
+            packed_states: Vec::new(),
             copied_from: None,
-            kept: false,
+            kept: true,
             _lock: None,
-        })
+        }
     }
 }
 
@@ -122,6 +128,30 @@ impl Workspace {
 pub(crate) async fn checkout(
     source: &Source,
     path: &Path,
+    work_dir: Option<&Path>,
+    ignored: &[PathBuf],
+    context: CheckoutContext<'_>,
+) -> Result<Workspace, CheckoutError> {
+    let whole = place(source, work_dir, ignored, context).await?;
+    let (root, kept) = (whole.dir.clone(), whole.kept);
+    if let Source::Archive(file) = source {
+        modules::check(file, &root, path)?;
+    }
+    missing_parts(source, &root, path, context).await?;
+    check_beside(source, &root, path, kept)?;
+    let revision = match (source, work_dir) {
+        (Source::Git(_), Some(_)) => {
+            kept_revision(&root, path, ignored, context).await?.or(whole.revision)
+        }
+        _ => whole.revision,
+    };
+    let dir = inside(&root, path)?;
+    Ok(Workspace { dir, revision, ..whole })
+}
+
+/// Puts the whole source in place. The result is a workspace of its root.
+async fn place(
+    source: &Source,
     work_dir: Option<&Path>,
     ignored: &[PathBuf],
     context: CheckoutContext<'_>,
@@ -134,60 +164,57 @@ pub(crate) async fn checkout(
         make(&dir)?;
         Ok((dir, None))
     };
-    let (mut packed_states, mut sha256, mut copied_from) = (Vec::new(), None, None);
-    let (root, revision, kept, lock) = match source {
+    let of_own = |dir: PathBuf, revision: Option<String>, lock| Workspace {
+        own: Some(dir.clone()),
+        kept: work_dir.is_some(),
+        _lock: lock,
+        ..Workspace::in_place(dir, revision)
+    };
+    Ok(match source {
         Source::Directory(dir) => {
             let access = directory(dir)?;
             let revision = context.signals.or(git::revision(dir, ignored)).await;
-            let revision = revision.map_err(CheckoutError::Stopped)?;
+            let (revision, unknown_changes) = revision
+                .map_err(CheckoutError::Stopped)?
+                .map(|revision| (revision.name, revision.unknown))
+                .unzip();
+            let unknown_changes = unknown_changes.flatten();
             match access {
-                Access::Writable => (dir.clone(), revision, true, None),
+                Access::Writable => {
+                    Workspace { unknown_changes, ..Workspace::in_place(dir.clone(), revision) }
+                }
                 Access::ReadOnly => {
                     let (to, lock) = own()?;
                     tracing::info!("{} is read-only: working in a copy", dir.display());
                     let copied = copied(dir, &to, lock.as_ref(), context).await?;
                     // A commit is compared instead, where it says what the code is.
                     let is_dirty = |commit: &String| commit.ends_with("-dirty");
-                    sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
-                    copied_from = Some(dir.clone());
-                    (to, revision, work_dir.is_some(), lock)
+                    let sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
+                    let copied_from = Some(dir.clone());
+                    let copy = of_own(to, revision, lock);
+                    Workspace { unknown_changes, sha256, copied_from, ..copy }
                 }
             }
         }
         Source::Archive(file) => {
             let (dir, lock) = own()?;
-            let unpacked = unpack(file, &dir, lock.as_ref(), context).await?;
-            packed_states = unpacked.states;
-            sha256 = Some(unpacked.sha256);
-            (dir, unpacked.commit, work_dir.is_some(), lock)
+            let Unpacked { commit, states, sha256 } =
+                unpack(file, &dir, lock.as_ref(), context).await?;
+            let unpacked = of_own(dir, commit, lock);
+            Workspace { sha256: Some(sha256), packed_states: states, ..unpacked }
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
             let revision = fetch(git, &dir, context).await?;
-            (dir, Some(revision), work_dir.is_some(), lock)
+            of_own(dir, Some(revision), lock)
         }
         Source::Bundle(key) => {
             let (dir, lock) = own()?;
             let revision = bundle(key, &dir, context).await?;
             // A pod's directory ends with the pod.
-            (dir, Some(revision), false, lock)
+            Workspace { kept: false, ..of_own(dir, Some(revision), lock) }
         }
-    };
-    let in_place = matches!(source, Source::Directory(dir) if *dir == root);
-    if let Source::Archive(file) = source {
-        modules::check(file, &root, path)?;
-    }
-    missing_parts(source, &root, path, context).await?;
-    check_beside(source, &root, path, kept)?;
-    let revision = match (source, work_dir) {
-        (Source::Git(_), Some(_)) => {
-            kept_revision(&root, path, ignored, context).await?.or(revision)
-        }
-        _ => revision,
-    };
-    let dir = inside(&root, path)?;
-    let own = (!in_place).then_some(root);
-    Ok(Workspace { dir, revision, own, sha256, packed_states, copied_from, kept, _lock: lock })
+    })
 }
 
 /// Fetches a repository, at the commit of the plan to apply if there is one.
@@ -215,7 +242,8 @@ async fn kept_revision(
     let module = fs::canonicalize(root)?.join(path);
     let of_tools = context.of_tools().into_iter().map(|dir| module.join(dir));
     let ignored = ignored.iter().cloned().chain(of_tools).collect::<Vec<_>>();
-    context.signals.or(git::revision(root, &ignored)).await.map_err(CheckoutError::Stopped)
+    let revision = context.signals.or(git::revision(root, &ignored)).await;
+    Ok(revision.map_err(CheckoutError::Stopped)?.map(|revision| revision.name))
 }
 
 /// What a directory that is copied to may hold.

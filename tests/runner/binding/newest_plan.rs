@@ -120,7 +120,8 @@ async fn earlier_plan_of_a_run_whose_latest_attempt_failed_is_named() {
     let failing = ["plan", "--path", "one", "--name", "x", "--run", "b", "--target", "("];
     let failed = two.sandbox.run_with(&two.datastore.url, &failing);
     assert_eq!(failed.code, 1, "{}", failed.stderr);
-    let applied = two.apply(&["--plan", "b"]);
+    // The apply itself has claimed attempt 2.
+    let applied = two.apply(&["--plan", "b", "--run", "b"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     let expected = "attempt 1 of b stored no plan: taking b/0";
     assert!(applied.stderr.contains(expected), "{}", applied.stderr);

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use support::Sandbox;
+use support::{Sandbox, TestDatastore};
 
 use crate::RUNNER;
 use crate::source::checkout::git;
@@ -51,4 +51,29 @@ fn changes_that_a_file_system_monitor_does_not_report_make_a_tree_dirty() {
     );
     let ended = sandbox.run(&["plan", "--result", "/dev/stderr"]);
     assert!(ended.stderr.contains("-dirty\""), "{}", ended.stderr);
+}
+
+/// Git must run the filter to compare the file, whose time has changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_git_cannot_compare_is_refused_unless_the_plan_is_named() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    sandbox.write(".gitattributes", "*.bin filter=x\n");
+    sandbox.write("a.bin", "a");
+    git(&sandbox.work(), &["init", "--quiet"]);
+    git(&sandbox.work(), &["add", "."]);
+    git(&sandbox.work(), &["commit", "--quiet", "-m", "all"]);
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
+    let planned = run(&["plan", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    git(&sandbox.work(), &["config", "filter.x.clean", "/nowhere/filter"]);
+    git(&sandbox.work(), &["config", "filter.x.required", "true"]);
+    sandbox.write("a.bin", "b");
+
+    let refused = run(&["apply"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the code has changed"), "{}", refused.stderr);
+    let named = run(&["apply", "--plan", "p"]);
+    assert_eq!(named.code, 0, "{}", named.stderr);
 }

@@ -187,7 +187,8 @@ impl Run<'_> {
                 basis.check_revision(ours, self.changed_code(dir, is_terragrunt).await)?;
             }
             Source::Directory(_) | Source::Archive(_) => {
-                basis.check_revision(ours, Ok(BTreeSet::new()))?;
+                let unknown = workspace.unknown_changes.clone();
+                basis.check_revision(ours, unknown.map_or(Ok(BTreeSet::new()), Err))?;
             }
             _ => {}
         }

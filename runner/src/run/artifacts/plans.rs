@@ -99,8 +99,9 @@ impl Artifacts {
                 }
                 return Ok(Some(plan));
             }
-            let has_applied = files.artifacts.iter().any(|file| file.name == APPLIED);
-            later = later.or(Some(files.attempt).filter(|_| !has_applied));
+            // The claim of this apply has no files yet.
+            let has = |name: &str| files.artifacts.iter().any(|file| file.name == name);
+            later = later.or(Some(files.attempt).filter(|_| has(REPORT) && !has(APPLIED)));
         }
         Ok(None)
     }

@@ -54,9 +54,17 @@ pub(super) fn may_have_git(dir: &Path) -> bool {
     })
 }
 
-/// HEAD of the work tree that holds `dir`, with `-dirty` when files in it differ: but for what the
-/// tool writes there, and for `ignored`. `None` without git or without a commit, with a warning where that is an error.
-pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Option<String> {
+/// The commit of a work tree.
+pub(in crate::source) struct Revision {
+    /// HEAD, with `-dirty` when files differ.
+    pub(in crate::source) name: String,
+    /// Why it is not known whether files differ.
+    pub(in crate::source) unknown: Option<String>,
+}
+
+/// HEAD of the work tree that holds `dir`, and whether files in it differ: but for what the tool writes there, and for
+/// `ignored`. `None` without git or without a commit, with a warning where that is an error.
+pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Option<Revision> {
     if !may_have_git(dir) {
         return None;
     }
@@ -76,12 +84,13 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     match status(top).await {
         Ok(status) => {
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
-            Some(if dirty { format!("{head}-dirty") } else { head.to_owned() })
+            let name = if dirty { format!("{head}-dirty") } else { head.to_owned() };
+            Some(Revision { name, unknown: None })
         }
         // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
             tracing::warn!("cannot find out whether the code differs from commit {head}: {why}");
-            Some(head.to_owned())
+            Some(Revision { name: head.to_owned(), unknown: Some(why) })
         }
     }
 }
