@@ -321,7 +321,7 @@ pub(crate) struct NewTokenFlags {
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "clap prints these texts")]
 pub(crate) struct ServeFlags {
-    /// Address to listen on; `:8080` means all addresses, `localhost:8080` 127.0.0.1 and [::1], port 0 any free port
+    /// Address to listen on; `:8080` means all addresses, `localhost:8080` 127.0.0.1 and `::1`, port 0 any free port
     /// [env: PLANCHA_LISTEN, BURRITO_DATASTORE_ADDR] [default: 127.0.0.1:8080; as `burrito`, :8080]
     #[arg(long, value_name = "ADDRESS", alias = "addr")]
     pub(crate) listen: Option<String>,

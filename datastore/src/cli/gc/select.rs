@@ -108,8 +108,11 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
 /// The files beside a plan that an apply reads.
 const BESIDE_PLAN: [&str; 3] = ["run.json", "binding.json", "workspace.tar.zst"];
 
-/// The paths of the artifacts that no rule deletes: the newest plan and the files beside it that an apply reads, and the newest
-/// bundle of each ref. Where several have the newest time, each may be the newest.
+/// In the name of a state that its backend refused, and of what is kept with it: it may be the only copy.
+const STATE: &str = ".tfstate";
+
+/// The paths of the artifacts that no rule deletes: states, the newest plan and the files beside it that an apply reads, and the
+/// newest bundle of each ref. Where several have the newest time, each may be the newest.
 fn kept(items: &[Item]) -> HashSet<&str> {
     let mut plan = None;
     let mut bundles = HashMap::new();
@@ -134,7 +137,7 @@ fn kept(items: &[Item]) -> HashSet<&str> {
         Key::File(run, attempt, file) => {
             let is_needed =
                 matches!(file, File::Plan(PlanFormat::Bin)) || BESIDE_PLAN.contains(&file.name());
-            is_needed && newest_attempts.contains(&(run, *attempt))
+            file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
         Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
         Key::Applied(_) => false,
@@ -209,6 +212,18 @@ mod tests {
             "r3 has the newest attempt"
         );
         assert_eq!(selected(&rules(Some(0), &[]), &stored), "0Run 1Run 2Run 3Run 4Run");
+    }
+
+    #[test]
+    fn states_are_kept() {
+        let stored = [
+            ("L/r1/0/errored.tfstate", 40),
+            ("L/r1/0/errored.tfstate.output", 40),
+            ("L/r1/0/run.log", 40),
+        ];
+        let all = [Kind::Bin, Kind::Artifact, Kind::Log].map(|kind| (kind, 1));
+        assert_eq!(selected(&rules(Some(0), &all), &stored), "2Run");
+        assert_eq!(selected(&rules(None, &all), &stored), "2Age");
     }
 
     #[test]
