@@ -117,6 +117,11 @@ def accepted_values():
     template({"datastore": {**nothing, "args": None, "rules": None, "serviceMonitor": {"labels": None}}, "runner": nothing,
               "runs": {"a": {"action": "plan", "source": "x"}}})
     template({"datastore": {"resources": {"limits": None}}})
+    template({"datastore": {"tlsSecret": None, "volume": {"storageClass": None}},
+              "runner": {"binDir": None, "stateClaim": None, "tokenSecret": None, "datastore": None},
+              "runs": {"a": {"action": "plan", "source": "x"}}})
+    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in ("0.0.0.0/0", "192.168.255.0/24", "fd00::/8", "::/0")]
+    template({"datastore": {"networkPolicy": {"from": blocks}}})
     # Names and numbers that YAML would read as another type.
     text = template({"datastore": {"enabled": False}, "runner": {"graceSeconds": 1000000, "datastore": "http://a"},
                      "runs": {"1234": {"action": "plan", "source": "x"}}}, release="7").stdout

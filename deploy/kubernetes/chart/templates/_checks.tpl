@@ -36,12 +36,16 @@
     "five fields (minute, hour, day, month, weekday from 0 to 6) such as \"0 4 * * *\", or a word such as @daily")
   "label" (list `[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`
     "at most 63 letters, digits, -, _ and .; the first and the last one is a letter or a digit")
-  "cidr" (list `[0-9A-Fa-f.:]+/[0-9]{1,3}`
+  "label key" (list `([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`
+    "NAME or DOMAIN/NAME, as Kubernetes names labels")
+  "cidr" (list (print `((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])/([12]?[0-9]|3[0-2])`
+      `|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])`)
     "a range such as 10.0.0.0/8")
   "zone" (list `[A-Za-z]+[A-Za-z0-9_]*(/[-+A-Za-z0-9_]+)*`
     "a name such as Europe/Paris")
 ) (index . 2) }}
-{{- $value := toString (index . 1) }}
+{{- $value := index . 1 }}
+{{- $value = kindIs "invalid" $value | ternary "" (toString $value) }}
 {{- if and $value (not (regexMatch (printf `^(%s)$` (first $format)) $value)) }}
 {{- fail (printf "%s: invalid value %q. next: set %s" (first .) $value (last $format)) }}
 {{- end }}
