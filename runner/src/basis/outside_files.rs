@@ -2,7 +2,7 @@
 //! archive or snapshot has them, so an apply compares them with those of the plan wherever it runs.
 //!
 //! They may hold secrets, such as passwords, which could be guessed from a digest. The recorded digests depend on the
-//! contents of the plan, so nobody can compute them without it.
+//! contents of the plan, so they cannot be computed without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};

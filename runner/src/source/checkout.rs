@@ -322,7 +322,7 @@ async fn unpack(
     unpacked.map_err(|error| stopped.unwrap_or(error))
 }
 
-/// Refuses code that reads what lies beside its source, if it works elsewhere. A kept directory may have files of the user
+/// Refuses code that reads files beside its source, if it works elsewhere. A kept directory may have files of the user
 /// beside it, and a pod of Burrito's has none.
 fn check_beside(
     source: &Source,

@@ -1,5 +1,5 @@
-//! Refuses code that reads what lies beside its source: where the code is copied, unpacked or checked out, that is missing, and
-//! a `fileset` of it is empty.
+//! Refuses code that reads files beside its source: where the code is copied, unpacked or checked out, they are missing, and
+//! a `fileset` of them is empty.
 
 use std::path::Path;
 
