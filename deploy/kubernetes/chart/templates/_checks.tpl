@@ -43,12 +43,69 @@
     "a range such as 10.0.0.0/8")
   "zone" (list `[A-Za-z]+[A-Za-z0-9_]*(/[-+A-Za-z0-9_]+)*`
     "a name such as Europe/Paris")
+  "verb" (list `read|write|append|list|delete|admin`
+    "read, write, append, list, delete or admin")
+  "kind" (list `plan|bin|json|pretty|short|log|bundle|artifact|workspace`
+    "plan, bin, json, pretty, short, log, bundle, artifact or workspace")
 ) (index . 2) }}
 {{- $value := index . 1 }}
 {{- $value = kindIs "invalid" $value | ternary "" (toString $value) }}
 {{- if and $value (not (regexMatch (printf `^(%s)$` (first $format)) $value)) }}
 {{- fail (printf "%s: invalid value %q. next: set %s" (first .) $value (last $format)) }}
 {{- end }}
+{{- end }}
+
+{{- /* Refuses a schedule with a range from a higher value to a lower one: list PLACE SCHEDULE. */}}
+{{- define "plancha.check.ranges" }}
+{{- $names := dict }}
+{{- range $index, $name := splitList " " "sun mon tue wed thu fri sat" }}{{ $_ := set $names $name $index }}{{ end }}
+{{- range $index, $name := splitList " " "jan feb mar apr may jun jul aug sep oct nov dec" }}{{ $_ := set $names $name $index }}{{ end }}
+{{- range regexFindAll `[0-9a-z]+-[0-9a-z]+` (lower (last .)) -1 }}
+{{- $ends := list }}
+{{- range splitList "-" . }}
+{{- $ends = append $ends (hasKey $names . | ternary (get $names .) (int (trimPrefix "0" .))) }}
+{{- end }}
+{{- if gt (first $ends) (last $ends) }}
+{{- fail (printf "%s: invalid value %q. next: set ranges such as 1-5, from the lower to the higher value, instead of %s" (first $)
+  (last $) .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses a range that is not a part of another one, as the API server does: list PLACE OUTER INNER. */}}
+{{- define "plancha.check.except" }}
+{{- $outer := splitList "/" (index . 1) }}
+{{- $inner := splitList "/" (last .) }}
+{{- $bits := int (last $outer) }}
+{{- $isInside := and (gt (int (last $inner)) $bits) (eq (contains ":" (first $outer)) (contains ":" (first $inner))) }}
+{{- if $isInside }}
+{{- $size := contains ":" (first $outer) | ternary 16 8 }}
+{{- $groups := fromJsonArray (include "plancha.groups" (first $inner)) }}
+{{- range $index, $group := fromJsonArray (include "plancha.groups" (first $outer)) }}
+{{- $compared := min $size (max 0 (sub $bits (mul $index $size))) }}
+{{- $divisor := 1 }}
+{{- range until (int (sub $size $compared)) }}{{ $divisor = mul $divisor 2 }}{{ end }}
+{{- if ne (div $group $divisor) (div (index $groups $index) $divisor) }}{{ $isInside = false }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if not $isInside }}
+{{- fail (printf "%s: invalid value %q. next: set a smaller range inside of %s" (first .) (last .) (index . 1)) }}
+{{- end }}
+{{- end }}
+
+{{- /* The numbers of an IP address, as JSON: 4 of 8 bits, or 8 of 16. */}}
+{{- define "plancha.groups" }}
+{{- $numbers := list }}
+{{- if contains ":" . }}
+{{- $halves := splitList "::" . }}
+{{- $head := compact (splitList ":" (first $halves)) }}
+{{- $tail := gt (len $halves) 1 | ternary (compact (splitList ":" (last $halves))) list }}
+{{- range until (int (max 0 (sub 8 (len (concat $head $tail))))) }}{{ $head = append $head "0" }}{{ end }}
+{{- range concat $head $tail }}{{ $numbers = append $numbers (int64 (print "0x" .)) }}{{ end }}
+{{- else }}
+{{- range splitList "." . }}{{ $numbers = append $numbers (int64 .) }}{{ end }}
+{{- end }}
+{{- toJson $numbers }}
 {{- end }}
 
 {{- /* Refuses what the chart sets itself: list PLACE NAMES SET. SET maps each such name to what the user sets instead. */}}
