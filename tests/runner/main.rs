@@ -71,6 +71,7 @@ mod source {
     mod places;
     mod read_only;
     mod slow_git;
+    mod sparse;
     mod submodules;
     mod work_dir;
 }

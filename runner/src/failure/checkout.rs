@@ -100,6 +100,7 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::NoSuchRepository { .. }
         | CheckoutError::EmptySubmodule { .. }
         | CheckoutError::OutdatedSubmodule { .. }
+        | CheckoutError::LeftOut { .. }
         | CheckoutError::LfsPointer { .. } => Kind::Config,
         CheckoutError::OtherHistory { .. } => Kind::Integrity,
         CheckoutError::Credentials { .. } => Kind::Credentials,
@@ -161,11 +162,22 @@ fn of_beside(path: &Path, root: &Path, dir: &Path) -> String {
     )
 }
 
+/// What to do about a file that a sparse checkout leaves out.
+fn of_left_out(file: &Path) -> String {
+    let dir = file.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+    let dir = quoted(&dir.display().to_string());
+    format!(
+        "add its directory with `git -C {dir} sparse-checkout add DIR`, or check everything out with \
+         `git -C {dir} sparse-checkout disable`"
+    )
+}
+
 /// What to do about a source, or a place in it, that cannot be read or copied.
 fn of_place(error: &CheckoutError) -> Option<String> {
     let next = match error {
         CheckoutError::FilePath { path } => return Some(of_file(path)),
         CheckoutError::Beside { path, root, dir, .. } => return Some(of_beside(path, root, dir)),
+        CheckoutError::LeftOut { file, .. } => return Some(of_left_out(file)),
         CheckoutError::Unreadable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             "make it readable for this user, or remove it from the source"
         }

@@ -21,6 +21,7 @@ use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{check_directory, inside, resolve};
+use crate::source::references;
 use crate::source::snapshot::tree;
 use crate::source::states;
 use crate::source::submodules::{self, Origin};
@@ -52,6 +53,8 @@ pub(crate) struct Workspace {
     pub(crate) own: Option<PathBuf>,
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git.
     pub(crate) sha256: Option<Sha256>,
+    /// The files that the sparse checkout of the directory leaves out, without links in their paths.
+    left_out: Vec<PathBuf>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
     /// The read-only directory that it is a copy of.
@@ -116,6 +119,7 @@ impl Workspace {
             unknown_changes: None,
             own: None,
             sha256: None,
+            left_out: Vec::new(),
             packed_states: Vec::new(),
             copied_from: None,
             kept: true,
@@ -138,6 +142,7 @@ pub(crate) async fn checkout(
         modules::check(file, &root, path)?;
     }
     missing_parts(source, &root, path, context).await?;
+    check_sparse(source, &whole.left_out, path)?;
     check_beside(source, &root, path, kept)?;
     let revision = match (source, work_dir) {
         (Source::Git(_), Some(_)) => {
@@ -174,14 +179,13 @@ async fn place(
         Source::Directory(dir) => {
             let access = directory(dir)?;
             let revision = context.signals.or(git::revision(dir, ignored)).await;
-            let (revision, unknown_changes) = revision
-                .map_err(CheckoutError::Stopped)?
-                .map(|revision| (revision.name, revision.unknown))
-                .unzip();
-            let unknown_changes = unknown_changes.flatten();
+            let revision = revision.map_err(CheckoutError::Stopped)?;
+            let (revision, unknown_changes, left_out) = revision
+                .map_or((None, None, Vec::new()), |of| (Some(of.name), of.unknown, of.left_out));
             match access {
                 Access::Writable => {
-                    Workspace { unknown_changes, ..Workspace::in_place(dir.clone(), revision) }
+                    let in_place = Workspace::in_place(dir.clone(), revision);
+                    Workspace { unknown_changes, left_out, ..in_place }
                 }
                 Access::ReadOnly => {
                     let (to, lock) = own()?;
@@ -192,7 +196,7 @@ async fn place(
                     let sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
                     let copied_from = Some(dir.clone());
                     let copy = of_own(to, revision, lock);
-                    Workspace { unknown_changes, sha256, copied_from, ..copy }
+                    Workspace { unknown_changes, sha256, left_out, copied_from, ..copy }
                 }
             }
         }
@@ -337,6 +341,20 @@ fn check_beside(
     };
     let root = fs::canonicalize(root)?;
     beside::check(&root, &resolve(&root.join(path))?)
+}
+
+/// Refuses code that reads files which the sparse checkout of a directory leaves out.
+fn check_sparse(source: &Source, left_out: &[PathBuf], path: &Path) -> Result<(), CheckoutError> {
+    let Source::Directory(root) = source else { return Ok(()) };
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let dir = resolve(&fs::canonicalize(root)?.join(path))?;
+    let references = references::read(&dir).map_err(CheckoutError::Unreadable)?;
+    match references.first_of(&dir, left_out) {
+        Some((file, place)) => Err(CheckoutError::LeftOut { file, place }),
+        None => Ok(()),
+    }
 }
 
 /// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.

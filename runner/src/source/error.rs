@@ -85,6 +85,8 @@ pub(crate) enum CheckoutError {
     },
     #[error("{place} needs the submodule {}, which has the files of an earlier run, and could not be brought up to date: {reason}", .submodule.display())]
     OutdatedSubmodule { place: String, submodule: PathBuf, reason: String },
+    #[error("{place} reads {}, which the sparse checkout leaves out", named(.file))]
+    LeftOut { file: PathBuf, place: String },
     #[error("{place} reads `{file}`, but that is a git LFS pointer and not the file itself{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     LfsPointer { file: String, place: String, reason: Option<String>, next: String },
     #[error("the bundle")]

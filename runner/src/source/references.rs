@@ -3,6 +3,7 @@
 
 mod calls;
 pub(super) mod computed;
+mod left_out;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -42,6 +43,11 @@ pub(super) struct References {
     /// Files that the tool would read but that are git LFS pointers, with the place of the reference; empty if the tool
     /// reads the file by itself.
     pub(super) pointers: BTreeMap<PathBuf, String>,
+    /// The directories of the root module, and of the modules that are called by a path.
+    modules: BTreeSet<PathBuf>,
+    /// Directories whose missing files no tool reports, with the pattern of a `fileset` where it is known, and the place of
+    /// the first reference.
+    sets: BTreeMap<(PathBuf, Option<String>), String>,
     /// The configuration files of all modules.
     pub(super) code: BTreeSet<PathBuf>,
     /// Other files of the source that the tool reads: values of variables, and files that expressions name literally.
@@ -54,12 +60,13 @@ pub(super) struct References {
 /// Reads the root module in `root`, and every module that it calls by a path.
 pub(super) fn read(root: &Path) -> io::Result<References> {
     let mut references = References::default();
-    let mut seen = BTreeSet::from([root.to_owned()]);
+    references.modules.insert(root.to_owned());
     let mut to_do = vec![root.to_owned()];
     references.paths.insert(root.to_owned(), "the working directory".to_owned());
     while let Some(module) = to_do.pop() {
         for (path, place) in references.read_module(root, &module)? {
-            if path.is_dir() && seen.len() < MAX_MODULES && seen.insert(path.clone()) {
+            let has_room = references.modules.len() < MAX_MODULES;
+            if path.is_dir() && has_room && references.modules.insert(path.clone()) {
                 to_do.push(path.clone());
             }
             references.paths.entry(path).or_insert(place);
@@ -205,6 +212,11 @@ impl References {
         if let Some(pattern) = call.pattern.as_deref().and_then(glob).filter(|_| !is_outside) {
             let mut budget = MAX_FILES;
             self.files_in(&path, &path, &pattern, place, &mut budget)?;
+        }
+        // A missing file of any other function is an error of the tool's.
+        if is_set || (is_directory && call.function == "fileexists") {
+            let pattern = call.pattern.clone().filter(|_| call.path.whole);
+            self.sets.entry((path.clone(), pattern)).or_insert_with(|| place.to_owned());
         }
         if is_outside {
             self.absolute.insert(path.clone());

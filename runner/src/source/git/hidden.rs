@@ -20,19 +20,26 @@ struct Flagged {
     is_skipped: bool,
 }
 
-/// The files below a directory, also in submodules, that differ from the index and have such a flag. What a sparse checkout
-/// leaves out is no change. The error is git's reason.
-pub(super) async fn changes(dir: &Path) -> Result<Vec<PathBuf>, String> {
+/// The files of a directory with such a flag, also in submodules, by their paths in it.
+pub(super) struct Hidden {
+    /// Those that differ from the index.
+    pub(super) changed: Vec<PathBuf>,
+    /// Those that a sparse checkout leaves out.
+    pub(super) left_out: Vec<PathBuf>,
+}
+
+/// Finds the files below a directory that have such a flag, and differ from the index or are missing. The error is git's
+/// reason.
+pub(super) async fn files(dir: &Path) -> Result<Hidden, String> {
     let flagged = flagged(dir).await?;
     let (present, missing) =
         flagged.into_iter().partition::<Vec<_>, _>(|file| is_there(&dir.join(&file.path)));
-    let mut changes = edits(dir, present).await?;
-    if !missing.is_empty() {
-        let is_sparse = is_sparse(dir).await;
-        let removed = missing.into_iter().filter(|file| !(is_sparse && file.is_skipped));
-        changes.extend(removed.map(|file| file.path));
-    }
-    Ok(changes)
+    let mut changed = edits(dir, present).await?;
+    let is_sparse = !missing.is_empty() && is_sparse(dir).await;
+    let (skipped, removed) =
+        missing.into_iter().partition::<Vec<_>, _>(|file| is_sparse && file.is_skipped);
+    changed.extend(removed.into_iter().map(|file| file.path));
+    Ok(Hidden { changed, left_out: skipped.into_iter().map(|file| file.path).collect() })
 }
 
 /// Those of the files that are there and differ, and the work trees that have any flags: the directory, or submodules in it.

@@ -60,6 +60,8 @@ pub(in crate::source) struct Revision {
     pub(in crate::source) name: String,
     /// Why it is not known whether files differ.
     pub(in crate::source) unknown: Option<String>,
+    /// The files that a sparse checkout leaves out, without links in their paths.
+    pub(in crate::source) left_out: Vec<PathBuf>,
 }
 
 /// HEAD of the work tree that holds `dir`, and whether files in it differ: but for what the tool writes there, and for
@@ -82,29 +84,30 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     };
     let top = Path::new(top);
     match status(top).await {
-        Ok(status) => {
+        Ok((status, left_out)) => {
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
             let name = if dirty { format!("{head}-dirty") } else { head.to_owned() };
-            Some(Revision { name, unknown: None })
+            let left_out = left_out.into_iter().map(|path| top.join(path)).collect();
+            Some(Revision { name, unknown: None, left_out })
         }
         // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
             tracing::warn!("cannot find out whether the code differs from commit {head}: {why}");
-            Some(Revision { name: head.to_owned(), unknown: Some(why) })
+            Some(Revision { name: head.to_owned(), unknown: Some(why), left_out: Vec::new() })
         }
     }
 }
 
-/// Git's status at every depth, with the changes that flags hide.
-async fn status(top: &Path) -> Result<Vec<u8>, String> {
-    let (status, hidden) = tokio::join!(nested::status(top), hidden::changes(top));
-    let mut status = status?;
-    for path in hidden? {
+/// Git's status at every depth, with the changes that flags hide; and the files that a sparse checkout leaves out.
+async fn status(top: &Path) -> Result<(Vec<u8>, Vec<PathBuf>), String> {
+    let (status, hidden) = tokio::join!(nested::status(top), hidden::files(top));
+    let (mut status, hidden) = (status?, hidden?);
+    for path in hidden.changed {
         status.extend_from_slice(b" M ");
         status.extend_from_slice(path.as_os_str().as_bytes());
         status.push(0);
     }
-    Ok(status)
+    Ok((status, hidden.left_out))
 }
 
 /// The files whose code differs from the commit, by their paths in the work tree; the error is git's reason. The tool's lock
@@ -118,7 +121,7 @@ pub(crate) async fn changed_code(
     let Some(WorkTree { top, .. }) = work_tree(dir).await else {
         return Err("git found no work tree".to_owned());
     };
-    let status = status(&top).await?;
+    let (status, _) = status(&top).await?;
     let changes = status.split(|byte| *byte == 0);
     let code = changes.filter(|entry| is_change(entry, &top, ignored) && is_code(entry));
     let code = code.map(|entry| (entry, PathBuf::from(OsStr::from_bytes(&entry[3..]))));
