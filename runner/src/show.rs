@@ -10,6 +10,7 @@ mod log_lines;
 mod logs;
 mod record;
 mod runs;
+mod signature;
 pub(crate) mod summary;
 mod target;
 mod terminal;

@@ -90,6 +90,9 @@ pub(crate) struct Binding {
     arguments: Vec<String>,
     /// The version of the state that the plan was made of.
     pub(crate) state: Option<StateVersion>,
+    /// Whether the document that was read has a signature, verified or not.
+    #[serde(skip)]
+    pub(crate) is_signed: bool,
 }
 
 /// The snapshot of a plan's working directory, `workspace.tar.zst`.
@@ -229,6 +232,7 @@ impl Binding {
             kept_sum: report.kept_sum.clone(),
             arguments,
             state,
+            is_signed: false,
         }
     }
 
@@ -260,6 +264,7 @@ impl Binding {
         let document = serde_json::from_slice::<Document>(json);
         let Document { binding, signature } =
             document.map_err(|error| unreadable(error.to_string()))?;
+        let is_signed = signature.is_some();
         if let Some(key) = key {
             let signature =
                 signature.ok_or_else(|| BindingError::Unsigned { plan: plan.to_owned() })?;
@@ -274,6 +279,7 @@ impl Binding {
             )));
         }
         let read = serde_json::from_str::<Self>(binding.get()).map_err(parsing)?;
+        let read = Self { is_signed, ..read };
         let theirs = format!("{}/{}", read.namespace, read.layer);
         let ours = format!("{}/{}", run.namespace, run.layer);
         same(plan, "layer", &theirs, &ours)?;

@@ -16,7 +16,10 @@ impl Command {
         match self {
             Self::Upload(args) => args.remote.files(),
             Self::Runs(args) => args.common.files(),
-            Self::Show(args) => args.common.files(),
+            Self::Show(args) => {
+                let verify_key = args.verify_key.as_mut().map(|file| ("--verify-key", file));
+                args.common.files().into_iter().chain(verify_key).collect()
+            }
             Self::Logs(args) => args.common.files(),
             Self::Resolve(args) => args.tools.files(),
             Self::Install(args) => args.tools.files(),

@@ -50,6 +50,9 @@ pub struct ShowArgs {
     /// Print the attempt's files, its run.json and the record of its apply, as JSON
     #[arg(long)]
     pub json: bool,
+    /// Show only a plan that is signed with this key: the public keys (PEM), or the shared secret
+    #[arg(long, env = "PLANCHA_VERIFY_KEY", value_name = "FILE")]
+    pub verify_key: Option<PathBuf>,
     /// How to find and print the run.
     #[command(flatten)]
     pub common: ShowCommon,

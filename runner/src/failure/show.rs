@@ -1,5 +1,6 @@
 //! Errors of the commands that show runs.
 
+use crate::basis::binding::BindingError;
 use crate::failure::{Failure, Kind, disk_hint};
 use crate::show::ShowError;
 
@@ -24,6 +25,11 @@ impl From<&ShowError> for Failure {
             ShowError::NoLog { .. } => Self::new(Kind::Config, error).with_hint(
                 "a run stores its log at its end; `runner show` has what is known of this attempt",
             ),
+            ShowError::Binding(BindingError::Unsigned { .. } | BindingError::Signature { .. }) => {
+                Self::new(Kind::Integrity, error).with_hint(
+                    "check that --verify-key is the key of the planning runs, and find out who stored this plan",
+                )
+            }
             ShowError::Binding(_) => Self::new(Kind::Integrity, error).with_hint(
                 "do not rely on what is stored of this plan: plan again, and find out who changed its files",
             ),

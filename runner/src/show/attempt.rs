@@ -5,13 +5,15 @@ use datastore_api::{AppliedKey, Attempt, Client, ClientError, File, PlanFormat, 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::basis::binding::{self, Binding, BindingError};
+use crate::basis::binding::{self, Binding, BindingError, VerifyKey};
 use crate::cli::{Environment, ShowArgs};
+use crate::order::job::JobError;
 use crate::run::artifacts::{MAX_REPORT, applied_key, other};
 use crate::run::unsent::{command_to, unsent_apply};
 use crate::show::error::ShowError;
 use crate::show::header::{Applied, header};
 use crate::show::record::{Known, has, is_of_file, read, read_file};
+use crate::show::signature::Signature;
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::spool::{Text, show_text, whole};
@@ -32,18 +34,23 @@ struct AttemptJson<'a> {
     /// The record of the apply of this plan; null if there is none, left out if that is not known.
     #[serde(skip_serializing_if = "Applied::is_unknown")]
     applied: &'a Applied,
+    /// Of the plan; null if it is not bound to anything.
+    signature: &'a Signature,
 }
 
 /// Shows an attempt.
 pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(), ShowError> {
+    let key =
+        args.verify_key.as_deref().map(VerifyKey::read).transpose().map_err(JobError::from)?;
     let target = target::find(&args.target, &args.common, environment).await?;
     let Target { client, run, files, attempts, .. } = &target;
     let known = read(client, run, files).await?;
     let plan = PlanOf::new(&target, &known);
     let binding = match &plan {
-        Some(plan) => plan.binding(client, &known).await?,
+        Some(plan) => plan.binding(client, &known, key.as_ref()).await?,
         None => None,
     };
+    let signature = Signature::new(binding.as_ref(), plan.is_some(), args.verify_key.as_deref());
     if let (Some(plan), Some(binding)) = (&plan, &binding) {
         plan.check_counts(binding, &known)?;
     }
@@ -59,6 +66,7 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
             files: &files.artifacts,
             report: known.json(),
             applied: &applied,
+            signature: &signature,
         };
         let text = json(&document).map_err(std::io::Error::from)?;
         return with_screen(environment, no_pager, async |screen: &mut Screen| {
@@ -71,7 +79,8 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
         None => None,
     };
     with_screen(environment, no_pager, async |screen: &mut Screen| {
-        let facts = header(&target, &known, &applied, screen.colours(), Timestamp::now());
+        let facts =
+            header(&target, &known, (&applied, &signature), screen.colours(), Timestamp::now());
         screen.write(&facts).await?;
         match plan.zip(text) {
             Some((plan, text)) => show_plan(&plan, text, screen).await,
@@ -135,20 +144,28 @@ impl PlanOf {
         format!("{}/{}", one_line(self.run.run.as_ref()), self.attempt)
     }
 
-    /// What the plan is bound to. If that cannot be read, what is shown is not compared with the plan.
-    async fn binding(&self, client: &Client, known: &Known) -> Result<Option<Binding>, ShowError> {
+    /// What the plan is bound to. If that cannot be read, what is shown is not compared with the plan; with a key it is
+    /// refused, as it is without its signature.
+    async fn binding(
+        &self,
+        client: &Client,
+        known: &Known,
+        key: Option<&VerifyKey>,
+    ) -> Result<Option<Binding>, ShowError> {
         let plan = self.name();
         let file = other(binding::FILE);
         let read = read_file(client, &self.run, self.attempt, &file, MAX_REPORT).await?;
         let read = match read {
-            Some(json) => Binding::parse(&json, &plan, &self.run, None).map(Some),
+            Some(json) => Binding::parse(&json, &plan, &self.run, key).map(Some),
             None if self.is_own && known.record().is_some_and(|record| record.bound) => {
                 Err(BindingError::Missing { plan: plan.clone() })
             }
+            None if key.is_some() => Err(BindingError::Unsigned { plan: plan.clone() }),
             None => Ok(None),
         };
         match read {
             Ok(binding) => Ok(binding),
+            Err(error) if key.is_some() => Err(error.into()),
             Err(error @ BindingError::Differs { .. }) => Err(error.into()),
             Err(error) => {
                 tracing::warn!("what is shown of the plan {plan} is not compared with it: {error}");

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::report::{AppliedRecord, Counts};
 use crate::show::record::{Known, Program, Record};
+use crate::show::signature::Signature;
 use crate::show::target::Target;
 use crate::show::terminal::colours::{Colours, Style};
 use crate::show::terminal::text::one_line;
@@ -98,7 +99,7 @@ impl Lines {
 pub(super) fn header(
     target: &Target,
     known: &Known,
-    applied: &Applied,
+    (applied, signature): (&Applied, &Signature),
     colours: Colours,
     now: Timestamp,
 ) -> String {
@@ -125,6 +126,7 @@ pub(super) fn header(
     if let Some(record) = known.record() {
         describe(record, applied, &mut lines, now);
     }
+    lines.add("Signature:", signature.describe());
     if attempts.len() > 1 {
         let all = attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         lines.add("Attempts:", format!("{all} (this is {})", files.attempt));

@@ -124,3 +124,76 @@ async fn plan_with_an_unreadable_binding_is_shown_with_a_warning() {
     let expected = "what is shown of the plan p/0 is not compared with it: the binding.json of the plan p/0 cannot be read";
     assert!(shown.stderr.contains(expected), "{}", shown.stderr);
 }
+
+/// `runner show` of the run, with these arguments.
+fn show(planned: &Planned, run: &str, args: &[&str]) -> support::Ended {
+    let args = [&["show", run, "--name", "x"], args].concat();
+    planned.sandbox.run_with(&planned.datastore.url, &args)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_verifies_the_signature_with_a_key_and_says_so_without() {
+    let (planned, dir, verify) = signed().await;
+    let verify = [verify[0].as_str(), &verify[1]];
+    let other = dir.path().join("other").display().to_string();
+    std::fs::write(&other, "ABCDEF".repeat(8)).unwrap();
+    let valid = format!("Signature:     signed by the key in {}, valid\n", verify[1]);
+    for (args, line, state) in [
+        (&verify[..], valid.as_str(), "valid"),
+        (&[], "Signature:     signed, not verified (--verify-key)\n", "not verified"),
+    ] {
+        let shown = show(&planned, "p", args);
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
+        let json = show(&planned, "p", &[args, &["--json"]].concat());
+        assert_eq!(parsed(json.stdout.as_bytes())["signature"], state, "{}", json.stdout);
+    }
+    for args in [&["--verify-key", &other][..], &["--verify-key", &other, "--json"]] {
+        let shown = show(&planned, "p", args);
+        assert_eq!((shown.code, &*shown.stdout), (9, ""), "{}", shown.stderr);
+        let expected =
+            "the signature of the plan p/0 is not of the key of --verify-key: it does not match";
+        assert!(shown.stderr.contains(expected), "{}", shown.stderr);
+        assert!(!shown.stderr.contains("nothing was applied"), "{}", shown.stderr);
+    }
+
+    // An apply shows the plan of the run that made it.
+    let applied = planned.apply(&["--run", "a"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let shown = show(&planned, "a", &verify);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains(&valid), "{}", shown.stdout);
+    assert_eq!(show(&planned, "a", &["--verify-key", &other]).code, 9);
+
+    let stored = planned.stored();
+    let original = planned.document().await;
+    let mut unsigned = original.clone();
+    unsigned["signature"] = json!(null);
+    let of_other_text = b"{".to_vec();
+    for (document, expected) in [
+        (unsigned.to_string().into_bytes(), "the plan p/0 is not signed"),
+        (of_other_text, "the binding.json of the plan p/0 cannot be read"),
+    ] {
+        stored.put_artifact("binding.json", 0, document).await;
+        let shown = show(&planned, "p", &verify);
+        assert_eq!((shown.code, &*shown.stdout), (9, ""), "{}", shown.stderr);
+        assert!(shown.stderr.contains(expected), "{expected}: {}", shown.stderr);
+    }
+    planned.replace(&unsigned).await;
+    let shown = show(&planned, "p", &[]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("Signature:     none\n"), "{}", shown.stdout);
+}
+
+/// A run without a plan has no signature, and what is shown of it is not verified.
+#[tokio::test(flavor = "multi_thread")]
+async fn show_with_a_key_says_that_a_run_without_a_plan_is_not_verified() {
+    let (planned, _dir, verify) = signed().await;
+    let args = ["apply", "--name", "x", "--run", "u", "--no-plan"];
+    let applied = planned.sandbox.run_with(&planned.datastore.url, &args);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let shown = show(&planned, "u", &[&verify[0], &verify[1]]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let line = "Signature:     none: this run has stored no plan\n";
+    assert!(shown.stdout.contains(line), "{}", shown.stdout);
+}
