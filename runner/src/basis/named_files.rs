@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::basis::configuration;
 use crate::source::references;
+use crate::source::regular::{self, unreadable};
 use crate::source::snapshot::{Stamp, listed};
 
 /// More files are not recorded: the record must stay readable.
@@ -96,7 +97,8 @@ impl Listed {
     /// Reads the files.
     pub(crate) fn hashed(self) -> Self {
         let files = self.files.iter();
-        let digests = files.filter_map(|(name, (file, _))| Some((name.clone(), sha256(file)?)));
+        let digest = |file: &Path| sha256(file).ok().flatten();
+        let digests = files.filter_map(|(name, (file, _))| Some((name.clone(), digest(file)?)));
         Self { digests: digests.collect(), ..self }
     }
 
@@ -131,9 +133,9 @@ impl Listed {
     }
 }
 
-/// The digest of a file. `None`: it is not there, or cannot be read, which the tool reports.
-fn sha256(file: &Path) -> Option<Sha256> {
-    Sha256::of_reader(fs::File::open(file).ok()?).ok()
+/// The digest of a file. `None`: it is not there.
+fn sha256(file: &Path) -> io::Result<Option<Sha256>> {
+    regular::if_there(regular::open_followed(file).and_then(Sha256::of_reader))
 }
 
 impl NamedFiles {
@@ -152,8 +154,12 @@ impl NamedFiles {
         for name in names {
             let theirs = self.files.get(name).copied();
             // Here git's configuration may have no filter, so that the commit records what it is.
-            let left_out = || theirs.and_then(|_| sha256(&dir.join(name)));
-            let ours = here.digests.get(name).copied().or_else(left_out);
+            let ours = match (here.digests.get(name).copied(), theirs) {
+                (None, Some(_)) => {
+                    sha256(&dir.join(name)).map_err(|error| unreadable(Path::new(name), &error))?
+                }
+                (ours, _) => ours,
+            };
             let is_known = theirs.is_some() && ours.is_some();
             if theirs != ours && (is_known || !self.generated.contains(name)) {
                 return Ok(Some((format!("{name}, {}", shown(theirs)), shown(ours))));
@@ -250,5 +256,21 @@ mod tests {
         let names = BTreeSet::from(["edited", "made"].map(str::to_owned));
         let earlier = NamedFiles { generated: names, ..NamedFiles::default() };
         assert_eq!(earlier.difference(dir.path(), LeftOut::default()).unwrap(), None);
+    }
+    #[test]
+    fn file_that_cannot_be_read_is_not_a_missing_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.tpl");
+        fs::write(dir.path().join("main.tf"), "locals {\n  a = file(\"a.tpl\")\n}\n").unwrap();
+        fs::write(&file, "a").unwrap();
+        let listed = Listed::list(dir.path(), LeftOut::default()).unwrap().hashed();
+        let recorded = listed.digests(dir.path()).unwrap();
+        let difference = || recorded.difference(dir.path(), LeftOut::default());
+        fs::remove_file(&file).unwrap();
+        assert_eq!(difference().unwrap().unwrap().1, "none");
+        // Reading this one fails, also for root.
+        std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
+        let error = difference().unwrap_err().to_string();
+        assert_eq!(error, "a.tpl cannot be read: Input/output error (os error 5)");
     }
 }

@@ -14,7 +14,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::source::references;
-use crate::source::regular;
+use crate::source::regular::{self, unreadable};
 use crate::source::snapshot::{Stamp, listed};
 
 /// A larger file is not read.
@@ -93,14 +93,28 @@ impl Outside {
         Ok(Some(OutsideFiles { files: now.hashed(plan)?, generated }))
     }
 
+    /// Refuses a file that is there and cannot be read.
+    fn check_readable(&self, name: &str) -> io::Result<()> {
+        let Some((file, _)) = self.files.get(name) else { return Ok(()) };
+        let is_read = |file: &Path| {
+            let metadata = std::fs::metadata(file)?;
+            if metadata.is_file() && metadata.len() <= MAX_SIZE {
+                digest(file).map(drop)
+            } else {
+                Ok(())
+            }
+        };
+        let read = regular::if_there(is_read(file));
+        read.map(drop).map_err(|error| unreadable(Path::new(name), &error))
+    }
+
     /// The digests of those that can be read.
     fn hashed(&self, plan: &Path) -> io::Result<BTreeMap<String, Sha256>> {
         let key = Sha256::of_reader(PREFIX.chain(fs::File::open(plan)?))?;
         let hashed = |(name, (file, stamp)): (&String, &(PathBuf, Option<Stamp>))| {
             stamp.as_ref()?;
             // A file that cannot be read is one for the tool to report.
-            let contents = regular::open_followed(file).ok()?.take(MAX_SIZE);
-            let contents = Sha256::of_reader(contents).ok()?;
+            let contents = digest(file).ok()?;
             let mut keyed = Hasher::default();
             keyed.update(&key.0);
             keyed.update(&contents.0);
@@ -108,6 +122,10 @@ impl Outside {
         };
         Ok(self.files.iter().filter_map(hashed).collect())
     }
+}
+
+fn digest(file: &Path) -> io::Result<Sha256> {
+    Sha256::of_reader(regular::open_followed(file)?.take(MAX_SIZE))
 }
 
 fn stamp(files: &Stamped, name: &str) -> Option<Stamp> {
@@ -128,7 +146,10 @@ impl OutsideFiles {
                 (Some(theirs), Some(ours)) if theirs != ours => {
                     ("a file", "one with other contents")
                 }
-                (Some(_), None) if !self.generated.contains(name) => ("a file", "none"),
+                (Some(_), None) if !self.generated.contains(name) => {
+                    here.check_readable(name)?;
+                    ("a file", "none")
+                }
                 (None, Some(_)) if !self.generated.contains(name) => ("none", "a file"),
                 _ => continue,
             };

@@ -185,7 +185,7 @@ impl From<&BasisError> for Failure {
             ),
             BasisError::UnreadFiles { .. } => (
                 Kind::Integrity,
-                "nothing was applied; make these directories readable, and apply again",
+                "nothing was applied; make these files and directories readable, and apply again",
             ),
             BasisError::AbsolutePaths { held: Some(Held::Now), .. } => {
                 (Kind::Integrity, "nothing was applied; apply again when no other run works here")

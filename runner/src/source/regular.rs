@@ -48,6 +48,21 @@ fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
     Ok(file.into())
 }
 
+/// `None` if a file is not there.
+pub(crate) fn if_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The error with the name of the file that cannot be read.
+pub(crate) fn unreadable(name: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{} cannot be read: {error}", name.display()))
+}
+
 /// Whether this is the path of a file that the process has open.
 pub(crate) fn is_open(path: &Path) -> bool {
     ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|open| path.starts_with(open))

@@ -73,6 +73,15 @@ async fn changed_or_missing_file_of_the_machine_is_refused_for_each_kind_of_sour
         refused(&apply(), &format!("{named}, a file; here it is one with other contents"));
         std::fs::remove_file(&file).unwrap();
         refused(&apply(), &format!("{named}, a file; here it is none"));
+        // Reading this one fails, also for root.
+        std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
+        let unreadable = apply();
+        let text = format!("{named} cannot be read: Input/output error (os error 5)");
+        assert_eq!(unreadable.code, 9, "{}", unreadable.stderr);
+        assert!(unreadable.stderr.contains(&text), "{text}: {}", unreadable.stderr);
+        let next = "next: nothing was applied; make these files and directories readable, and apply again\n";
+        assert!(unreadable.stderr.contains(next), "{}", unreadable.stderr);
+        std::fs::remove_file(&file).unwrap();
         assert!(!sandbox.path("log").exists(), "{source}");
         std::fs::write(&file, "reviewed").unwrap();
         let done = apply();
