@@ -89,11 +89,14 @@ impl Run<'_> {
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
         if let Some(plan) = &plan {
             let sha256 = plan.sha256;
-            let unsent = || self.unsent_record(Some(sha256));
-            let of_run = || self.record_of_run(&records, sha256);
-            if let Some(record) = earlier.or_else(unsent).or_else(of_run).or(of_order) {
-                self.check_same_plan(&record, Some(sha256))?;
-                self.check_plan_run(&record, Some(plan))?;
+            let of_plan = earlier.or_else(|| self.unsent_record(Some(sha256)));
+            // The plan may be another order's: this one must have applied no other plan.
+            let found = [of_order, self.record_of_run(&records, sha256), of_plan];
+            for record in found.iter().flatten() {
+                self.check_same_plan(record, Some(sha256))?;
+                self.check_plan_run(record, Some(plan))?;
+            }
+            if let Some(record) = found.into_iter().flatten().next() {
                 return self.record_earlier_apply(from, record).await;
             }
         }
@@ -159,6 +162,9 @@ impl Run<'_> {
         if !self.job.pod && (!is_unplanned || self.job.again) {
             return None;
         }
+        if of_order.is_some() {
+            return of_order.cloned();
+        }
         if !records.is_empty() {
             return Some(records.swap_remove(0));
         }
@@ -166,7 +172,7 @@ impl Run<'_> {
             return None;
         }
         self.warn_of_other_datastores();
-        self.unsent_record(None).or_else(|| of_order.cloned())
+        self.unsent_record(None)
     }
 
     /// Refuses a run that has the name of another place's run. A plan's place is compared before. In a pod the

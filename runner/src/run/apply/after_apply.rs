@@ -188,6 +188,7 @@ impl Run<'_> {
         record: AppliedRecord,
     ) -> Result<(), RunError> {
         self.send_kept(&record).await;
+        self.record_under_key(&record).await;
         self.report.applied = Some(record.applied.clone());
         self.report.plan.clone_from(&record.plan);
         if record.run != self.job.run.run.as_ref() || Some(record.attempt) != self.attempt() {

@@ -291,20 +291,16 @@ impl Run<'_> {
         &mut self,
         from: &Apply,
     ) -> Result<Option<AppliedRecord>, RunError> {
+        // Also with `--again`: it sets the key under which this apply is recorded.
+        let of_order = self.ordered_record().await?;
         let Some(artifacts) = &self.artifacts else { return Ok(None) };
+        if of_order.is_some() {
+            return Ok(of_order);
+        }
         let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
         let found = self.stored_since(artifacts, from, plan);
         let record = self.signals.or(found).await.map_err(RunError::Stopped)??;
-        if record.is_some() {
-            return Ok(record);
-        }
-        if !self.job.again
-            && let Some(record) = self.unsent_record(plan)
-        {
-            return Ok(Some(record));
-        }
-        // Also with `--again`: it sets the key under which this apply is recorded.
-        self.ordered_record().await
+        Ok(record.or_else(|| self.unsent_record(plan).filter(|_| !self.job.again)))
     }
 
     async fn stored_since(

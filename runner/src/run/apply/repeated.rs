@@ -40,6 +40,21 @@ impl Run<'_> {
         Ok(latest.filter(|_| !self.job.again))
     }
 
+    /// Records the apply of another order under this order's key, so that a later delivery is compared with it.
+    pub(super) async fn record_under_key(&self, record: &AppliedRecord) {
+        let (Some(key), Some(artifacts)) = (self.order_key, &self.artifacts) else { return };
+        if record.order_key.is_some_and(|theirs| theirs.sha256 == key.sha256) {
+            return;
+        }
+        let mut record = record.clone();
+        record.order_key = Some(key);
+        if let Err(error) = artifacts.record_under_key(&record).await {
+            tracing::warn!(
+                "the order's key is not recorded, so a later delivery may apply something else: {error}"
+            );
+        }
+    }
+
     /// The record of this run's apply with which its stored plan is compared: that of the same plan, else the latest.
     /// `records` are those in the datastore, the latest first. In a pod the controllers' order decides.
     pub(super) fn record_of_run(

@@ -74,6 +74,11 @@ impl Artifacts {
             .transpose()
     }
 
+    /// Records an apply under the key of an order alone.
+    pub(crate) async fn record_under_key(&self, record: &AppliedRecord) -> Result<(), String> {
+        soon(store_under_key(&self.client, &self.run, record.clone())).await
+    }
+
     /// Records an apply, for the attempt and for the layer. It gives up after a short time, because
     /// other steps follow.
     pub(crate) async fn record(&self, record: &AppliedRecord) -> Recorded {

@@ -207,6 +207,53 @@ async fn key_holds_for_stored_plans_and_names_another_plan() {
     ended(&sandbox, &sandbox.run_with(&datastore.url, &["apply", "--name", "x"]), 0, 2, "");
 }
 
+/// Two names that lead to different plans are two orders, whoever has applied the plan that is named now.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_order_with_a_plan_of_another_order_is_refused() {
+    let (datastore, sandbox) = ready().await;
+    let run =
+        |words: &[&str]| sandbox.run_with(&datastore.url, &[words, &["--name", "x"]].concat());
+    for (count, (plan, name, key)) in [(1, ("p", "a", "k")), (2, ("q", "b", "l"))] {
+        assert_eq!(run(&["plan", "--run", plan]).code, 0);
+        let applied = run(&["apply", "--plan", plan, "--run", name, "--order-key", key]);
+        ended(&sandbox, &applied, 0, count, "");
+    }
+    for (name, refused) in [
+        (["--order-key", "l"], "the order `l` (run b) was applied with another plan: sha256 "),
+        (["--run", "b"], "run b was applied with another plan: sha256 "),
+    ] {
+        let other = run(&[&["apply", "--plan", "p"], &name[..]].concat());
+        ended(&sandbox, &other, 9, 2, refused);
+        let same = run(&[&["apply", "--plan", "q"], &name[..]].concat());
+        ended(&sandbox, &same, 0, 2, "run b has applied this: nothing is applied again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_key_names_the_run_of_its_order() {
+    let (datastore, sandbox) = ready().await;
+    let run = |parts: &[&[&str]]| ordered(&sandbox, &datastore.url, parts);
+    ended(&sandbox, &run(&[KEY, &["--run", "a"]]), 0, 1, "");
+    ended(&sandbox, &run(&[&["--order-key", "l"], &["--run", "b"]]), 0, 2, "");
+    let repeated = run(&[KEY, &["--run", "b"]]);
+    ended(&sandbox, &repeated, 0, 2, "attempt 0 of run a has applied this");
+}
+
+/// Else a later delivery would apply a newer plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_whose_plan_another_order_has_applied_is_bound_to_that_plan() {
+    let (datastore, sandbox) = ready().await;
+    let run =
+        |words: &[&str]| sandbox.run_with(&datastore.url, &[words, &["--name", "x"]].concat());
+    assert_eq!(run(&["plan", "--run", "p"]).code, 0);
+    ended(&sandbox, &run(&["apply", "--order-key", "k"]), 0, 1, "");
+    let other = run(&["apply", "--order-key", "l"]);
+    ended(&sandbox, &other, 0, 1, "nothing is applied again");
+    assert_eq!(run(&["plan", "--run", "q"]).code, 0);
+    let repeated = run(&["apply", "--order-key", "l"]);
+    ended(&sandbox, &repeated, 9, 1, "was applied with another plan: sha256 ");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_name_holds_for_stored_plans_and_names_another_plan() {
     let (datastore, sandbox) = ready().await;
