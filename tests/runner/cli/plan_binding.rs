@@ -1,4 +1,4 @@
-//! The command that `runner plan` prints where a snapshot is of no use.
+//! The command that `runner plan` prints.
 
 use support::{Ended, Sandbox, TestDatastore};
 
@@ -61,11 +61,34 @@ async fn printed_command_of_a_plan_that_is_tied_to_its_directory_does_not_use_th
     };
     let planned = run(&["plan", "--name", "l", "--run", "p"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
-    assert!(planned.stderr.contains(" --snapshot=never --plan p/0"), "{}", planned.stderr);
+    assert!(planned.stderr.contains(" --snapshot=never\n"), "{}", planned.stderr);
 
     let refused = run(&["apply", "--name", "l", "--plan", "p"]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     assert!(refused.stderr.contains("--snapshot=never"), "{}", refused.stderr);
     let applied = run(&["apply", "--name", "l", "--plan", "p", "--snapshot=never"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// With `--plan` a difference is only a warning.
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_command_refuses_changed_code() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let plan = ["plan", "--name", "x", "--run", "p"];
+    let printed = |planned: &Ended| {
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        let (_, command) = planned.stderr.split_once("apply it with: runner ").unwrap();
+        command.lines().next().unwrap().to_owned()
+    };
+    let command = printed(&sandbox.run_with(&datastore.url, &plan));
+    sandbox.write("more.tf", "# more\n");
+    let words = command.split_whitespace().collect::<Vec<_>>();
+    let applied = sandbox.run_with(&datastore.url, &words);
+    assert_eq!(applied.code, 9, "{command}: {}", applied.stderr);
+
+    // A run that is planned again is listed where it was, so another one may be newer.
+    assert!(!command.contains("--plan"), "{command}");
+    let again = sandbox.run_with(&datastore.url, &plan);
+    assert!(printed(&again).ends_with(" --plan p/1"), "{}", again.stderr);
 }
