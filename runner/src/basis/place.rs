@@ -104,8 +104,11 @@ pub(crate) fn repository(url: &str) -> Option<String> {
             (host(&scheme, without_userinfo(authority))?, path)
         }
         None => {
-            let (host, path) = scp_like(url)?;
-            (host.to_ascii_lowercase(), path)
+            let (name, path) = scp_like(url)?;
+            // The brackets of an IPv6 address are gone.
+            let is_ipv6 = name.parse::<std::net::Ipv6Addr>().is_ok();
+            let name = if is_ipv6 { format!("[{name}]") } else { name.to_owned() };
+            (host("ssh", &name)?, path)
         }
     };
     let path = path.trim_matches('/');
@@ -216,6 +219,8 @@ mod tests {
             "git@Host.Example:a/b",
             "git@host.example:/a/b.git",
             "host.example:a/b",
+            "git@[host.example:22]:a/b.git",
+            "[git@host.example:22]:a/b",
             " git@host.example:a/b.git\n",
         ] {
             assert_eq!(repository(url).as_deref(), Some("host.example/a/b"), "{url:?}");
@@ -230,6 +235,8 @@ mod tests {
             ("https://h:8443/a/b.git", "h:8443/a/b"),
             ("ssh://git@[::1]:2222/a/b", "[::1]:2222/a/b"),
             ("https://[::1]/a/b", "[::1]/a/b"),
+            ("git@[::1]:a/b", "[::1]/a/b"),
+            ("ssh://git@h:443/a/b", "h:443/a/b"),
             ("git@[h:2222]:a/b", "h:2222/a/b"),
             ("[git@h]:a/b", "h/a/b"),
             ("git@h:~me/b.git", "h/~me/b"),
