@@ -8,11 +8,12 @@
 mod ended;
 mod held;
 mod killed;
+mod name;
 mod removal;
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -21,20 +22,17 @@ pub(crate) use ended::{AHEAD, LOG, UNSENT, output_of};
 use fs_err as fs;
 pub(crate) use held::Held;
 pub(crate) use killed::KilledApply;
+pub(crate) use name::is_scratch;
 pub(crate) use removal::PARTIAL;
 
 use crate::process::Signals;
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::ended::{adopt_record, apply_end, has_completed};
+use crate::source::scratch::name::{FIRST, is_first, new_directory};
 use crate::source::scratch::removal::{LAYER, LOCK, clear, clear_if_current, is_at};
 use crate::source::states::{self, KeptState, PushRecord};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
 
-const PREFIX: &str = "plancha-";
-/// The random letters after the prefix.
-const RANDOM_LEN: usize = 6;
-/// The directory that a run takes if no other has it.
-const FIRST: &str = "plancha-000000";
 /// Shows that the code of a killed apply was out of reach.
 const OUT_OF_REACH: &str = "code-out-of-reach";
 /// Shows that what the tool of a killed apply has said about its state was read.
@@ -115,6 +113,10 @@ impl Scratch {
 
     /// Creates it in another directory.
     pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
+        let first = parent.join(FIRST);
+        if let Err(error) = unless_missing(sweep_one(&first)) {
+            tracing::debug!("{} stays: {error}", first.display());
+        }
         let (dir, lock) = create_locked(parent)?;
         let mut scratch = Self { dir, abandoned: Vec::new(), whole: OnceLock::new(), _lock: lock };
         match sweep(parent) {
@@ -282,27 +284,6 @@ fn take(lock: File, path: &Path) -> io::Result<File> {
     if is_at(&lock, path) { Ok(lock) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
-/// Creates a directory with the first name, if it is to be tried and no other run has it, else with a random one.
-fn new_directory(parent: &Path, try_first: bool) -> io::Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.permissions(PermissionsExt::from_mode(0o700));
-    if try_first {
-        // It is created, never taken over: in /tmp another user may have made one.
-        match builder.prefix(FIRST).rand_bytes(0).tempdir_in(parent) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created,
-        }
-    }
-    builder.prefix(PREFIX).rand_bytes(RANDOM_LEN).tempdir_in(parent)
-}
-
-/// Whether this is named like the private directory of a run: `plancha-` and random letters.
-pub(crate) fn is_scratch(dir: &Path) -> bool {
-    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let random = name.strip_prefix(PREFIX).unwrap_or_default();
-    random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
 /// Whether this is the private directory of a run of this user. Any user may create one in /tmp.
 fn is_own(dir: &Path) -> bool {
     let is_mine = |dir: std::fs::Metadata| dir.is_dir() && dir.uid() == me();
@@ -397,7 +378,7 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     if lock.is_none() && age < MIN_AGE_WITHOUT_LOCK {
         return Ok(Vec::new());
     }
-    if lock.is_none() && dir.file_name().is_some_and(|name| name == FIRST) {
+    if lock.is_none() && is_first(dir) {
         // Another run may remove it and create it again, and without a lock nothing shows that. It is never removed with
         // anything in it, and a run whose new directory is removed creates another one.
         return match fs::remove_dir(dir) {
@@ -469,6 +450,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::source::scratch::name::rename_first;
 
     fn make(parent: &Path, name: &str, age: Duration, has_lock: bool) -> (PathBuf, Option<File>) {
         let dir = parent.join(name);
@@ -524,6 +506,28 @@ mod tests {
             .unwrap();
         let fourth = Scratch::create_in(parent.path()).unwrap();
         assert_ne!(fourth.join(""), parent.path().join(FIRST).join(""));
+    }
+
+    #[test]
+    fn first_directory_of_a_dead_run_is_free_before_it_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = parent.path().join(FIRST);
+        let (dead, lock) = make(parent.path(), FIRST, 2 * MIN_AGE, true);
+        let output = crate::process::private_file(&output_of(&dead)).unwrap();
+        set_age(&dead, 2 * MIN_AGE);
+        output.lock().unwrap();
+        drop(lock);
+        let other = Scratch::create_in(parent.path()).unwrap();
+        assert!(other.join("") != first.join("") && dead.join("work/a").exists(), "its tool works");
+        drop(output);
+
+        let renamed = rename_first(&dead).unwrap();
+        assert!(!first.exists() && is_scratch(&renamed) && renamed.join("work/a").exists());
+        fs::rename(&renamed, &dead).unwrap();
+
+        let scratch = Scratch::create_in(parent.path()).unwrap();
+        assert_eq!(scratch.join(""), first.join(""));
+        assert!(!first.join("work").exists());
     }
 
     #[test]

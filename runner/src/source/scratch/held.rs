@@ -1,11 +1,11 @@
 //! Plans that contain the path of the private directory in which they were made: an apply needs the same directory.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::source::scratch::{FIRST, Scratch, is_scratch};
+use crate::source::scratch::Scratch;
+use crate::source::scratch::name::{is_first, is_scratch};
 
 /// Why the private directory of an apply is not that of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,4 @@ impl Scratch {
     fn path(&self) -> Option<PathBuf> {
         fs::canonicalize(self.join("")).ok()
     }
-}
-
-fn is_first(private: &Path) -> bool {
-    private.file_name() == Some(OsStr::new(FIRST))
 }

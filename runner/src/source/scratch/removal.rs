@@ -13,6 +13,7 @@ use fs_err as fs;
 use crate::process::SHORTLY;
 use crate::source::regular::unless_missing;
 use crate::source::scratch::ended::UNSENT;
+use crate::source::scratch::name::{is_first, rename_first};
 
 /// The layer that a run applies.
 pub(super) const LAYER: &str = "layer";
@@ -33,7 +34,12 @@ pub(super) fn shortly(remove: impl FnOnce() -> io::Result<()> + Send + 'static) 
 /// it again. Of several runs one removes it.
 pub(super) fn clear_if_current(dir: &Path, lock: &File) -> io::Result<()> {
     match lock.try_lock() {
-        Ok(()) if is_at(lock, &dir.join(LOCK)) => clear(dir),
+        Ok(()) if is_at(lock, &dir.join(LOCK)) => {
+            // The path of unsent files was shown.
+            let renamed =
+                if is_first(dir) && !has_unsent(dir) { rename_first(dir).ok() } else { None };
+            clear(renamed.as_deref().unwrap_or(dir))
+        }
         Ok(()) | Err(TryLockError::WouldBlock) => Ok(()),
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -41,8 +47,7 @@ pub(super) fn clear_if_current(dir: &Path, lock: &File) -> io::Result<()> {
 
 /// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
 pub(super) fn clear(dir: &Path) -> io::Result<()> {
-    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten().flatten();
-    let has_unsent = unsent.any(|entry| !entry.file_name().to_string_lossy().starts_with(PARTIAL));
+    let has_unsent = has_unsent(dir);
     let stays = |name: &OsStr| name == LOCK || has_unsent && (name == UNSENT || name == LAYER);
     let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     let entries = fs::read_dir(dir)?.flatten().filter(|entry| !stays(&entry.file_name()));
@@ -60,6 +65,11 @@ pub(super) fn clear(dir: &Path) -> io::Result<()> {
     }
     unless_missing(fs::remove_file(dir.join(LOCK)))?;
     if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
+}
+
+fn has_unsent(dir: &Path) -> bool {
+    let mut unsent = fs::read_dir(dir.join(UNSENT)).into_iter().flatten().flatten();
+    unsent.any(|entry| !entry.file_name().to_string_lossy().starts_with(PARTIAL))
 }
 
 /// Whether an open file is still the one at this path.
