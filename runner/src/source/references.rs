@@ -4,6 +4,7 @@
 mod calls;
 pub(super) mod computed;
 mod left_out;
+mod locals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -19,6 +20,7 @@ use regex::Regex;
 
 use crate::source::path::normal;
 use crate::source::references::calls::{Base, Call, contents, glob};
+use crate::source::references::locals::Locals;
 use crate::tool::file_names;
 
 /// Larger than any configuration file in use.
@@ -137,7 +139,7 @@ fn from(root: &Path, file: &Path) -> PathBuf {
 impl References {
     /// Reads the files of one module. Returns the modules that it calls, with the places of the calls.
     fn read_module(&mut self, root: &Path, module: &Path) -> io::Result<Vec<(PathBuf, String)>> {
-        let mut called = Vec::new();
+        let (mut called, mut all_calls, mut locals) = (Vec::new(), Vec::new(), Locals::default());
         for file in files(module)? {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let is_values = is_values(&name);
@@ -155,8 +157,12 @@ impl References {
             if is_values {
                 continue;
             }
-            let Some(text) = text(&file) else { continue };
-            let (calls, sources) = contents(&file, &text);
+            let Some(text) = text(&file) else {
+                locals.extend(Locals::unknown());
+                continue;
+            };
+            let (calls, sources, of_file) = contents(&file, &text);
+            locals.extend(of_file);
             let place = |line: usize| match line {
                 0 => file.display().to_string(),
                 line => format!("{}:{line}", file.display()),
@@ -170,9 +176,13 @@ impl References {
                 // `//` only separates a package from a directory in it.
                 called.push((normal(&module.join(source.replace("//", "/"))), place(line)));
             }
-            for call in calls {
-                self.call(root, module, &call, &place(call.line))?;
-            }
+            all_calls.extend(calls.into_iter().map(|call| (place(call.line), call)));
+        }
+        let of_connections = locals.only_of_connections();
+        for (place, mut call) in all_calls {
+            let local = call.local.as_deref();
+            call.is_of_connection |= local.is_some_and(|local| of_connections.contains(local));
+            self.call(root, module, &call, &place)?;
         }
         Ok(called)
     }

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use hcl_edit::Span as _;
-use hcl_edit::expr::{Array, Expression, FuncCall, TraversalOperator};
-use hcl_edit::structure::{Block, Body};
+use hcl_edit::expr::{Array, Expression, FuncCall, Traversal, TraversalOperator};
+use hcl_edit::structure::{Attribute, Block, Body};
 use hcl_edit::template::Element;
 use hcl_edit::visit::{self, Visit};
 use regex::Regex;
+
+use crate::source::references::locals::{Locals, Use};
 
 /// A call in a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(super) struct Call {
     pub(super) line: usize,
     /// Whether it is in a `provider` or `connection` block: no plan contains the values there.
     pub(super) is_of_connection: bool,
+    /// The local value of which it is a part.
+    pub(super) local: Option<String>,
 }
 
 /// A path as the configuration writes it.
@@ -59,20 +63,24 @@ pub(super) const FUNCTIONS: [&str; 11] = [
 
 pub(super) type Sources = Vec<(String, usize)>;
 
-/// The calls and the module sources of a file.
-pub(super) fn contents(file: &Path, text: &str) -> (Vec<Call>, Sources) {
+/// The calls, the module sources, and the uses of local values of a file.
+pub(super) fn contents(file: &Path, text: &str) -> (Vec<Call>, Sources, Locals) {
+    let scanned = |text: &str| {
+        let (calls, sources) = scan(text);
+        (calls, sources, Locals::unknown())
+    };
     if file.extension() == Some(OsStr::new("json")) {
-        return scan(text);
+        return scanned(text);
     }
     match hcl_edit::parser::parse_body(text) {
         Ok(body) => parse(text, &body),
         // The parser rejects some files that the tools accept.
-        Err(_) => scan(&without_comments(text)),
+        Err(_) => scanned(&without_comments(text)),
     }
 }
 
-pub(super) fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources) {
-    let mut calls = Calls { text, blocks: Vec::new(), found: Vec::new() };
+fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources, Locals) {
+    let mut calls = Calls { text, ..Calls::default() };
     calls.visit_body(body);
     // Of terragrunt.hcl, the module that it runs; terraform's own block of that name has no source.
     let is_module = |block: &&Block| matches!(block.ident.as_str(), "module" | "terraform");
@@ -84,22 +92,76 @@ pub(super) fn parse(text: &str, body: &Body) -> (Vec<Call>, Sources) {
         let line = line_of(text, source.span().map_or(0, |span| span.start));
         named.whole.then_some((named.path, line))
     });
-    (calls.found, sources.collect())
+    (calls.found, sources.collect(), calls.locals)
 }
 
+#[derive(Default)]
 struct Calls<'a> {
     text: &'a str,
-    /// Whether each of the blocks around this place is a `provider` or `connection`.
-    blocks: Vec<bool>,
+    /// The names of the blocks around this place.
+    blocks: Vec<String>,
+    /// The local value around this place.
+    local: Option<String>,
     found: Vec<Call>,
+    locals: Locals,
+}
+
+impl Calls<'_> {
+    /// Whether this is in a `provider` or `connection` block. Another block of that name is one of a resource type.
+    fn is_in_connection(&self) -> bool {
+        let names = self.blocks.iter().map(String::as_str).collect::<Vec<_>>();
+        matches!(
+            names[..],
+            ["provider", ..]
+                | ["resource", "connection", ..]
+                | ["resource" | "removed", "provisioner", "connection", ..]
+        )
+    }
+
+    fn add_use(&mut self, name: Option<&str>) {
+        let of = match &self.local {
+            _ if self.is_in_connection() => Use::Connection,
+            Some(local) => Use::Local(local.clone()),
+            None => Use::Elsewhere,
+        };
+        self.locals.add(name, of);
+    }
 }
 
 impl Visit for Calls<'_> {
     fn visit_block(&mut self, block: &Block) {
-        let name = block.ident.as_str();
-        self.blocks.push(name == "connection" || self.blocks.is_empty() && name == "provider");
+        self.blocks.push(block.ident.as_str().to_owned());
         visit::visit_block(self, block);
         self.blocks.pop();
+    }
+
+    fn visit_attr(&mut self, attribute: &Attribute) {
+        if self.blocks == ["locals"] {
+            self.local = Some(attribute.key.as_str().to_owned());
+        }
+        visit::visit_attr(self, attribute);
+        self.local = None;
+    }
+
+    fn visit_expr(&mut self, expression: &Expression) {
+        if is_local(expression) {
+            self.add_use(None);
+        }
+        visit::visit_expr(self, expression);
+    }
+
+    fn visit_traversal(&mut self, traversal: &Traversal) {
+        if !is_local(&traversal.expr) {
+            return visit::visit_traversal(self, traversal);
+        }
+        let name = traversal.operators.first().and_then(|operator| match operator.value() {
+            TraversalOperator::GetAttr(name) => Some(name.as_str()),
+            _ => None,
+        });
+        self.add_use(name);
+        for operator in &traversal.operators {
+            self.visit_traversal_operator(operator);
+        }
     }
 
     fn visit_func_call(&mut self, call: &FuncCall) {
@@ -110,11 +172,16 @@ impl Visit for Calls<'_> {
             let pattern = args.next().filter(|_| function == "fileset").and_then(named);
             let pattern = pattern.filter(|pattern| pattern.whole).map(|pattern| pattern.path);
             let line = line_of(self.text, call.span().map_or(0, |span| span.start));
-            let (function, is_of_connection) = (function.to_owned(), self.blocks.contains(&true));
-            self.found.push(Call { function, path, pattern, line, is_of_connection });
+            let (function, local) = (function.to_owned(), self.local.clone());
+            let is_of_connection = self.is_in_connection();
+            self.found.push(Call { function, path, pattern, line, is_of_connection, local });
         }
         visit::visit_func_call(self, call);
     }
+}
+
+fn is_local(expression: &Expression) -> bool {
+    expression.as_variable().is_some_and(|name| name.as_str() == "local")
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -233,7 +300,7 @@ pub(super) fn scan(text: &str) -> (Vec<Call>, Sources) {
         let pattern = group(6).filter(|_| function == "fileset").map(str::to_owned);
         let line = line_of(text, start);
         let path = Named { base, path, whole };
-        Some(Call { function, path, pattern, line, is_of_connection: false })
+        Some(Call { function, path, pattern, line, is_of_connection: false, local: None })
     });
     let sources = SOURCE.captures_iter(text).filter_map(|found| {
         let source = found.get(1)?;

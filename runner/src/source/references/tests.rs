@@ -134,6 +134,60 @@ resource "x" "y" {
     }
 }
 
+/// A renewed credential changes no plan, so its file is not compared.
+#[test]
+fn file_of_a_local_value_is_left_out_only_if_the_value_reaches_nothing_but_connections() {
+    let code = r#"
+locals {
+  key   = file("~/key")
+  keys  = { main = local.key }
+  both  = file("~/both")
+  way   = file("~/way")
+  unused = file("~/unused")
+  output = "${local.way}!"
+}
+provider "x" {
+  token = "${local.both}"
+}
+resource "x" "y" {
+  connection {
+    private_key = local.keys.main
+  }
+  provisioner "remote-exec" {
+    connection {
+      private_key = local.key
+      password    = local.way
+    }
+  }
+  other {
+    connection {
+      secret = file("~/other")
+    }
+  }
+  name = local.both
+}
+"#;
+    let usual = ["~/both", "~/other", "~/unused", "~/way"];
+    let all = ["~/both", "~/key", "~/other", "~/unused", "~/way"];
+    for (more, text, expected) in [
+        ("more.tf", "output \"o\" {\n  value = local.output\n}\n", &usual[..]),
+        ("more.tf", "output \"o\" {\n  value = [for x in local.output : x]\n}\n", &usual),
+        ("more.tf", "output \"o\" {\n  value = local.keys\n}\n", &all),
+        ("more.tf", "output \"o\" {\n  value = <<-E\n    ${local[\"x\"]}\n  E\n}\n", &all),
+        ("more.tf", "output \"o\" {\n  value = keys(local)\n}\n", &all),
+        ("more.tf", "module \"m\" {\n  source = \"./m\"\n  a = { (local.key) = 1 }\n}\n", &all),
+        ("more.tf", "this is not parsed", &all),
+        ("more.tf.json", "{}", &all),
+        // Another module has its own local values.
+        ("m/more.tf", "output \"o\" {\n  value = local.key\n}\n", &usual),
+    ] {
+        let dir = tree(&[("root/main.tf", code), (&format!("root/{more}"), text)]);
+        let names = outside(&dir.path().join("root"), Some(Path::new("/home/user"))).unwrap();
+        let found = names.keys().map(|name| name.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
 #[test]
 fn fileset_outside_of_the_source_names_its_files_as_the_configuration_does() {
     let set = tree(&[("b/x.json", ""), ("b/y.txt", "")]);
