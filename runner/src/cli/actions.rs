@@ -26,7 +26,8 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub run: RunArgs,
     /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
-    /// newest run of this repository, path and workspace that holds a plan]
+    /// newest run of this repository, path and workspace that holds a plan]. Changed code, which an apply without this
+    /// option refuses, is a warning
     #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
     pub plan: Option<PlanName>,
     /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
