@@ -262,10 +262,11 @@ impl Run<'_> {
 
 /// The directory with all code of a run. A module of a work tree may use others beside it.
 async fn root(workspace: &Workspace, dir: &Path) -> Result<PathBuf, SnapshotError> {
-    match &workspace.own {
-        Some(own) => canonical(own),
-        None => Ok(git::work_tree(dir).await.map_or_else(|| dir.to_owned(), |tree| tree.top)),
-    }
+    Ok(match (&workspace.own, &workspace.top) {
+        (Some(own), _) => canonical(own)?,
+        (None, Some(top)) if git::is_top_of(top, dir) => top.clone(),
+        (None, _) => git::top(dir).await.unwrap_or_else(|| dir.to_owned()),
+    })
 }
 
 /// The names of the planned values that contain the directory.

@@ -49,6 +49,8 @@ pub(crate) struct Workspace {
     pub(crate) revision: Option<String>,
     /// Why it is not known whether the code differs from that commit.
     pub(crate) unknown_changes: Option<String>,
+    /// The top of the work tree of the user that it is in, without links, where git was asked.
+    pub(crate) top: Option<PathBuf>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git.
@@ -117,6 +119,7 @@ impl Workspace {
             dir,
             revision,
             unknown_changes: None,
+            top: None,
             own: None,
             sha256: None,
             left_out: Vec::new(),
@@ -180,12 +183,13 @@ async fn place(
             let access = directory(dir)?;
             let revision = context.signals.or(git::revision(dir, ignored)).await;
             let revision = revision.map_err(CheckoutError::Stopped)?;
-            let (revision, unknown_changes, left_out) = revision
-                .map_or((None, None, Vec::new()), |of| (Some(of.name), of.unknown, of.left_out));
+            let (revision, found) =
+                revision.map(|of| (of.name, (of.unknown, of.left_out, of.top))).unzip();
+            let (unknown_changes, left_out, top) = found.unwrap_or_default();
             match access {
                 Access::Writable => {
                     let in_place = Workspace::in_place(dir.clone(), revision);
-                    Workspace { unknown_changes, left_out, ..in_place }
+                    Workspace { unknown_changes, top, left_out, ..in_place }
                 }
                 Access::ReadOnly => {
                     let (to, lock) = own()?;

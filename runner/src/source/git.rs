@@ -6,6 +6,7 @@ mod files;
 mod filtered;
 mod hidden;
 mod incomplete;
+mod index;
 mod nested;
 mod reason;
 mod running;
@@ -21,4 +22,6 @@ pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;
-pub(crate) use crate::source::git::work_tree::{WorkTree, changed_code, is_tracked, work_tree};
+pub(crate) use crate::source::git::work_tree::{
+    WorkTree, changed_code, is_top_of, is_tracked, top, work_tree,
+};

@@ -77,3 +77,24 @@ async fn code_that_git_cannot_compare_is_refused_unless_the_plan_is_named() {
     let named = run(&["apply", "--plan", "p"]);
     assert_eq!(named.code, 0, "{}", named.stderr);
 }
+
+/// Each process of git takes milliseconds, on a slow disk far more.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_with_a_snapshot_starts_git_seven_times() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    git(&sandbox.work(), &["init", "--quiet"]);
+    git(&sandbox.work(), &["add", "."]);
+    git(&sandbox.work(), &["commit", "--quiet", "-m", "all"]);
+    let real = support::on_path("git").unwrap();
+    let (real, log) = (real.display(), sandbox.path("git.log"));
+    let logged = format!("#!/bin/sh\necho \"$*\" >>{}\nexec {real} \"$@\"\n", log.display());
+    sandbox.script("git", &logged);
+
+    let ended = sandbox.run_with(&datastore.url, &["plan", "--snapshot", "always"]);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let started = std::fs::read_to_string(&log).unwrap();
+    // Top and origin; top and commit; status and index; index and untracked files.
+    assert_eq!(started.lines().count(), 7, "{started}");
+}

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::source::error::CheckoutError;
 use crate::source::git::command::question;
+use crate::source::git::index::Index;
 use crate::source::git::nested;
-use crate::source::git::work_tree::{WorkTree, may_have_git, work_tree};
+use crate::source::git::work_tree::{may_have_git, top};
 
 /// The files of a directory, by their paths below it.
 #[derive(Debug, Default)]
@@ -24,36 +25,32 @@ pub(crate) async fn files(dir: &Path) -> Result<Option<TreeFiles>, String> {
     if !may_have_git(dir) {
         return Ok(None);
     }
-    let (tracked, not_ignored) = tokio::join!(
-        question(dir, &["ls-files", "-z", "--cached", "--recurse-submodules"]),
-        not_ignored(dir)
-    );
-    match (tracked, not_ignored) {
-        (Ok(tracked), Ok(not_ignored)) => {
-            Ok(Some(TreeFiles { tracked: paths(&tracked), not_ignored }))
-        }
-        // With a `.git`, `not a git repository` means that it is broken: which files it ignores is not known.
-        (Err(why), _) | (_, Err(why)) => Err(why),
+    // With a `.git`, `not a git repository` means that it is broken: which files it ignores is not known.
+    let (index, not_ignored) = tokio::join!(Index::read(dir), not_ignored_in(dir));
+    let (index, mut files) = (index?, not_ignored?);
+    if !index.has_submodules() {
+        return Ok(Some(TreeFiles { tracked: index.files(), not_ignored: files }));
     }
+    for tree in nested::submodules(dir, &index).await? {
+        let below = not_ignored_in(&dir.join(&tree)).await?;
+        files.extend(below.into_iter().map(|file| tree.join(file)));
+    }
+    let tracked = question(dir, &["ls-files", "-z", "--cached", "--recurse-submodules"]).await?;
+    Ok(Some(TreeFiles { tracked: paths(&tracked), not_ignored: files }))
 }
 
 /// The files that git tracks in the work tree that holds `dir`, with those of submodules, by their full paths. `None`: there
 /// is no work tree. The error is git's reason.
 pub(crate) async fn tracked_files(dir: &Path) -> Result<Option<BTreeSet<PathBuf>>, String> {
-    let Some(WorkTree { top, .. }) = work_tree(dir).await else { return Ok(None) };
+    let Some(top) = top(dir).await else { return Ok(None) };
     let listed = question(&top, &["ls-files", "-z", "--recurse-submodules"]).await?;
     Ok(Some(paths(&listed).iter().map(|file| top.join(file)).collect()))
 }
 
-/// The untracked files of a directory and of its submodules that no `.gitignore` excludes.
-async fn not_ignored(dir: &Path) -> Result<BTreeSet<PathBuf>, String> {
-    let mut files = BTreeSet::new();
-    for tree in [vec![PathBuf::new()], nested::submodules(dir).await?].concat() {
-        let list = ["ls-files", "-z", "--others", "--exclude-standard"];
-        let listed = question(&dir.join(&tree), &list).await?;
-        files.extend(paths(&listed).into_iter().map(|file| tree.join(file)));
-    }
-    Ok(files)
+/// The untracked files of a directory, without those of submodules, that no `.gitignore` excludes.
+async fn not_ignored_in(dir: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let listed = question(dir, &["ls-files", "-z", "--others", "--exclude-standard"]).await?;
+    Ok(paths(&listed))
 }
 
 /// The files of a checkout that has its repository in the directory itself, with those of submodules.

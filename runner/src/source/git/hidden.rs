@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::source::git::command::question;
+use crate::source::git::index::Index;
 
 /// One command gets at most so many paths.
 const AT_ONCE: usize = 500;
@@ -28,10 +29,10 @@ pub(super) struct Hidden {
     pub(super) left_out: Vec<PathBuf>,
 }
 
-/// Finds the files below a directory that have such a flag, and differ from the index or are missing. The error is git's
-/// reason.
-pub(super) async fn files(dir: &Path) -> Result<Hidden, String> {
-    let flagged = flagged(dir).await?;
+/// Finds the files below a directory that have such a flag, and differ from the index or are missing. `index` is that of the
+/// directory. The error is git's reason.
+pub(super) async fn files(dir: &Path, index: &Index) -> Result<Hidden, String> {
+    let flagged = flagged(dir, index).await?;
     let (present, missing) =
         flagged.into_iter().partition::<Vec<_>, _>(|file| is_there(&dir.join(&file.path)));
     let mut changed = edits(dir, present).await?;
@@ -46,7 +47,7 @@ pub(super) async fn files(dir: &Path) -> Result<Hidden, String> {
 pub(super) async fn edits_and_trees(
     dir: &Path,
 ) -> Result<(Vec<PathBuf>, BTreeSet<PathBuf>), String> {
-    let flagged = flagged(dir).await?;
+    let flagged = flagged(dir, &Index::read(dir).await?).await?;
     let tree_of = |file: &Flagged| {
         let mut above = file.path.ancestors().skip(1);
         let tree = above.find(|above| is_there(&dir.join(above).join(".git")));
@@ -67,13 +68,19 @@ fn is_there(file: &Path) -> bool {
     std::fs::symlink_metadata(file).is_ok()
 }
 
-async fn flagged(dir: &Path) -> Result<Vec<Flagged>, String> {
-    let listed = question(dir, &["ls-files", "-v", "-z", "--recurse-submodules"]).await?;
-    let entries = listed.split(|byte| *byte == 0).filter_map(|entry| {
-        let (tag, path) = (*entry.first()?, entry.get(2..)?);
-        let is_skipped = matches!(tag, b'S' | b's');
-        let path = PathBuf::from(OsStr::from_bytes(path));
+async fn flagged(dir: &Path, index: &Index) -> Result<Vec<Flagged>, String> {
+    let flagged = |tag: u8, path: &Path| {
+        let (path, is_skipped) = (path.to_owned(), matches!(tag, b'S' | b's'));
         (is_skipped || tag.is_ascii_lowercase()).then_some(Flagged { path, is_skipped })
+    };
+    if !index.has_submodules() {
+        let entries = index.entries().filter_map(|entry| flagged(entry.tag, entry.path));
+        return Ok(entries.collect());
+    }
+    let listed = question(dir, &["ls-files", "-v", "-z", "--recurse-submodules"]).await?;
+    let entries = listed.split(|byte| *byte == 0);
+    let entries = entries.filter_map(|entry| {
+        flagged(*entry.first()?, Path::new(OsStr::from_bytes(entry.get(2..)?)))
     });
     Ok(entries.collect())
 }

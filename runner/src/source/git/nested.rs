@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::source::git::command::question;
+use crate::source::git::index::Index;
 
 /// Changes of submodules are those of their commits: their files have a status of their own.
 const STATUS: &[&str] = &[
@@ -16,15 +17,13 @@ const STATUS: &[&str] = &[
     "--untracked-files=all",
     "--ignore-submodules=dirty",
 ];
-/// The mode of a submodule in the index.
-const GITLINK: &[u8] = b"160000 ";
 
 /// The status of the work tree and its submodules: entries `XY path`, each with a NUL byte behind it, with paths below `top`.
-/// The error is git's reason.
-pub(super) async fn status(top: &Path) -> Result<Vec<u8>, String> {
-    let (own, submodules) = tokio::join!(question(top, STATUS), submodules(top));
-    let mut all = own?;
-    for below in submodules? {
+/// With it comes the index of the work tree. The error is git's reason.
+pub(super) async fn status(top: &Path) -> Result<(Vec<u8>, Index), String> {
+    let (own, index) = tokio::join!(question(top, STATUS), Index::read(top));
+    let (mut all, index) = (own?, index?);
+    for below in submodules(top, &index).await? {
         let status = question(&top.join(&below), STATUS).await?;
         for entry in status.split(|byte| *byte == 0) {
             let Some((change, path)) = entry.split_at_checked(3) else { continue };
@@ -33,23 +32,25 @@ pub(super) async fn status(top: &Path) -> Result<Vec<u8>, String> {
             all.push(0);
         }
     }
-    Ok(all)
+    Ok((all, index))
 }
 
-/// The submodules that are checked out below a directory, at every depth.
-pub(super) async fn submodules(dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let (mut found, mut to_do) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(below) = to_do.pop() {
-        let index = question(&dir.join(&below), &["ls-files", "--stage", "-z"]).await?;
-        for entry in index.split(|byte| *byte == 0).filter(|entry| entry.starts_with(GITLINK)) {
-            let Some(at) = entry.iter().position(|byte| *byte == b'\t') else { continue };
-            let path = below.join(OsStr::from_bytes(&entry[at + 1..]));
+/// The submodules that are checked out below a directory, at every depth. `index` is that of the directory.
+pub(super) async fn submodules(dir: &Path, index: &Index) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let add = |found: &mut Vec<PathBuf>, below: &Path, index: &Index| {
+        for path in index.submodules().map(|path| below.join(path)) {
             // In a merge a path has several entries.
             if dir.join(&path).join(".git").exists() && !found.contains(&path) {
-                found.push(path.clone());
-                to_do.push(path);
+                found.push(path);
             }
         }
+    };
+    add(&mut found, Path::new(""), index);
+    let mut next = 0;
+    while let Some(below) = found.get(next).cloned() {
+        add(&mut found, &below, &Index::read(&dir.join(&below)).await?);
+        next += 1;
     }
     Ok(found)
 }

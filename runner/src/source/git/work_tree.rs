@@ -26,16 +26,28 @@ pub(crate) async fn work_tree(dir: &Path) -> Option<WorkTree> {
     if !may_have_git(dir) {
         return None;
     }
-    let (top, origin) = tokio::join!(
-        question(dir, &["rev-parse", "--show-toplevel"]),
-        question(dir, &["config", "--get-all", "remote.origin.url"]),
-    );
-    let top = top.ok()?;
-    let top = OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top));
+    let (top, origin) =
+        tokio::join!(top(dir), question(dir, &["config", "--get-all", "remote.origin.url"]));
     // Without a URL git exits with 1 and prints nothing.
     let origin = origin.ok().map(|urls| String::from_utf8_lossy(&urls).into_owned());
     let origin = origin.and_then(|urls| urls.lines().next().map(str::to_owned));
-    Some(WorkTree { top: fs::canonicalize(top).ok()?, origin })
+    Some(WorkTree { top: top?, origin })
+}
+
+/// The top of the work tree that holds `dir`, without links; `None` where there is no git.
+pub(crate) async fn top(dir: &Path) -> Option<PathBuf> {
+    if !may_have_git(dir) {
+        return None;
+    }
+    let top = question(dir, &["rev-parse", "--show-toplevel"]).await.ok()?;
+    fs::canonicalize(OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top))).ok()
+}
+
+/// Whether `top`, the top of a work tree, is also that of `dir`: no other one is between them. Git is not asked. Both paths
+/// are without links.
+pub(crate) fn is_top_of(top: &Path, dir: &Path) -> bool {
+    let has_git = |dir: &&Path| std::fs::symlink_metadata(dir.join(".git")).is_ok();
+    dir.ancestors().find(has_git) == Some(top)
 }
 
 /// Whether git tracks a file.
@@ -62,6 +74,8 @@ pub(in crate::source) struct Revision {
     pub(in crate::source) unknown: Option<String>,
     /// The files that a sparse checkout leaves out, without links in their paths.
     pub(in crate::source) left_out: Vec<PathBuf>,
+    /// The top of the work tree, without links.
+    pub(in crate::source) top: Option<PathBuf>,
 }
 
 /// HEAD of the work tree that holds `dir`, and whether files in it differ: but for what the tool writes there, and for
@@ -88,20 +102,22 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
             let name = if dirty { format!("{head}-dirty") } else { head.to_owned() };
             let left_out = left_out.into_iter().map(|path| top.join(path)).collect();
-            Some(Revision { name, unknown: None, left_out })
+            Some(Revision { name, unknown: None, left_out, top: fs::canonicalize(top).ok() })
         }
         // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
             tracing::warn!("cannot find out whether the code differs from commit {head}: {why}");
-            Some(Revision { name: head.to_owned(), unknown: Some(why), left_out: Vec::new() })
+            let (name, left_out) = (head.to_owned(), Vec::new());
+            let top = fs::canonicalize(top).ok();
+            Some(Revision { name, unknown: Some(why), left_out, top })
         }
     }
 }
 
 /// Git's status at every depth, with the changes that flags hide; and the files that a sparse checkout leaves out.
 async fn status(top: &Path) -> Result<(Vec<u8>, Vec<PathBuf>), String> {
-    let (status, hidden) = tokio::join!(nested::status(top), hidden::files(top));
-    let (mut status, hidden) = (status?, hidden?);
+    let (mut status, index) = nested::status(top).await?;
+    let hidden = hidden::files(top, &index).await?;
     for path in hidden.changed {
         status.extend_from_slice(b" M ");
         status.extend_from_slice(path.as_os_str().as_bytes());
@@ -118,7 +134,7 @@ pub(crate) async fn changed_code(
     ignored: &[PathBuf],
     read: Option<&BTreeSet<PathBuf>>,
 ) -> Result<BTreeSet<PathBuf>, String> {
-    let Some(WorkTree { top, .. }) = work_tree(dir).await else {
+    let Some(top) = top(dir).await else {
         return Err("git found no work tree".to_owned());
     };
     let (status, _) = status(&top).await?;
