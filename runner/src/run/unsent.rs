@@ -17,7 +17,7 @@ mod leftovers;
 mod send;
 mod state_contents;
 
-use std::io::{self, Read};
+use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 
 use datastore_api::client::Token;
@@ -232,8 +232,8 @@ impl Keeper<'_> {
 /// Writes the file that identifies a directory.
 fn keep_first(mut unsent: Unsent, client: &Client, name: &str, bytes: &[u8]) -> io::Result<Unsent> {
     let url = directory::recorded_url(&client.settings().url) + "\n";
-    let kept = unsent.keep(DATASTORE, url.as_bytes()).and_then(|()| unsent.keep(name, bytes));
-    match kept {
+    let files = [(DATASTORE, url.as_bytes()), (name, bytes)];
+    match unsent.write(name, |dir| directory::write_all(dir, files)) {
         Ok(()) => Ok(unsent),
         Err(error) => {
             // What is there is not complete, and cannot be sent.
@@ -285,7 +285,12 @@ impl Unsent {
     pub(crate) fn keep_lost(&mut self, name: &'static str, contents: Contents<'_>) {
         let kept = match contents {
             Contents::Bytes(bytes) => self.keep(name, bytes),
-            Contents::CopyOf(file) => self.write(name, || fs::File::open(file)),
+            Contents::CopyOf(file) => fs::File::open(file).and_then(|from| {
+                self.write(name, |dir| {
+                    (&from).rewind()?;
+                    directory::write(dir, name, &from)
+                })
+            }),
         };
         if let Err(error) = kept {
             tracing::warn!("{name} is neither stored nor kept: {error}");
@@ -314,19 +319,20 @@ impl Unsent {
     }
 
     fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.write(name, || Ok(bytes))
+        self.write(name, |dir| directory::write(dir, name, bytes))
     }
 
-    /// Writes a file. If that fails, for example because the disk is full, everything moves to the scratch directory.
-    fn write<R: Read>(&mut self, name: &str, open: impl Fn() -> io::Result<R>) -> io::Result<()> {
-        match directory::write(&self.dir, name, open()?) {
+    /// Writes a file into the directory. If that fails, for example because the disk is full, everything moves to the scratch
+    /// directory.
+    fn write(&mut self, name: &str, to: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+        match to(&self.dir) {
             Err(error) if self.dir != self.in_scratch => {
                 tracing::warn!(
                     "{name} cannot be kept in {}, so the scratch directory is kept: {error}",
                     self.dir.display()
                 );
                 self.move_to_scratch()?;
-                directory::write(&self.dir, name, open()?)
+                to(&self.dir)
             }
             written => written,
         }

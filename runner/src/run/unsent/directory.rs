@@ -6,6 +6,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
+use std::thread;
 
 use datastore_api::digest::Hasher;
 use datastore_api::{File as StoredFile, PlanFormat, Sha256};
@@ -46,29 +47,62 @@ pub(super) fn builder() -> std::fs::DirBuilder {
 }
 
 /// Writes a file and its digest, both synced. After an error or a crash the directory has either the whole file or none.
-pub(super) fn write(dir: &Path, name: &str, mut from: impl Read) -> io::Result<()> {
-    let mut file = partial(dir)?;
+pub(super) fn write(dir: &Path, name: &str, from: impl Read) -> io::Result<()> {
+    write_all(dir, [(name, from)])
+}
+
+/// Writes files and their digests, all synced. They get their names in this order: after an error or a crash the directory has
+/// none, or the first ones, each of them whole.
+pub(super) fn write_all<'a>(
+    dir: &Path,
+    from: impl IntoIterator<Item = (&'a str, impl Read)>,
+) -> io::Result<()> {
+    let mut sums = partial(dir)?;
+    let lines = unless_missing(regular::read(&dir.join(SUMS)))?;
+    sums.write_all(&lines.unwrap_or_default())?;
+    let mut files = Vec::new();
+    for (name, from) in from {
+        let mut file = partial(dir)?;
+        writeln!(sums, "{}  {name}", copy(from, &mut file)?)?;
+        files.push((name, file));
+    }
+    let written = files.iter().map(|(_, file)| file).chain([&sums]);
+    sync_all(&written.map(NamedTempFile::as_file).collect::<Vec<_>>())?;
+    sums.persist(dir.join(SUMS)).map_err(|error| error.error)?;
+    for (name, file) in files {
+        file.persist(dir.join(name)).map_err(|error| error.error)?;
+    }
+    sync(dir)
+}
+
+/// Copies all bytes. Returns their digest.
+fn copy(mut from: impl Read, to: &mut impl io::Write) -> io::Result<Sha256> {
     let (mut hasher, mut piece) = (Hasher::default(), vec![0; 64 << 10]);
     loop {
         match from.read(&mut piece) {
-            Ok(0) => break,
+            Ok(0) => return Ok(hasher.finish()),
             Ok(count) => {
                 hasher.update(&piece[..count]);
-                file.write_all(&piece[..count])?;
+                to.write_all(&piece[..count])?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    let mut sums = partial(dir)?;
-    let lines = unless_missing(regular::read(&dir.join(SUMS)))?;
-    sums.write_all(&lines.unwrap_or_default())?;
-    writeln!(sums, "{}  {name}", hasher.finish())?;
-    file.as_file().sync_all()?;
-    sums.as_file().sync_all()?;
-    sums.persist(dir.join(SUMS)).map_err(|error| error.error)?;
-    file.persist(dir.join(name)).map_err(|error| error.error)?;
-    sync(dir)
+}
+
+/// Syncs files at the same time: a file system with a journal then writes it once, not for each of them.
+fn sync_all(files: &[&File]) -> io::Result<()> {
+    thread::scope(|scope| {
+        let start = |file| thread::Builder::new().spawn_scoped(scope, move || File::sync_all(file));
+        let started = files.iter().map(|file| (*file, start(*file))).collect::<Vec<_>>();
+        let ended = started.into_iter().map(|(file, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| file.sync_all()),
+            // There may be no more threads.
+            Err(_) => file.sync_all(),
+        });
+        ended.collect()
+    })
 }
 
 /// A file of mode 0600 that is removed unless it gets its name.
@@ -227,6 +261,19 @@ mod tests {
         left.sort();
         assert_eq!(left, [SUMS, APPLIED, "run.log"]);
         assert_eq!(sums(dir.path()).unwrap().unwrap()["run.log"], Sha256::of(b"a log"));
+    }
+
+    #[test]
+    fn of_several_files_the_first_ones_are_whole_if_one_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(APPLIED)).unwrap();
+        let files = [(DATASTORE, &b"http://host\n"[..]), (APPLIED, b"{}"), (REPORT, b"{}")];
+        write_all(dir.path(), files).unwrap_err();
+        let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left = left.collect::<Vec<_>>();
+        left.sort();
+        assert_eq!(left, [SUMS, APPLIED, DATASTORE]);
+        assert_eq!(sums(dir.path()).unwrap().unwrap()[DATASTORE], Sha256::of(b"http://host\n"));
     }
 
     #[test]
