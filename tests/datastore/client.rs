@@ -52,6 +52,24 @@ async fn files_uploaded_from_memory_and_disk_are_downloaded_unchanged() {
     }
 }
 
+/// The log of a run may grow, and its private directory may be removed.
+#[tokio::test]
+async fn small_file_is_sent_as_it_was_read() {
+    let datastore = TestDatastore::memory().await;
+    let client = client(&datastore.url);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "a secret").unwrap();
+    let upload = Upload::file(&file).await.unwrap();
+    std::fs::write(&file, "changed").unwrap();
+
+    client.put_file(&run(), Attempt(0), &BIN, &upload, Condition::Create).await.unwrap();
+
+    let stored = client.get_file(&run(), None, &BIN).await.unwrap().unwrap();
+    assert_eq!(stored.bytes(100).await.unwrap(), b"a secret"[..]);
+    assert!(!format!("{upload:?}").contains("secret"), "{upload:?}");
+}
+
 #[tokio::test]
 async fn missing_file_is_none() {
     let datastore = TestDatastore::memory().await;

@@ -1,5 +1,7 @@
 //! The bytes of an upload or a download, and their progress.
 
+use std::fmt;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +20,8 @@ use crate::digest::{Hasher, Sha256};
 
 /// Bytes are read from files in pieces of this size.
 const PIECE: usize = 256 << 10;
+/// A file up to this size is kept in memory.
+const SMALL: usize = 64 << 10;
 
 /// The content of an upload. It can be sent more than once.
 #[derive(Clone, Debug)]
@@ -27,10 +31,20 @@ pub struct Upload {
     sha256: Sha256,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     Bytes(Bytes),
     File(PathBuf),
+}
+
+impl fmt::Debug for Source {
+    /// Without the content, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::File(path) => path.fmt(f),
+        }
+    }
 }
 
 impl Upload {
@@ -40,10 +54,13 @@ impl Upload {
         Self { len: bytes.len() as u64, sha256: Sha256::of(&bytes), source: Source::Bytes(bytes) }
     }
 
-    /// Uploads this file. It is read twice: for its digest, and when it is sent. The datastore rejects a file that changes
-    /// in between.
+    /// Uploads this file. A small one is read now. Others are read twice: for the digest, and when they are sent. The
+    /// datastore rejects a file that changes in between.
     pub async fn file(path: impl Into<PathBuf>) -> Result<Self, ClientError> {
         let path = path.into();
+        if let Some(bytes) = small(path.clone()).await? {
+            return Ok(Self::bytes(bytes));
+        }
         let mut pieces = ReaderStream::with_capacity(fs::File::open(&path).await?, PIECE);
         let (mut hasher, mut len) = (Hasher::default(), 0);
         while let Some(piece) = pieces.try_next().await? {
@@ -91,6 +108,16 @@ impl Upload {
             }
         })
     }
+}
+
+/// The content of a small file, read in one step on another thread.
+async fn small(path: PathBuf) -> io::Result<Option<Vec<u8>>> {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        fs_err::File::open(path)?.take(SMALL as u64 + 1).read_to_end(&mut bytes)?;
+        Ok((bytes.len() <= SMALL).then_some(bytes))
+    });
+    read.await.map_err(io::Error::other)?
 }
 
 /// A download in progress. Its bytes are verified only when the end is reached without an error.
