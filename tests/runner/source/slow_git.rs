@@ -78,10 +78,9 @@ async fn code_that_git_cannot_compare_is_refused_unless_the_plan_is_named() {
     assert_eq!(named.code, 0, "{}", named.stderr);
 }
 
-/// Each process of git takes milliseconds, on a slow disk far more.
-#[tokio::test(flavor = "multi_thread")]
-async fn plan_with_a_snapshot_starts_git_seven_times() {
-    let datastore = TestDatastore::memory().await;
+/// A sandbox with a commit, and a `git` that writes its arguments into a file. Each process of git takes milliseconds, on a
+/// slow disk far more.
+fn with_counted_git() -> (Sandbox, std::path::PathBuf) {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     git(&sandbox.work(), &["init", "--quiet"]);
     git(&sandbox.work(), &["add", "."]);
@@ -90,11 +89,32 @@ async fn plan_with_a_snapshot_starts_git_seven_times() {
     let (real, log) = (real.display(), sandbox.path("git.log"));
     let logged = format!("#!/bin/sh\necho \"$*\" >>{}\nexec {real} \"$@\"\n", log.display());
     sandbox.script("git", &logged);
+    (sandbox, log)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_with_a_snapshot_starts_git_seven_times() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, log) = with_counted_git();
 
     let ended = sandbox.run_with(&datastore.url, &["plan", "--snapshot", "always"]);
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let started = std::fs::read_to_string(&log).unwrap();
     // Top and origin; top and commit; status and index; index and untracked files.
+    assert_eq!(started.lines().count(), 7, "{started}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_of_a_git_url_starts_git_seven_times() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, log) = with_counted_git();
+    let url = format!("file://{}", sandbox.work().display());
+
+    let ended = sandbox.run_with(&datastore.url, &["plan", &url]);
+
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let started = std::fs::read_to_string(&log).unwrap();
+    // A repository, the commit, its name, the checkout, origin; index and untracked files.
     assert_eq!(started.lines().count(), 7, "{started}");
 }

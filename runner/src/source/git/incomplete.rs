@@ -105,6 +105,9 @@ pub(super) async fn remove_dropped_submodules(
     commit: &str,
 ) -> Result<(), CheckoutError> {
     let old = Tree::top(dir, "HEAD");
+    if old.is_new() {
+        return Ok(());
+    }
     // Before the first checkout there are none.
     let Ok(contents) = old.contents().await else { return Ok(()) };
     if contents.submodules.is_empty() {
@@ -145,6 +148,16 @@ impl Tree {
     async fn head(&self) -> Option<String> {
         let commit = self.git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await.ok()?;
         Some(String::from_utf8_lossy(&commit).trim().to_owned())
+    }
+
+    /// Whether its repository has no branch and no files yet. Git is not asked.
+    fn is_new(&self) -> bool {
+        let head = fs::read_to_string(self.git_dir.join("HEAD")).unwrap_or_default();
+        let branch = head.trim_end().strip_prefix("ref: ");
+        // Branches may be in one file, or in a table.
+        let others = ["index", "packed-refs", "reftable"];
+        let mut kept = branch.into_iter().chain(others).map(|name| self.git_dir.join(name));
+        branch.is_some() && kept.all(|kept| std::fs::symlink_metadata(kept).is_err())
     }
 
     /// Whether git has recorded this commit and its files. A new clone has a commit, but no index.
