@@ -1,6 +1,6 @@
 //! The private directory of one run: plan files, the log, a checkout that is not kept.
 //!
-//! It has mode 0700 and is removed when the run ends. The first run at a time gets [`FIRST`], so that in every container of
+//! It has mode 0700 and is removed when the run ends. The first run at a time gets `plancha-000000`, so that in every container of
 //! one image it has the same path: a plan may contain that path. Others get random names. Directories of killed runs are removed by a later run of the same
 //! user: a kernel lock shows which runs are alive. The lock file is removed last, so that a later run completes a
 //! removal that was interrupted. Files that could not be stored ([`UNSENT`]) stay.
@@ -28,7 +28,7 @@ pub(crate) use removal::PARTIAL;
 use crate::process::Signals;
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::ended::{adopt_record, apply_end, has_completed};
-use crate::source::scratch::name::{FIRST, is_first, new_directory};
+use crate::source::scratch::name::{is_first, new_directory};
 use crate::source::scratch::removal::{LAYER, LOCK, clear, clear_if_current, is_at};
 use crate::source::states::{self, KeptState, PushRecord};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
@@ -113,19 +113,13 @@ impl Scratch {
 
     /// Creates it in another directory.
     pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
-        let first = parent.join(FIRST);
-        if let Err(error) = unless_missing(sweep_one(&first)) {
-            tracing::debug!("{} stays: {error}", first.display());
-        }
+        // First, so that the name of a killed run's directory is free, and its space.
+        let abandoned = sweep(parent).unwrap_or_else(|error| {
+            tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
+            Vec::new()
+        });
         let (dir, lock) = create_locked(parent)?;
-        let mut scratch = Self { dir, abandoned: Vec::new(), whole: OnceLock::new(), _lock: lock };
-        match sweep(parent) {
-            Ok(abandoned) => scratch.abandoned = abandoned,
-            Err(error) => {
-                tracing::debug!("what earlier runs left in {} stays: {error}", parent.display());
-            }
-        }
-        Ok(scratch)
+        Ok(Self { dir, abandoned, whole: OnceLock::new(), _lock: lock })
     }
 
     /// Why directories of ended runs, of any layer, were not removed.
@@ -450,7 +444,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::source::scratch::name::rename_first;
+    use crate::source::scratch::name::{FIRST, rename_first};
 
     fn make(parent: &Path, name: &str, age: Duration, has_lock: bool) -> (PathBuf, Option<File>) {
         let dir = parent.join(name);
