@@ -9,7 +9,7 @@ mod signature;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use datastore_api::{PlanFormat, RunKey, Sha256};
+use datastore_api::{Attempt, PlanFormat, RunKey, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -39,6 +39,9 @@ pub(crate) struct Binding {
     namespace: String,
     layer: String,
     run: String,
+    /// The attempt under which the plan is stored. Earlier runners did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<Attempt>,
     /// The digest of `plan.bin`.
     pub(crate) plan: Sha256,
     /// What people read of the plan. Earlier runners did not record it.
@@ -176,6 +179,7 @@ fn platform() -> String {
 /// What the binding of a new plan takes from its run.
 pub(crate) struct Bound<'a> {
     pub(crate) run: &'a RunKey,
+    pub(crate) attempt: Attempt,
     pub(crate) plan: Sha256,
     pub(crate) renderings: Option<Renderings>,
     pub(crate) workspace: Option<Workspace>,
@@ -193,6 +197,7 @@ impl Binding {
     pub(crate) fn new(bound: Bound<'_>) -> Self {
         let Bound {
             run,
+            attempt,
             plan,
             renderings,
             workspace,
@@ -209,6 +214,7 @@ impl Binding {
             namespace: run.namespace.to_string(),
             layer: run.layer.to_string(),
             run: run.run.to_string(),
+            attempt: Some(attempt),
             plan,
             renderings,
             workspace,
@@ -252,11 +258,11 @@ impl Binding {
         format!("{{\"binding\":{binding},\n\"signature\":{signature}}}\n")
     }
 
-    /// Reads the document of a plan of this run, and verifies its signature if there is a key.
+    /// Reads the document of a plan of this attempt, if that is known, and verifies its signature if there is a key.
     pub(crate) fn parse(
         json: &[u8],
         plan: &str,
-        run: &RunKey,
+        (run, attempt): (&RunKey, Option<Attempt>),
         key: Option<&VerifyKey>,
     ) -> Result<Self, BindingError> {
         let unreadable =
@@ -284,6 +290,16 @@ impl Binding {
         let ours = format!("{}/{}", run.namespace, run.layer);
         same(plan, "layer", &theirs, &ours)?;
         same(plan, "run", &read.run, run.run.as_ref())?;
+        match (read.attempt, attempt) {
+            (Some(theirs), Some(ours)) => {
+                same(plan, "attempt", &theirs.to_string(), &ours.to_string())?;
+            }
+            (None, _) if key.is_some() => {
+                let reason = "an earlier version wrote it, without the attempt; plan again";
+                return Err(unreadable(reason.to_owned()));
+            }
+            _ => {}
+        }
         Ok(read)
     }
 

@@ -203,7 +203,8 @@ impl Run<'_> {
                  --verify-key will refuse it"
             );
         }
-        let binding = self.binding(prepared, &files, workspace, provider_digests);
+        let attempt = artifacts.attempt();
+        let binding = self.binding(prepared, attempt, &files, workspace, provider_digests);
         let (binding, log) = tokio::join!(
             artifacts.put_binding(binding.to_json(self.job.signing_key.as_ref())),
             artifacts.put_log(self.log.path())
@@ -251,12 +252,14 @@ impl Run<'_> {
     fn binding(
         &self,
         prepared: &Prepared,
+        attempt: Attempt,
         files: &PlanFiles<'_>,
         workspace: Option<binding::Workspace>,
         provider_digests: Digests,
     ) -> Binding {
         Binding::new(Bound {
             run: &self.job.run,
+            attempt,
             plan: files.first.1.sha256(),
             renderings: self.renderings_to_bind(files.rest),
             workspace,

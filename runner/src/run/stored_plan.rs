@@ -204,7 +204,7 @@ async fn binding(
         return Ok(None);
     };
     let run = RunKey { run: plan.run.clone(), ..job.run.clone() };
-    let binding = Binding::parse(&json, &name, &run, job.verify_key.as_ref())?;
+    let binding = Binding::parse(&json, &name, (&run, plan.attempt), job.verify_key.as_ref())?;
     if job.verify_key.is_some() {
         check_renderings(plan, &binding, artifacts, rendering).await?;
     }

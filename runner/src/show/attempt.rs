@@ -156,7 +156,9 @@ impl PlanOf {
         let file = other(binding::FILE);
         let read = read_file(client, &self.run, self.attempt, &file, MAX_REPORT).await?;
         let read = match read {
-            Some(json) => Binding::parse(&json, &plan, &self.run, key).map(Some),
+            Some(json) => {
+                Binding::parse(&json, &plan, (&self.run, Some(self.attempt)), key).map(Some)
+            }
             None if self.is_own && known.record().is_some_and(|record| record.bound) => {
                 Err(BindingError::Missing { plan: plan.clone() })
             }

@@ -95,6 +95,7 @@ async fn each_difference_from_the_binding_is_refused_by_name_before_the_tool_run
         ("layer", json!("y"), "bound to another layer: default/y; here it is default/x"),
         ("namespace", json!("n"), "bound to another layer: n/x; here it is default/x"),
         ("run", json!("q"), "bound to another run: q; here it is p"),
+        ("attempt", json!(1), "bound to another attempt: 1; here it is 0"),
         (
             "place",
             json!({"workspace": "dev"}),

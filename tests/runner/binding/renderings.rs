@@ -62,6 +62,30 @@ async fn changed_rendering_or_count_is_refused_by_name_with_a_verify_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn signed_plan_of_another_attempt_is_refused_by_name() {
+    let (planned, _dir, verify) = signed().await;
+    let stored = planned.stored();
+    let args = ["plan", "--name", "x", "--run", "p", "--attempt", "1", "--signing-key", &verify[1]];
+    let again = planned.sandbox.run_with(&planned.datastore.url, &args);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let binding = stored.artifact("binding.json", from).await;
+        let own = stored.artifact("binding.json", to).await;
+        stored.put_artifact("binding.json", to, binding).await;
+        for command in ["apply", "show"] {
+            let plan = format!("p/{to}");
+            let named = if command == "apply" { &["--plan", &*plan][..] } else { &[&*plan] };
+            let args = [&[command, "--name", "x", "--verify-key", &verify[1]], named].concat();
+            let refused = planned.sandbox.run_with(&planned.datastore.url, &args);
+            assert_eq!(refused.code, 9, "{command}: {}", refused.stderr);
+            let expected = format!("bound to another attempt: {from}; here it is {to}");
+            assert!(refused.stderr.contains(&expected), "{command}: {}", refused.stderr);
+        }
+        stored.put_artifact("binding.json", to, own).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn binding_of_an_earlier_release_without_digests_of_renderings_is_valid() {
     let (planned, _dir, verify) = signed().await;
     let mut document = planned.document().await;

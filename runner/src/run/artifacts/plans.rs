@@ -207,7 +207,8 @@ impl Artifacts {
             return Ok(plan.record.clone());
         }
         let Some(json) = self.binding_of(plan).await? else { return Ok(None) };
-        let binding = Binding::parse(&json, &plan.to_string(), &self.sibling(&plan.run), None);
+        let stored = (&self.sibling(&plan.run), plan.attempt);
+        let binding = Binding::parse(&json, &plan.to_string(), stored, None);
         Ok(binding.ok().map(|binding| binding.record(None)))
     }
 
