@@ -1,15 +1,17 @@
 //! Threads for blocking file I/O, with a cheaper hand-over than `tokio`'s blocking pool.
 //!
-//! A thread that has nothing to do yields a few times before it sleeps. While one does, a new job needs no system
-//! call to wake anybody, which is most of what a small read costs otherwise. The callers bound how many jobs there
-//! are at once ([`crate::store::backend::directory::jobs`]). A job that hangs keeps its thread, and the end of the process
-//! waits for none.
+//! To wake a thread costs more than a small read does. So a thread that has nothing to do yields a few times before it
+//! sleeps, and a job that comes after quick ones waits for the thread that runs the previous job. If that thread does not
+//! take it within two [`TICK`]s, or if recent jobs were slow, another thread is woken for it.
+//!
+//! The callers bound how many jobs there are at once ([`crate::store::backend::directory::jobs`]). A job that hangs keeps
+//! its thread, and the end of the process waits for none.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use tokio::sync::oneshot;
@@ -18,6 +20,16 @@ use tokio::sync::oneshot;
 const YIELDS: usize = 50;
 /// A thread ends after this idle time.
 const IDLE: Duration = Duration::from_secs(10);
+/// A job that takes longer is slow: it waits for a disk, or copies much.
+const SLOW: Duration = Duration::from_micros(200);
+/// How many jobs after a slow one have a thread woken for them at once.
+const EAGER: usize = 4;
+/// How often the supervisor checks that waiting jobs are taken.
+const TICK: Duration = Duration::from_millis(2);
+/// The supervisor ends after so many ticks without a waiting job.
+const CALM_TICKS: usize = 250;
+/// With so many waiting jobs, one thread is not enough for them.
+const CROWD: usize = 16;
 
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::default);
 
@@ -34,6 +46,11 @@ struct Threads {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// How many jobs were taken from the queue.
+    taken: usize,
+    /// How many of the next jobs have a thread woken for them at once.
+    eager: usize,
+    is_supervised: bool,
     /// Whether a thread polls for the next job; at most one does.
     is_watched: bool,
     /// Sleeping threads.
@@ -70,11 +87,22 @@ impl Threads {
         self.provide(state);
     }
 
-    /// Ensures that a thread polls for the next job, if there is one.
+    /// Ensures that a thread takes the next job, if there is one: a thread that is woken for it, or, after quick jobs, one
+    /// that runs a job now.
     fn provide(&'static self, mut state: MutexGuard<State>) {
         if state.is_watched || state.jobs.is_empty() {
             return;
         }
+        if state.eager > 0 || state.threads == state.asleep {
+            state.eager = state.eager.saturating_sub(1);
+            self.wake(state);
+        } else {
+            self.supervise(state);
+        }
+    }
+
+    /// Wakes or starts a thread that polls for the next job.
+    fn wake(&'static self, mut state: MutexGuard<State>) {
         state.is_watched = true;
         if state.asleep > 0 {
             state.asleep -= 1;
@@ -98,12 +126,62 @@ impl Threads {
         }
     }
 
+    /// Ensures that the supervisor runs.
+    fn supervise(&'static self, mut state: MutexGuard<State>) {
+        if state.is_supervised {
+            return;
+        }
+        state.is_supervised = true;
+        drop(state);
+        let thread = thread::Builder::new().name("files-tick".to_owned());
+        if thread.spawn(|| self.watch()).is_err() {
+            let mut state = self.state();
+            state.is_supervised = false;
+            if !state.is_watched {
+                self.wake(state);
+            }
+        }
+    }
+
+    /// The loop of the supervisor. Wakes threads for jobs that wait longer than a tick.
+    fn watch(&'static self) {
+        let (mut calm, mut taken) = (0, None);
+        while calm < CALM_TICKS {
+            thread::sleep(TICK);
+            let mut state = self.state();
+            let waiting = state.jobs.len();
+            if waiting == 0 || state.is_watched {
+                calm += 1;
+            } else {
+                calm = 0;
+                let is_stuck = taken == Some(state.taken);
+                taken = Some(state.taken);
+                if is_stuck {
+                    // Each of these jobs may be slow.
+                    state.eager = state.eager.max(waiting - 1);
+                }
+                if is_stuck || waiting >= CROWD {
+                    self.wake(state);
+                }
+            }
+        }
+        let mut state = self.state();
+        state.is_supervised = false;
+        // A job may have come since the last tick.
+        self.provide(state);
+    }
+
     /// The loop of a thread.
     fn work(&'static self) {
         while let Some(job) = self.next() {
+            let started = Instant::now();
             // A panic drops the sender, so the caller gets an error.
             let _panicked = catch_unwind(AssertUnwindSafe(job));
+            let is_slow = started.elapsed() > SLOW;
             let mut state = self.state();
+            if is_slow {
+                state.eager = EAGER;
+            }
             if !state.is_watched {
                 state.is_watched = true;
             } else if !self.sleep(state) {
@@ -124,6 +202,7 @@ impl Threads {
             let mut state = self.state();
             state.is_watched = false;
             if let Some(job) = state.jobs.pop_front() {
+                state.taken += 1;
                 self.waiting.store(state.jobs.len(), Ordering::Release);
                 // This thread may hang in its job.
                 self.provide(state);
