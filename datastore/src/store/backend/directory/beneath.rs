@@ -21,15 +21,38 @@ use crate::store::backend::directory::files::{MAX_TRIES, open_file, regular};
 )]
 pub(in crate::store) struct Outside(PathBuf);
 
+/// The directory of a storage, open until a job ends. The next job opens it again: something may be mounted there.
+#[derive(Debug)]
+pub(in crate::store) struct OpenRoot<'a> {
+    path: &'a FsPath,
+    directory: File,
+}
+
+impl<'a> OpenRoot<'a> {
+    pub(in crate::store) fn open(path: &'a FsPath) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty())?.into();
+        Ok(Self { path, directory })
+    }
+
+    pub(in crate::store) fn path(&self) -> &'a FsPath {
+        self.path
+    }
+
+    pub(in crate::store) fn metadata(&self) -> io::Result<Metadata> {
+        self.directory.metadata()
+    }
+}
+
 /// Opens a regular file for reading by its path below `root`, as [`open_file`] does.
-pub(in crate::store) fn open_beneath(root: &FsPath, path: &str) -> io::Result<(File, Metadata)> {
-    let file_path = root.join(path);
+pub(in crate::store) fn open_beneath(root: &OpenRoot, path: &str) -> io::Result<(File, Metadata)> {
     match resolve(root, path.as_ref(), READ) {
         Ok(file) => regular(file),
-        Err(Errno::XDEV) => open_absolute(root, &file_path),
+        Err(Errno::XDEV) => open_absolute(root, &root.path.join(path)),
         // An old kernel, a pipe without a reader, or an error that is the same for all.
         Err(Errno::NOSYS | Errno::PERM | Errno::NXIO | Errno::AGAIN) => {
-            check_resolved(root, &file_path)?;
+            let file_path = root.path.join(path);
+            check_resolved(root.path, &file_path)?;
             open_file(&file_path, File::options().read(true))
         }
         Err(error) => Err(error.into()),
@@ -40,10 +63,10 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
 /// Opens a file whose path leads over a link with an absolute target, or out of `root`. The kernel refuses both. The resolved
 /// path has no links, and the kernel decides again.
-fn open_absolute(root: &FsPath, file_path: &FsPath) -> io::Result<(File, Metadata)> {
-    check_resolved(root, file_path)?;
+fn open_absolute(root: &OpenRoot, file_path: &FsPath) -> io::Result<(File, Metadata)> {
+    check_resolved(root.path, file_path)?;
     let resolved = fs::canonicalize(file_path)?;
-    let beneath = resolved.strip_prefix(fs::canonicalize(root)?);
+    let beneath = resolved.strip_prefix(fs::canonicalize(root.path)?);
     let beneath = beneath.map_err(|_| outside(file_path.to_owned()))?;
     match resolve(root, beneath, READ) {
         Ok(file) => regular(file),
@@ -54,13 +77,13 @@ fn open_absolute(root: &FsPath, file_path: &FsPath) -> io::Result<(File, Metadat
 
 /// Fails with [`Outside`] if a link leads from this path out of `root`. Of a path that does not exist, what exists
 /// decides.
-pub(in crate::store) fn check_beneath(root: &FsPath, path: &str) -> io::Result<()> {
+pub(in crate::store) fn check_beneath(root: &OpenRoot, path: &str) -> io::Result<()> {
     let mut there = path;
     while !there.is_empty() {
         match resolve(root, there.as_ref(), OFlags::PATH) {
             // The kernel follows no link with an absolute target, or it cannot decide.
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
-                return check_resolved(root, &root.join(there));
+                return check_resolved(root.path, &root.path.join(there));
             }
             Err(Errno::NOENT | Errno::NOTDIR) => {
                 there = there.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -74,18 +97,14 @@ pub(in crate::store) fn check_beneath(root: &FsPath, path: &str) -> io::Result<(
 
 /// Whether a link leads from this place, which exists, out of `root`.
 pub(in crate::store) fn leads_out(root: &FsPath, path: &str) -> bool {
-    check_beneath(root, path).is_err()
+    OpenRoot::open(root).is_ok_and(|root| check_beneath(&root, path).is_err())
 }
 
-fn resolve(root: &FsPath, path: &FsPath, flags: OFlags) -> Result<File, Errno> {
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // It is opened each time: something may be mounted there.
-    let root = openat(CWD, root, directory, Mode::empty())?;
+fn resolve(root: &OpenRoot, path: &FsPath, flags: OFlags) -> Result<File, Errno> {
+    let (flags, no_mode) = (flags | OFlags::CLOEXEC, Mode::empty());
     let mut tries = 0;
     loop {
-        let opened =
-            openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH);
-        match opened {
+        match openat2(&root.directory, path, flags, no_mode, ResolveFlags::BENEATH) {
             // Something was renamed meanwhile.
             Err(Errno::AGAIN | Errno::INTR) if tries < MAX_TRIES => tries += 1,
             opened => return opened.map(File::from),
@@ -146,10 +165,11 @@ mod tests {
         symlink(other.join("file"), root.join("a/file")).unwrap();
         symlink(other.join("missing"), root.join("a/dangling")).unwrap();
         let resolved = |path: &str| check_resolved(&root, &root.join(path));
+        let opened = OpenRoot::open(&root).unwrap();
         for inside in
             ["a/b/file", "a/inside/file", "a/linked", "a/absolute-inside/file", "a/absolute-file"]
         {
-            let (mut file, _) = open_beneath(&root, inside).unwrap();
+            let (mut file, _) = open_beneath(&opened, inside).unwrap();
             let mut content = String::new();
             file.read_to_string(&mut content).unwrap();
             assert_eq!(content, "content");
@@ -163,24 +183,25 @@ mod tests {
             "new/x",
             "",
         ] {
-            check_beneath(&root, inside).unwrap();
+            check_beneath(&opened, inside).unwrap();
             resolved(inside).unwrap();
         }
         for outside in
             ["a/relative/file", "a/absolute/file", "a/twice/file", "a/file", "a/dangling"]
         {
-            let error = open_beneath(&root, outside).unwrap_err().to_string();
+            let error = open_beneath(&opened, outside).unwrap_err().to_string();
             assert!(error.contains("out of the directory of the storage"), "{outside}: {error}");
         }
         for outside in ["a/relative/new/x", "a/absolute", "a/file", "a/dangling", "a/dangling/x"] {
-            let error = check_beneath(&root, outside).unwrap_err().to_string();
+            let error = check_beneath(&opened, outside).unwrap_err().to_string();
             assert!(error.contains("out of the directory of the storage"), "{outside}: {error}");
             resolved(outside).unwrap_err();
         }
-        let missing = open_beneath(&root, "a/b/missing").unwrap_err();
+        let missing = open_beneath(&opened, "a/b/missing").unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         // The root itself may be a link.
         symlink("root", place.path().join("link")).unwrap();
-        open_beneath(&place.path().join("link"), "a/b/file").unwrap();
+        let link = place.path().join("link");
+        open_beneath(&OpenRoot::open(&link).unwrap(), "a/b/file").unwrap();
     }
 }

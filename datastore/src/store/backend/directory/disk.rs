@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutPayload, Result};
 
-use crate::store::backend::directory::beneath::{check_beneath, open_beneath};
+use crate::store::backend::directory::beneath::{OpenRoot, check_beneath, open_beneath};
 use crate::store::backend::directory::dirs::{lock, name_directory, sync_parent};
 use crate::store::backend::directory::files::{MAX_TRIES, is_absent};
 use crate::store::backend::directory::files::{SMALL, etag, open_file, remove};
@@ -113,7 +113,7 @@ impl Disk {
     ) -> Result<Opened> {
         let call = if reads { "get" } else { "head" };
         let location = path.clone();
-        let open = move |root: &FsPath| open(root, &location, reads, locking);
+        let open = move |root: &OpenRoot| open(root, &location, reads, locking);
         // It opens nothing outside of the root, so the path need not be checked before.
         self.run_in(&self.jobs.part(path), call, IDLE_TIMEOUT, path, open).await
     }
@@ -158,7 +158,7 @@ impl Disk {
             left -= length;
         }
         let part = self.part_of(&file);
-        let read = move |_: &FsPath| {
+        let read = move |_: &OpenRoot| {
             let _ahead = ahead;
             let mut at = range.start;
             let mut read = Vec::with_capacity(pieces.len());
@@ -205,7 +205,7 @@ impl Disk {
         let syncs = at / SYNC_EVERY as u64 != (at + length as u64) / SYNC_EVERY as u64;
         let limit = put_timeout(if syncs { 2 * SYNC_EVERY } else { length });
         let of_directory = self.part_of(&staged.file);
-        let write = move |_: &FsPath| {
+        let write = move |_: &OpenRoot| {
             staged.write(at, &part)?;
             // The sync does not need the part.
             drop(part);
@@ -217,7 +217,7 @@ impl Disk {
     /// Removes a staged version.
     pub(in crate::store) async fn discard(&self, staged: &Arc<Staged>) -> Result<()> {
         let (part, staged) = (self.part_of(&staged.file), Arc::clone(staged));
-        let discard = move |_: &FsPath| staged.discard();
+        let discard = move |_: &OpenRoot| staged.discard();
         self.run_in(&part, "abort", IDLE_TIMEOUT, &Path::default(), discard).await
     }
 
@@ -266,9 +266,9 @@ impl Disk {
     ) -> Result<T> {
         let location = Path::parse(prefix).unwrap_or_default();
         let part = self.jobs.part(&location);
-        let list = move |root: &FsPath| {
+        let list = move |root: &OpenRoot| {
             check_beneath(root, location.as_ref())?;
-            list(root)
+            list(root.path())
         };
         self.run_in(&part, "list", limit, &Path::default(), list).await
     }
@@ -354,10 +354,10 @@ impl Disk {
         work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let location = path.clone();
-        let work = move |root: &FsPath| {
+        let work = move |root: &OpenRoot| {
             check_beneath(root, location.as_ref())?;
             check_beneath(root, &record_name(&location))?;
-            work(root)
+            work(root.path())
         };
         self.run_in(&self.jobs.part(path), call, limit, path, work).await
     }
@@ -369,12 +369,12 @@ impl Disk {
         call: &'static str,
         limit: Duration,
         path: &Path,
-        work: impl FnOnce(&FsPath) -> io::Result<T> + Send + 'static,
+        work: impl FnOnce(&OpenRoot) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (root, location) = (Arc::clone(&self.root), path.clone());
         let work = move || {
-            let _open = root.open()?;
-            work(root.path()).map_err(|error| object_error(root.path(), &location, error))
+            let open = root.open()?;
+            work(&open).map_err(|error| object_error(root.path(), &location, error))
         };
         let done = async { part.run(work).await.map_err(|error| store_error(path, error)) };
         let done = self.calls.timed_with(limit, call, done).await;
@@ -382,10 +382,10 @@ impl Disk {
     }
 }
 
-fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Result<Opened> {
+fn open(root: &OpenRoot, location: &Path, reads: bool, locking: Locking) -> io::Result<Opened> {
     let _lock = match locking {
         Locking::None => None,
-        Locking::Directory => match lock(&root.join(location.as_ref())) {
+        Locking::Directory => match lock(&root.path().join(location.as_ref())) {
             // Without a directory no object exists.
             Err(error) if is_absent(&error) => None,
             lock => lock?,
@@ -400,18 +400,18 @@ fn open(root: &FsPath, location: &Path, reads: bool, locking: Locking) -> io::Re
 }
 
 /// `None` if it was replaced meanwhile.
-fn open_once(root: &FsPath, location: &Path, reads: bool) -> io::Result<Option<Opened>> {
+fn open_once(root: &OpenRoot, location: &Path, reads: bool) -> io::Result<Option<Opened>> {
     if location.filename().is_some_and(is_staged) {
         return Err(ErrorKind::NotFound.into());
     }
-    let file_path = root.join(location.as_ref());
-    let (file, meta) = match open_beneath(root, location.as_ref()) {
-        Err(error) if clashes(root, location, &error) => return Err(ErrorKind::NotFound.into()),
+    let (path, key) = (root.path(), location.as_ref());
+    let (file, meta) = match open_beneath(root, key) {
+        Err(error) if clashes(path, location, &error) => return Err(ErrorKind::NotFound.into()),
         file => file?,
     };
     let e_tag = etag(&meta);
-    let record = record_of(root, location, &file, &e_tag, meta.len())?;
-    if record.is_none() && etag(&fs::metadata(&file_path)?) != e_tag {
+    let record = record_of(path, location, &file, &e_tag, meta.len())?;
+    if record.is_none() && etag(&fs::metadata(path.join(key))?) != e_tag {
         // It was deleted or replaced after it was opened.
         return Ok(None);
     }

@@ -4,16 +4,14 @@
 //! disk, and the storage would seem to have lost everything. So each job checks that the directory is still the one that
 //! was there first, and keeps it open until the job ends.
 
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
-
-use crate::store::backend::directory::beneath::check_beneath;
+use crate::store::backend::directory::beneath::{OpenRoot, check_beneath};
 use crate::store::backend::directory::dirs::check_directory;
 
 /// The directory of a storage, and which one it was when it was first seen.
@@ -83,15 +81,13 @@ impl Root {
     }
 
     /// Opens the directory. Fails with [`RootLost`] if it is missing, or another one than it was.
-    pub(in crate::store) fn open(&self) -> io::Result<File> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            match openat(CWD, &*self.path, flags, Mode::empty()).map_err(io::Error::from) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    return Err(io::Error::other(RootLost::Missing(self.path.clone())));
-                }
-                opened => File::from(opened?),
-            };
+    pub(in crate::store) fn open(&self) -> io::Result<OpenRoot<'_>> {
+        let directory = match OpenRoot::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(io::Error::other(RootLost::Missing(self.path.clone())));
+            }
+            opened => opened?,
+        };
         let meta = directory.metadata()?;
         let now = (meta.dev(), meta.ino(), meta.created().ok());
         if *self.seen.get_or_init(|| now) != now {
@@ -102,9 +98,9 @@ impl Root {
 
     /// Fails if the directory is lost, or if what it has of artifacts cannot be reached.
     pub(in crate::store) fn check(&self) -> io::Result<()> {
-        let _open = self.open()?;
+        let root = self.open()?;
         for name in ["layers", "repositories"] {
-            check_beneath(&self.path, name)?;
+            check_beneath(&root, name)?;
             let path = self.path.join(name);
             match check_directory(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -129,7 +125,7 @@ mod tests {
         let place = tempfile::TempDir::new().unwrap();
         let path = place.path().join("a/root");
         let root = Root::new(&path);
-        let error = |result: io::Result<File>| result.unwrap_err().to_string();
+        let error = |result: io::Result<OpenRoot>| result.unwrap_err().to_string();
         assert!(error(root.open()).contains("is missing: mount or restore it"));
         root.create().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
