@@ -25,7 +25,7 @@ use crate::transport::limits::Limits;
 use crate::transport::tls::Tls;
 
 /// The state that handlers and stages use.
-#[derive(Clone, Debug, FromRef)]
+#[derive(Debug)]
 pub(crate) struct App {
     /// Stores artifacts.
     pub(crate) store: Store,
@@ -49,8 +49,36 @@ pub(crate) struct App {
     pub(crate) shutdown: CancellationToken,
 }
 
+/// The state of the router, which copies it several times for each request.
+#[derive(Clone, Debug)]
+struct Shared(Arc<App>);
+
+/// Handlers extract single fields of [`App`].
+macro_rules! extract {
+    ($($field:ident: $type:ty,)*) => { $(
+        impl FromRef<Shared> for $type {
+            fn from_ref(shared: &Shared) -> Self {
+                shared.0.$field.clone()
+            }
+        }
+    )* };
+}
+
+extract! {
+    store: Store,
+    at_rest: Arc<AtRest>,
+    authenticator: Authenticator,
+    limits: Limits,
+    admission: Admission,
+    metrics: Metrics,
+    connections: Connections,
+    tls: Option<Tls>,
+    encrypting: encrypt::EncryptLock,
+    shutdown: CancellationToken,
+}
+
 /// Every route below `/api`, with the summary for its description. The handler of a GET also handles HEAD.
-fn api() -> Api<App> {
+fn api() -> Api<Shared> {
     use Route::{
         Attempts, ClaimAttempt, Encrypt, GetApplied, GetArtifact, GetBundle, GetLogs, GetPlan,
         PutApplied, PutArtifact, PutBundle, PutLogs, PutPlan, Runs,
@@ -89,7 +117,7 @@ pub(super) fn router(app: App) -> Router {
         .route(Route::OpenApi.path(), get(async || json(document)))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        .with_state(app)
+        .with_state(Shared(Arc::new(app)))
 }
 
 /// Routes without parameters and without a caller: their content types and summaries.

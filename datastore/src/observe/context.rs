@@ -42,7 +42,7 @@ struct Record {
 
 /// In the extensions of a request: cancelled when the drain timeout aborts its connection.
 #[derive(Clone, Debug)]
-pub(crate) struct DrainTimeout(pub(crate) CancellationToken);
+pub(crate) struct DrainTimeout(pub(crate) Arc<CancellationToken>);
 
 tokio::task_local! {
     /// For errors, which become a response where the request is not available.

@@ -8,9 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::HeaderValue;
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -23,17 +22,17 @@ use crate::observe::counters::Metrics;
 
 /// Gives a request its context, and an id that its answer and all its log lines have. When the request ends, its
 /// log line is written and the request is counted.
-pub(crate) async fn instrument(
-    State(metrics): State<Metrics>,
+pub(crate) async fn instrument<F: Future<Output = Response>>(
+    metrics: &Metrics,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request, RequestContext) -> F,
 ) -> Response {
     let context = RequestContext::new(&request);
     let span = tracing::info_span!("request", id = context.id());
     let request = counted(request, &context);
-    let end = End { context: context.clone(), metrics, is_logged: false };
+    let end = End { context: context.clone(), metrics: metrics.clone(), is_logged: false };
     let mut counted = Counted { body: Body::empty(), span: span.clone(), end };
-    let answer = CURRENT.scope(context.clone(), next.run(request));
+    let answer = CURRENT.scope(context.clone(), next(request, context.clone()));
     let mut response = answer.instrument(span).await;
     // Every character of an id is valid in a header.
     let id = HeaderValue::from_str(context.id()).unwrap_or(HeaderValue::from_static(""));

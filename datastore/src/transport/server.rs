@@ -132,7 +132,7 @@ async fn serve(tcp: TcpStream, service: Service, connection: Arc<Connection>, en
         app,
         wait: limits.wait,
         connection,
-        drain_timeout: DrainTimeout(end.aborted.clone()),
+        drain_timeout: DrainTimeout(Arc::new(end.aborted.clone())),
     };
     let Some(tls) = tls else { return serve_http(socket, service, end).await };
     let accepted = tokio::select! {

@@ -40,6 +40,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether the first probe has ended.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.health.probed.is_cancelled()
+    }
+
     /// Waits for the end of the first probe.
     pub(crate) async fn tried(&self) {
         self.health.probed.cancelled().await;
