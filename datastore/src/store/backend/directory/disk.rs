@@ -235,7 +235,7 @@ impl Disk {
             staged.write(0, &bytes)?;
             publish(root, &location, &staged, version, &replaces)
         };
-        self.run_job("put", limit, path, put).await
+        self.run_job("put", limit, path, put).await.map(drop)
     }
 
     /// Stores a small internal file, which has no record.
@@ -295,7 +295,7 @@ impl Disk {
         let limit = put_timeout(usize::try_from(version.size).unwrap_or(usize::MAX));
         let location = path.clone();
         let work = move |root: &FsPath| publish(root, &location, &staged, version, &replaces);
-        self.run_job("complete", limit, path, work).await
+        self.run_job("complete", limit, path, work).await.map(drop)
     }
 
     /// Replaces the record of an object if the object still has this version; returns whether it had.

@@ -40,19 +40,21 @@ use crate::store::backend::directory::dirs::{lock, make_parents, run_both, sync_
 use crate::store::backend::directory::files::{
     MAX_TRIES, SMALL, etag, is_absent, is_regular, open_file, remove,
 };
-use crate::store::backend::directory::jobs::fail_if_abandoned;
+use crate::store::backend::directory::jobs::{JobFile, fail_if_abandoned};
 use crate::store::backend::directory::staged::{Replaces, Staged};
+use crate::store::backend::storage::MIB;
 use crate::store::digest_record::{Record, Version, bare};
 
 /// Publishes a staged file with its digest, and fills in the `ETag` of `version`. Fails with
-/// [`ErrorKind::AlreadyExists`] if it may not replace what exists.
+/// [`ErrorKind::AlreadyExists`] if it may not replace what exists. Returns the file that it has replaced, if that is large:
+/// freeing its pages takes a while, and is left to the job that closes it.
 pub(in crate::store) fn publish(
     root: &FsPath,
     location: &Path,
     staged: &Staged,
     mut version: Version,
     replaces: &Replaces,
-) -> io::Result<()> {
+) -> io::Result<Option<JobFile>> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     let file = staged.file.get()?;
     version.etag = etag(&file.metadata()?);
@@ -73,6 +75,9 @@ pub(in crate::store) fn publish(
         Err(error) => return Err(error),
     };
     let is_new = there.is_none();
+    let is_large = there.as_ref().is_some_and(|meta| meta.len() > MIB as u64);
+    let old = is_large.then(|| open_file(&file_path, File::options().read(true)).ok());
+    let old = old.flatten().map(|(file, _)| JobFile::new(file));
     let create_only = is_new && *replaces != Replaces::Any;
     let described = there.as_ref().filter(|meta| meta.is_file()).and_then(|meta| {
         attribute::read_at(&file_path).filter(|version| version.is(&etag(meta), meta.len()))
@@ -93,7 +98,7 @@ pub(in crate::store) fn publish(
         // The record describes no object.
         remove(&record)?;
     }
-    published
+    published.map(|()| old)
 }
 
 fn may_replace(replaces: &Replaces, there: &fs::Metadata) -> bool {
