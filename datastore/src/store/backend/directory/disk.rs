@@ -35,7 +35,7 @@ use crate::store::key::Key;
 use crate::store::object::Object;
 
 /// A large file is synced each time this many bytes were written, so that little remains to sync at its end.
-const SYNC_EVERY: usize = 32 * MIB;
+const SYNC_EVERY: usize = 8 * MIB;
 
 /// A directory with objects. Clones share it.
 #[derive(Clone, Debug)]
