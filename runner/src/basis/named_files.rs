@@ -2,8 +2,8 @@
 //! with a literal path in `file`, `templatefile`, `fileset` and the like. One digest for each.
 //!
 //! They are compared where no commit records what was planned: all of them in a directory that is dirty, or in no repository,
-//! else those that git does not track, and those of which a filter may hide changes. Those that init or the plan wrote may be missing, since where the plan was not made they
-//! do not exist.
+//! else those that git does not track, and those that it converts, which may hide changes. Those that init or the plan wrote may
+//! be missing, since where the plan was not made they do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -149,11 +149,12 @@ impl NamedFiles {
         let names = self.files.keys().chain(here.digests.keys()).collect::<BTreeSet<_>>();
         let shown = |sha256: Option<Sha256>| match sha256 {
             Some(sha256) => format!("sha256 {sha256}"),
+            None if self.is_untracked_only => "none, or as in the commit".to_owned(),
             None => "none".to_owned(),
         };
         for name in names {
             let theirs = self.files.get(name).copied();
-            // Here git's configuration may have no filter, so that the commit records what it is.
+            // Here git may convert nothing, so that the commit records what it is.
             let ours = match (here.digests.get(name).copied(), theirs) {
                 (None, Some(_)) => {
                     sha256(&dir.join(name)).map_err(|error| unreadable(Path::new(name), &error))?

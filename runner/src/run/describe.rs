@@ -21,7 +21,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::checkout::Workspace;
-use crate::source::git::{changed_code, filtered, tracked_files};
+use crate::source::git::{changed_code, converted, tracked_files};
 use crate::source::references;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
@@ -65,8 +65,8 @@ impl Run<'_> {
         listed.map_err(|error| warn_of_unread_files(&error)).ok()
     }
 
-    /// Which of the files that the module names are not compared. `is_of_commit`: those that git tracks, unless a filter may
-    /// hide a change. `None`: this is asked for, and there is no git.
+    /// Which of the files that the module names are not compared. `is_of_commit`: those that git tracks, unless git
+    /// converts them, which may hide a change. `None`: this is asked for, and there is no git.
     pub(super) async fn left_out(
         &self,
         workspace: &Workspace,
@@ -88,9 +88,9 @@ impl Run<'_> {
         }
         // A copy has no `.git`.
         let dir = copied.as_ref().map_or(&workspace.dir, |(_, source)| source);
-        let (tracked, filtered) = tokio::join!(tracked_files(dir), filtered(all.iter()));
+        let (tracked, converted) = tokio::join!(tracked_files(dir), converted(all.iter()));
         let Some(mut tracked) = tracked.map_err(io::Error::other)? else { return Ok(None) };
-        for file in filtered.map_err(io::Error::other)? {
+        for file in converted.map_err(io::Error::other)? {
             tracked.remove(&file);
         }
         Ok(Some(left_out(Some(tracked), copied)))

@@ -2,8 +2,8 @@
 
 mod checkout;
 mod command;
+mod converted;
 mod files;
-mod filtered;
 mod hidden;
 mod incomplete;
 mod index;
@@ -15,9 +15,9 @@ mod work_tree;
 
 pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
+pub(crate) use crate::source::git::converted::converted;
 pub(super) use crate::source::git::files::checked_out;
 pub(crate) use crate::source::git::files::{files, tracked_files};
-pub(crate) use crate::source::git::filtered::filtered;
 pub(super) use crate::source::git::incomplete::mark_complete;
 pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;

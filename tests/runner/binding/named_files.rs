@@ -245,17 +245,47 @@ async fn change_that_a_filter_of_git_hides_is_refused() {
         sandbox.write(file, &text.replace("reviewed", "modified"));
         let refused = run(&["apply"]);
         assert_eq!(refused.code, 9, "{file}: {}", refused.stderr);
-        assert!(
-            refused.stderr.contains(&format!(" was made: {way}, sha256 ")),
-            "{}",
-            refused.stderr
-        );
+        let expected = format!(" was made: {way}, none, or as in the commit; here it is sha256 ");
+        assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
         sandbox.write(file, text);
     }
     // On another machine the configuration may lack the filter.
     git(&repository, &["config", "--remove-section", "filter.hide"]);
     let applied = run(&["apply"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// Git's status is clean with both line endings.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_line_endings_that_git_hides_are_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    sandbox.write("main.tf", "output \"a\" {\n  value = file(\"a.txt\")\n}\n");
+    sandbox.write("a.txt", "one\ntwo\n");
+    let repository = sandbox.work();
+    git(&repository, &["init", "--quiet"]);
+    commit_all(&repository);
+    let run = |args: &[&str]| {
+        let place = ["--name", "x", "--snapshot=never"];
+        sandbox.run_with(&datastore.url, &[&args[..1], &place, &args[1..]].concat())
+    };
+    let checked_out = |autocrlf: &str| {
+        git(&repository, &["config", "core.autocrlf", autocrlf]);
+        std::fs::remove_file(repository.join("a.txt")).unwrap();
+        git(&repository, &["checkout", "a.txt"]);
+    };
+    for (planned, applied) in [("false", "true"), ("true", "false")] {
+        checked_out(planned);
+        let ended = run(&["plan"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        checked_out(applied);
+        let refused = run(&["apply"]);
+        assert_eq!(refused.code, 9, "{applied}: {}", refused.stderr);
+        assert!(refused.stderr.contains(" was made: a.txt, "), "{applied}: {}", refused.stderr);
+        checked_out(planned);
+        let applied = run(&["apply"]);
+        assert_eq!(applied.code, 0, "{planned}: {}", applied.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use crate::source::git::command::question;
 use crate::source::git::index::Index;
 
 /// One command gets at most so many paths.
-const AT_ONCE: usize = 500;
+pub(super) const AT_ONCE: usize = 500;
 
 /// A file with such a flag.
 struct Flagged {
@@ -111,7 +111,7 @@ async fn edits(dir: &Path, files: Vec<Flagged>) -> Result<Vec<PathBuf>, String> 
                 _ => edits.push(path.clone()),
             }
         }
-        let hashes = hashes(dir, &regular).await?;
+        let hashes = hashes(dir, &regular, Conversion::Configured).await?;
         let pairs = regular.into_iter().zip(ids).zip(hashes);
         edits
             .extend(pairs.filter(|((_, id), hash)| *id != hash).map(|((path, _), _)| path.clone()));
@@ -119,8 +119,8 @@ async fn edits(dir: &Path, files: Vec<Flagged>) -> Result<Vec<PathBuf>, String> 
     Ok(edits)
 }
 
-/// Mode and object of files in the index.
-async fn recorded(
+/// Mode and object of files in the index, without files in a merge.
+pub(super) async fn recorded(
     dir: &Path,
     paths: &[PathBuf],
 ) -> Result<BTreeMap<PathBuf, (String, String)>, String> {
@@ -138,12 +138,29 @@ async fn recorded(
     Ok(entries.collect())
 }
 
+/// What git makes of a file before it is compared.
+#[derive(Clone, Copy)]
+pub(super) enum Conversion {
+    /// Nothing.
+    None,
+    /// What its configuration and attributes say: filters, and other line endings.
+    Configured,
+}
+
 /// The objects that the files would be in git.
-async fn hashes(dir: &Path, paths: &[&PathBuf]) -> Result<Vec<String>, String> {
+pub(super) async fn hashes(
+    dir: &Path,
+    paths: &[&PathBuf],
+    conversion: Conversion,
+) -> Result<Vec<String>, String> {
     if paths.is_empty() {
         return Ok(Vec::new());
     }
-    let args = ["hash-object", "--"].iter().map(OsStr::new);
+    let args = match conversion {
+        Conversion::None => &["hash-object", "--no-filters", "--"][..],
+        Conversion::Configured => &["hash-object", "--"],
+    };
+    let args = args.iter().map(OsStr::new);
     let args = args.chain(paths.iter().map(|path| path.as_os_str())).collect::<Vec<_>>();
     let hashes = String::from_utf8_lossy(&question(dir, &args).await?).into_owned();
     let hashes = hashes.lines().map(str::to_owned).collect::<Vec<_>>();
