@@ -8,7 +8,7 @@ use crate::release::download::http::*;
 const PATH: &str = "/file";
 
 /// Longer than a test takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A mirror with one file, and a client that waits only shortly for the next bytes, and so long for all of them.
 fn impatient(fault: MirrorFault, total: Duration) -> (ReleaseMirror, Http, String) {
