@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::auth::caller::KnownCaller;
@@ -89,13 +89,10 @@ impl Stage {
         if self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.is_evicted() {
             return None;
         }
-        let at = |millis: &AtomicU64| {
-            self.opened + Duration::from_millis(millis.load(Ordering::Relaxed))
-        };
         if self.phase.load(Ordering::Relaxed) == IDLE {
-            return Some((0, at(&self.idle_since)));
+            return Some((0, self.at(&self.idle_since)));
         }
-        let since = at(&self.head_since);
+        let since = self.at(&self.head_since);
         (since.elapsed() >= EVICT_GRACE).then_some((1, since))
     }
 
@@ -111,6 +108,11 @@ impl Stage {
 
     pub(super) fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
+    }
+
+    /// The time that is this many milliseconds after it was opened.
+    fn at(&self, millis: &AtomicU64) -> Instant {
+        self.opened + Duration::from_millis(millis.load(Ordering::Relaxed))
     }
 
     /// Milliseconds since it was opened.
@@ -186,8 +188,9 @@ pub(super) struct Socket {
     head: Duration,
     keep_alive: Duration,
     idle: Duration,
-    /// The phase, and its timeout, while no request is in flight.
-    request_timeout: Option<(u8, Pin<Box<Sleep>>)>,
+    /// The timeout of the phases [`HEAD`] and [`IDLE`]. It stays while a request is in flight: to move it to a later time
+    /// takes no lock, unlike a new one.
+    request_timeout: Option<Pin<Box<Sleep>>>,
     /// Since when the caller has not read, and the timeout for that.
     stalled: Option<(Instant, Pin<Box<Sleep>>)>,
     rate: RateMeter,
@@ -216,19 +219,16 @@ impl Socket {
 
     /// Fails if the next request, or the rest of its head, has not arrived in time.
     fn check_request_timeout(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let phase = self.stage.phase.load(Ordering::Relaxed);
-        let limit = match phase {
-            HEAD => self.head,
-            IDLE => self.keep_alive,
-            _ => {
-                self.request_timeout = None;
-                return Ok(());
-            }
+        let Self { stage, request_timeout, head, keep_alive, .. } = self;
+        let end = match stage.phase.load(Ordering::Relaxed) {
+            HEAD => stage.at(&stage.head_since) + *head,
+            IDLE => stage.at(&stage.idle_since) + *keep_alive,
+            _ => return Ok(()),
         };
-        let timeout = match &mut self.request_timeout {
-            Some((of, timeout)) if *of == phase => timeout,
-            timeout => &mut timeout.insert((phase, Box::pin(sleep(limit)))).1,
-        };
+        let timeout = request_timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if timeout.deadline() != end {
+            timeout.as_mut().reset(end);
+        }
         match timeout.as_mut().poll(cx) {
             Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "no request received")),
             Poll::Pending => Ok(()),
@@ -290,14 +290,12 @@ impl AsyncRead for Socket {
             if self.stage.phase.load(Ordering::Relaxed) == IDLE {
                 self.stage.head_since.store(self.stage.age(), Ordering::Relaxed);
             }
-            let is_first =
+            // Fails in any other phase.
+            let _is_first =
                 self.stage.phase.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
-            if is_first.is_ok() {
-                self.request_timeout = None;
-            }
         }
-        self.check_request_timeout(cx)?;
         if read.is_pending() {
+            self.check_request_timeout(cx)?;
             self.check_eviction(cx)?;
         }
         read
