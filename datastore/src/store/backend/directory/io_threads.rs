@@ -1,29 +1,26 @@
 //! Threads for blocking file I/O, with a cheaper hand-over than `tokio`'s blocking pool.
 //!
-//! To wake a thread costs more than a small read does. So a thread that has nothing to do yields a few times before it
-//! sleeps, and a job that comes after quick ones waits for the thread that runs the previous job. If that thread does not
-//! take it within two [`TICK`]s, or if recent jobs were slow, another thread is woken for it.
+//! To wake a thread costs more than a small read does. So a job that comes after quick ones waits for the thread that runs
+//! the previous job. If that thread does not take it within two [`TICK`]s, or if recent jobs were slow, another thread is
+//! woken for it.
 //!
 //! The callers bound how many jobs there are at once ([`crate::store::backend::directory::jobs`]). A job that hangs keeps
 //! its thread, and the end of the process waits for none.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-/// How often a thread yields before it sleeps.
-const YIELDS: usize = 50;
 /// A thread ends after this idle time.
 const IDLE: Duration = Duration::from_secs(10);
 /// A job that takes longer is slow: it waits for a disk, or copies much.
-const SLOW: Duration = Duration::from_micros(200);
+const SLOW: Duration = Duration::from_micros(100);
 /// How many jobs after a slow one have a thread woken for them at once.
-const EAGER: usize = 4;
+const EAGER: usize = 16;
 /// How often the supervisor checks that waiting jobs are taken.
 const TICK: Duration = Duration::from_millis(2);
 /// The supervisor ends after so many ticks without a waiting job.
@@ -39,8 +36,6 @@ type Job = Box<dyn FnOnce() + Send>;
 struct Threads {
     state: Mutex<State>,
     wakes: Condvar,
-    /// The length of the queue, readable without the lock.
-    waiting: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -51,7 +46,7 @@ struct State {
     /// How many of the next jobs have a thread woken for them at once.
     eager: usize,
     is_supervised: bool,
-    /// Whether a thread polls for the next job; at most one does.
+    /// Whether a thread is about to take the next job; at most one is.
     is_watched: bool,
     /// Sleeping threads.
     asleep: usize,
@@ -83,7 +78,6 @@ impl Threads {
     fn start(&'static self, job: Job) {
         let mut state = self.state();
         state.jobs.push_back(job);
-        self.waiting.store(state.jobs.len(), Ordering::Release);
         self.provide(state);
     }
 
@@ -101,7 +95,7 @@ impl Threads {
         }
     }
 
-    /// Wakes or starts a thread that polls for the next job.
+    /// Wakes or starts a thread that takes the next job.
     fn wake(&'static self, mut state: MutexGuard<State>) {
         state.is_watched = true;
         if state.asleep > 0 {
@@ -193,17 +187,10 @@ impl Threads {
     /// The next job; `None` if the thread is to end.
     fn next(&'static self) -> Option<Job> {
         loop {
-            for _ in 0..YIELDS {
-                if self.waiting.load(Ordering::Acquire) > 0 {
-                    break;
-                }
-                thread::yield_now();
-            }
             let mut state = self.state();
             state.is_watched = false;
             if let Some(job) = state.jobs.pop_front() {
                 state.taken += 1;
-                self.waiting.store(state.jobs.len(), Ordering::Release);
                 // This thread may hang in its job.
                 self.provide(state);
                 return Some(job);
