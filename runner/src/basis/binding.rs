@@ -131,6 +131,8 @@ pub(crate) enum BindingError {
     Missing { plan: String },
     #[error("the plan {plan} is not signed, and --verify-key requires a signature")]
     Unsigned { plan: String },
+    #[error("run.json of {plan} differs from its signed {FILE}: {what}")]
+    Report { plan: String, what: String },
     #[error("the signature of the plan {plan} is not of the key of --verify-key: {reason}")]
     Signature { plan: String, reason: String },
     #[error(
@@ -337,6 +339,27 @@ impl Binding {
             applies_in_snapshot: self.applies_in_snapshot(),
             ..record.unwrap_or_default()
         }
+    }
+
+    /// The record of a plan whose `run.json` is not trusted: nothing of that is in it.
+    pub(crate) fn signed_record(&self) -> PlanRecord {
+        PlanRecord { directory: self.source.clone(), ..self.record(None) }
+    }
+
+    /// In what `run.json` differs: it is not that of a finished plan, or of another plan or place.
+    pub(crate) fn difference_of_report(&self, report: &PlanRecord) -> Option<String> {
+        let shown = |place: &Option<PlanPlace>| {
+            place.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string)
+        };
+        let sha256 = report.plan.as_ref().map(|plan| plan.sha256);
+        if !report.is_finished() {
+            return Some(format!("the plan is stored, and the outcome is {:?}", report.outcome));
+        }
+        if sha256 != Some(self.plan) {
+            return Some(format!("the plan is sha256 {}, not {}", self.plan, self::shown(sha256)));
+        }
+        let [theirs, ours] = [&self.place, &report.place].map(shown);
+        (self.place != report.place).then(|| format!("the place is {theirs}, not {ours}"))
     }
 
     /// Whether there is a snapshot, and the plan does not contain its directory, nor has its state there.

@@ -130,6 +130,10 @@ impl From<&BindingError> for Failure {
             BindingError::Unreadable { .. } | BindingError::Missing { .. } => {
                 "nothing was applied; plan again, and find out who changed the files of the plan"
             }
+            BindingError::Report { .. } => {
+                "nothing was applied; plan again, or name the plan that you have reviewed: --plan RUN/ATTEMPT; find \
+                 out who changed the files of the plan, unless its run failed after it had stored them"
+            }
             BindingError::Unsigned { .. } => {
                 "nothing was applied; plan again with --signing-key, or apply without --verify-key"
             }

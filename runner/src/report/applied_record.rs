@@ -49,7 +49,7 @@ pub(crate) struct AppliedRecord {
     directory: Option<String>,
     /// When the apply succeeded. After the kill of its runner this is not known.
     #[serde(default)]
-    at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
     /// What an apply without a stored plan was made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) order: Option<OrderRecord>,

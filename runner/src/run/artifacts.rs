@@ -1,6 +1,7 @@
 //! The files of one run in the datastore: its attempt, its uploads, and the plans and records of other runs.
 
 mod attempt;
+mod newest;
 mod open;
 mod plans;
 mod records;
@@ -14,8 +15,9 @@ use futures::future::try_join_all;
 use reqwest::StatusCode;
 
 pub(crate) use attempt::OpenError;
+pub(crate) use newest::{NewestPlan, Wanted};
 pub(crate) use open::AttemptRequest;
-pub(crate) use plans::{Defect, NewestPlan, StoredPlan};
+pub(crate) use plans::{Defect, StoredPlan};
 pub(crate) use records::{Recorded, applied_key, store_under_key};
 
 use crate::basis::binding;

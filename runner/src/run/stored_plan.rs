@@ -17,7 +17,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::process::private_file;
 use crate::report::PlanReport;
-use crate::run::artifacts::{Artifacts, Defect, NewestPlan, StoredPlan};
+use crate::run::artifacts::{Artifacts, Defect, NewestPlan, StoredPlan, Wanted};
 use crate::source::archive::ArchiveError;
 use crate::source::checkout::Source;
 use crate::source::modules::has_configuration;
@@ -155,8 +155,12 @@ async fn newest(
     here: &PlanPlace,
     artifacts: &Artifacts,
 ) -> Result<StoredPlan, StoredPlanError> {
-    match artifacts.newest_plan(here, job.source.directory().as_deref()).await? {
+    let source = job.source.directory();
+    let key = job.verify_key.as_ref();
+    let wanted = Wanted { place: here, source: source.as_deref(), key };
+    match artifacts.newest_plan(wanted).await? {
         NewestPlan::Found(plan) => Ok(*plan),
+        NewestPlan::Untrusted(error) => Err(error.into()),
         NewestPlan::Missing => Err(missing_plan(job, None)),
         NewestPlan::Defective { plan, defect, older } => {
             Err(StoredPlanError::Defective { plan, defect, older })

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json as value};
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::RUNNER;
 use crate::stored_run::StoredRun;
+use crate::{RUNNER, json};
 
 struct TwoPlans {
     datastore: TestDatastore,
@@ -15,19 +16,33 @@ struct TwoPlans {
 impl TwoPlans {
     /// The plan `a` of the directory `one`, and then the plan `b` of this directory, both of the layer `x`.
     async fn new(newest: &str) -> Self {
+        Self::with(newest, &[]).await
+    }
+
+    /// The same, both signed.
+    async fn signed(newest: &str) -> Self {
+        Self::with(newest, &["--signing-key", "key"]).await
+    }
+
+    async fn with(newest: &str, args: &[&str]) -> Self {
         let datastore = TestDatastore::temporary().await;
         let two = Self { datastore, sandbox: Sandbox::new(RUNNER) };
         for dir in ["one", "two"] {
             let code = "variable \"v\" {}\noutput \"v\" { value = var.v }\n";
             two.sandbox.write(&format!("{dir}/main.tf"), code);
         }
+        two.sandbox.write("key", &"abcdef".repeat(8));
         for (dir, run) in [("one", "a"), (newest, "b")] {
             let var = format!("v=of-{run}");
-            let plan = ["plan", "--path", dir, "--name", "x", "--run", run, "--var", &var];
-            let ended = two.sandbox.run_with(&two.datastore.url, &plan);
-            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            two.plan(dir, run, &[&["--var", &var], args].concat());
         }
         two
+    }
+
+    fn plan(&self, dir: &str, run: &str, args: &[&str]) {
+        let plan = ["plan", "--path", dir, "--name", "x", "--run", run];
+        let ended = self.sandbox.run_with(&self.datastore.url, &[&plan[..], args].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
 
     fn apply(&self, args: &[&str]) -> Ended {
@@ -38,6 +53,40 @@ impl TwoPlans {
     /// The file of the plan `b` in the datastore.
     fn file(&self, name: &str) -> PathBuf {
         self.datastore.root().join("layers/default/x/b/0").join(name)
+    }
+
+    fn stored(&self, run: &str) -> StoredRun {
+        StoredRun::new(&self.datastore, "default", "x", run)
+    }
+
+    /// The plan `b` with a `run.json` that was changed.
+    async fn change_report(&self, change: impl FnOnce(&mut Value)) {
+        let mut report = json(&self.stored("b").artifact("run.json", 0).await);
+        change(&mut report);
+        self.put("run.json", report.to_string().as_bytes()).await;
+    }
+
+    /// Replaces a file of the plan `b`, or stores it.
+    async fn put(&self, name: &str, bytes: &[u8]) {
+        self.stored("b").put_artifact(name, 0, bytes.to_vec()).await;
+    }
+
+    /// With the key the apply is refused with this text.
+    #[track_caller]
+    fn refused_with_the_key(&self, expected: &str) {
+        let refused = self.apply(&["--verify-key", "key"]);
+        assert_eq!(refused.code, 9, "{expected}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);
+        assert!(!self.has_applied(), "{expected}");
+    }
+
+    /// With the key the plan of this run is applied.
+    #[track_caller]
+    fn applied_with_the_key(&self, run: &str) {
+        let applied = self.apply(&["--verify-key", "key"]);
+        assert_eq!(applied.code, 0, "{}", applied.stderr);
+        let expected = format!("v = \"of-{run}\"");
+        assert!(applied.stdout.contains(&expected), "{}", applied.stdout);
     }
 
     fn has_applied(&self) -> bool {
@@ -125,4 +174,69 @@ async fn earlier_plan_of_a_run_whose_latest_attempt_failed_is_named() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     let expected = "attempt 1 of b stored no plan: taking b/0";
     assert!(applied.stderr.contains(expected), "{}", applied.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_plan_whose_report_is_changed_is_not_replaced_by_an_older_one() {
+    let two = TwoPlans::signed("one").await;
+    let original = two.stored("b").artifact("run.json", 0).await;
+    for (field, changed, expected) in [
+        ("outcome", value!("failed"), "the outcome is \"failed\""),
+        ("outcome", value!("interrupted"), "the outcome is \"interrupted\""),
+        ("plan", value!(null), "the plan is stored"),
+        ("plan", value!({"sha256": "0".repeat(64)}), "the plan is sha256 "),
+        ("place", value!({"workspace": "other"}), "workspace default, not repository"),
+        ("place", value!(null), "workspace default, not unknown"),
+    ] {
+        two.change_report(|report| report[field] = changed).await;
+        two.refused_with_the_key("run.json of b/0 differs from its signed binding");
+        two.refused_with_the_key(expected);
+        two.put("run.json", &original).await;
+    }
+    two.applied_with_the_key("b");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_plan_that_is_not_signed_is_not_replaced_by_an_older_one_that_is() {
+    let two = TwoPlans::signed("one").await;
+    let original = two.stored("b").artifact("binding.json", 0).await;
+    let mut changed = json(&original);
+    changed["signature"] = value!(null);
+    two.change_report(|report| report["place"] = value!({"workspace": "other"})).await;
+    two.put("binding.json", changed.to_string().as_bytes()).await;
+    two.refused_with_the_key("the plan b/0 is not signed");
+    two.put("binding.json", b"{}").await;
+    two.refused_with_the_key("the binding.json of the plan b/0 cannot be read");
+    std::fs::remove_file(two.file("binding.json")).unwrap();
+    two.refused_with_the_key("the plan b/0 is not signed");
+    two.put("binding.json", &two.stored("a").artifact("binding.json", 0).await).await;
+    two.refused_with_the_key("bound to another run: a; here it is b");
+    // A run that failed before it stored its binding has no plan.
+    std::fs::remove_file(two.file("binding.json")).unwrap();
+    two.change_report(|report| report["outcome"] = value!("failed")).await;
+    two.applied_with_the_key("a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_plan_of_another_place_is_skipped_whatever_its_report_says() {
+    let two = TwoPlans::signed("two").await;
+    two.change_report(|report| {
+        report["place"] = value!({"path_in_source": "one", "workspace": "default"});
+    })
+    .await;
+    two.applied_with_the_key("a");
+}
+
+/// Whoever may store files may store an unfinished plan as a further attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_whose_run_has_an_unfinished_attempt_after_it_is_not_replaced_by_that_of_an_older_run()
+{
+    let two = TwoPlans::signed("one").await;
+    two.stored("b").put_plan_bin(1, b"unfinished").await;
+    let applied = two.apply(&["--verify-key", "key"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("v = \"of-b\""), "{}", applied.stdout);
+    for expected in ["skipping b/1: its run did not finish", "stored no plan: taking b/0"] {
+        assert!(applied.stderr.contains(expected), "{expected}: {}", applied.stderr);
+    }
 }

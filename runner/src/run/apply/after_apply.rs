@@ -205,7 +205,8 @@ impl Run<'_> {
             self.report.revision = Some(bundle.revision.to_string());
         }
         let which = format!("attempt {} of run {}", record.attempt, record.run);
-        let line = format!("{which} has applied this: nothing is applied again");
+        let at = record.at.map(|at| format!(" (applied at {at:.0})")).unwrap_or_default();
+        let line = format!("{which} has applied this: nothing is applied again{at}");
         tracing::info!("{line}");
         self.log.line(&line)?;
         let mut sum = record.sum;

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, ClientError, File, Name, PlanFormat, RunKey, Sha256};
 
-use crate::basis::binding::{self, Binding};
-use crate::basis::place::PlanPlace;
+use crate::basis::binding;
 use crate::report::PlanRecord;
 use crate::run::artifacts::{APPLIED, Artifacts, MAX_REPORT, REPORT, Server, other};
 use crate::source::snapshot;
@@ -38,27 +37,8 @@ pub(crate) enum Defect {
     Unreadable(String),
 }
 
-/// The result of a search for a layer's newest plan.
-#[derive(Debug)]
-pub(crate) enum NewestPlan {
-    Found(Box<StoredPlan>),
-    /// The layer has plans of other places only; this is the newest.
-    Elsewhere {
-        plan: String,
-        place: String,
-    },
-    /// The newest one is not whole.
-    Defective {
-        plan: String,
-        defect: Defect,
-        /// The newest one that is.
-        older: Option<String>,
-    },
-    Missing,
-}
-
 impl StoredPlan {
-    fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.record.as_ref().is_some_and(PlanRecord::is_finished)
     }
 }
@@ -94,20 +74,21 @@ impl Artifacts {
         let mut later = None;
         for files in attempts.iter().rev().filter(is_wanted) {
             if let Some(plan) = self.plan_in(run, files).await? {
+                if let Some(Defect::Unreadable(error)) = &plan.defect {
+                    tracing::warn!("run.json of {plan} cannot be read: {error}");
+                }
                 if let Some(later) = later {
                     tracing::warn!("attempt {later} of {run} stored no plan: taking {plan}");
                 }
                 return Ok(Some(plan));
             }
-            // The claim of this apply has no files yet.
-            let has = |name: &str| files.artifacts.iter().any(|file| file.name == name);
-            later = later.or(Some(files.attempt).filter(|_| has(REPORT) && !has(APPLIED)));
+            later = later.or(failed_attempt(files));
         }
         Ok(None)
     }
 
     /// The plan in these files of an attempt, also if it is not whole.
-    async fn plan_in(
+    pub(super) async fn plan_in(
         &self,
         run: &Name,
         files: &AttemptFiles,
@@ -123,10 +104,7 @@ impl Artifacts {
             Some(Ok(record)) if record.has_planned(run, attempt) => {
                 (Some(record), Some(Defect::NoPlan))
             }
-            Some(Err(error)) => {
-                tracing::warn!("run.json of {run}/{attempt} cannot be read: {error}");
-                (None, Some(Defect::Unreadable(error.to_string())))
-            }
+            Some(Err(error)) => (None, Some(Defect::Unreadable(error.to_string()))),
             // It is stored before the report.
             None if has_binding => (None, Some(Defect::NoReport)),
             None if has_plan => (None, None),
@@ -146,70 +124,6 @@ impl Artifacts {
             Some(download) => download.bytes(MAX_REPORT).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    /// The newest finished plan of the layer that was made for this place, or whose place is not recorded. `source` is the
-    /// source directory. One that is not whole is never replaced by an older one.
-    pub(crate) async fn newest_plan(
-        &self,
-        here: &PlanPlace,
-        source: Option<&Path>,
-    ) -> Result<NewestPlan, ClientError> {
-        let RunKey { namespace, layer, .. } = &self.run;
-        let (mut cursor, mut other, mut defective) = (None, None, None);
-        loop {
-            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
-            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
-                let Some(plan) = self.plan_of(&run, None).await? else { continue };
-                if plan.defect.is_none() && !plan.is_finished() {
-                    tracing::info!("skipping {plan}: its run did not finish");
-                    continue;
-                }
-                let record = self.record_with_place(&plan).await?;
-                if let Some(record) = record.filter(|record| !record.is_of(here, source)) {
-                    let place = record.shown_place();
-                    tracing::info!("skipping {plan}: it was made for another place ({place})");
-                    other.get_or_insert_with(|| (plan.to_string(), place));
-                    continue;
-                }
-                match (plan.defect.clone(), defective) {
-                    (None, None) => return Ok(NewestPlan::Found(Box::new(plan))),
-                    (None, Some((newest, defect))) => {
-                        let older = Some(plan.to_string());
-                        return Ok(NewestPlan::Defective { plan: newest, defect, older });
-                    }
-                    (Some(defect), first) => {
-                        defective = first.or_else(|| Some((plan.to_string(), defect)));
-                    }
-                }
-            }
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-        }
-        Ok(match (defective, other) {
-            // `datastore gc` may have removed plans, the oldest first.
-            (Some((plan, defect)), _) if defect != Defect::NoPlan => {
-                NewestPlan::Defective { plan, defect, older: None }
-            }
-            (None, Some((plan, place))) => NewestPlan::Elsewhere { plan, place },
-            _ => NewestPlan::Missing,
-        })
-    }
-
-    /// The record of a plan, which has its place: where `run.json` cannot be read, that of its binding.
-    async fn record_with_place(
-        &self,
-        plan: &StoredPlan,
-    ) -> Result<Option<PlanRecord>, ClientError> {
-        if plan.record.is_some() {
-            return Ok(plan.record.clone());
-        }
-        let Some(json) = self.binding_of(plan).await? else { return Ok(None) };
-        let stored = (&self.sibling(&plan.run), plan.attempt);
-        let binding = Binding::parse(&json, &plan.to_string(), stored, None);
-        Ok(binding.ok().map(|binding| binding.record(None)))
     }
 
     /// Downloads a plan into a private file. `None`: it has been deleted.
@@ -273,7 +187,13 @@ impl Artifacts {
         Ok(Some(serde_json::from_slice(&download.bytes(MAX_REPORT).await?)))
     }
 
-    fn sibling(&self, run: &Name) -> RunKey {
+    pub(super) fn sibling(&self, run: &Name) -> RunKey {
         RunKey { run: run.clone(), ..self.run.clone() }
     }
+}
+
+/// The attempt, if it has failed before it stored a plan. The claim of an apply has no files yet.
+pub(super) fn failed_attempt(files: &AttemptFiles) -> Option<Attempt> {
+    let has = |name: &str| files.artifacts.iter().any(|file| file.name == name);
+    Some(files.attempt).filter(|_| has(REPORT) && !has(APPLIED))
 }

@@ -1,0 +1,189 @@
+//! The newest plan of a place, in the order in which the datastore got the runs.
+
+use std::path::Path;
+
+use datastore_api::{ClientError, Name, RunKey};
+
+use crate::basis::binding::{Binding, BindingError, VerifyKey};
+use crate::basis::place::PlanPlace;
+use crate::run::artifacts::plans::failed_attempt;
+use crate::run::artifacts::{Artifacts, Defect, StoredPlan};
+
+/// What the plan must be of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) place: &'a PlanPlace,
+    /// The source directory.
+    pub(crate) source: Option<&'a Path>,
+    /// The key of its signature.
+    pub(crate) key: Option<&'a VerifyKey>,
+}
+
+/// The result of a search for a layer's newest plan.
+#[derive(Debug)]
+pub(crate) enum NewestPlan {
+    Found(Box<StoredPlan>),
+    /// The layer has plans of other places only; this is the newest.
+    Elsewhere {
+        plan: String,
+        place: String,
+    },
+    /// The newest one is not whole.
+    Defective {
+        plan: String,
+        defect: Defect,
+        /// The newest one that is.
+        older: Option<String>,
+    },
+    /// With a key: the newest one is not signed, or its files do not agree.
+    Untrusted(BindingError),
+    Missing,
+}
+
+/// What the files of one plan show.
+enum Examined {
+    Usable,
+    Unfinished,
+    Elsewhere { place: String },
+    Defective(Defect),
+    Untrusted(BindingError),
+}
+
+impl Artifacts {
+    /// The newest finished plan of the layer that was made for this place, or whose place is not recorded. One that is not
+    /// whole is never replaced by an older one. With a key, only what is signed decides that a plan is skipped.
+    pub(crate) async fn newest_plan(&self, wanted: Wanted<'_>) -> Result<NewestPlan, ClientError> {
+        let RunKey { namespace, layer, .. } = &self.run;
+        let (mut cursor, mut other, mut defective) = (None, None, None);
+        loop {
+            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
+            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
+                let Some((plan, examined)) = self.plan_of_run(&run, wanted, &mut other).await?
+                else {
+                    continue;
+                };
+                let name = plan.to_string();
+                match (examined, defective) {
+                    (Examined::Defective(defect), first) => {
+                        defective = first.or(Some((name, defect)));
+                    }
+                    (Examined::Usable, None) => return Ok(NewestPlan::Found(Box::new(plan))),
+                    (Examined::Usable, Some((newest, defect))) => {
+                        return Ok(NewestPlan::Defective {
+                            plan: newest,
+                            defect,
+                            older: Some(name),
+                        });
+                    }
+                    (Examined::Untrusted(error), None) => return Ok(NewestPlan::Untrusted(error)),
+                    (_, first) => defective = first,
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(match (defective, other) {
+            // `datastore gc` may have removed plans, the oldest first.
+            (Some((plan, defect)), _) if defect != Defect::NoPlan => {
+                NewestPlan::Defective { plan, defect, older: None }
+            }
+            (None, Some((plan, place))) => NewestPlan::Elsewhere { plan, place },
+            _ => NewestPlan::Missing,
+        })
+    }
+
+    /// The latest plan of a run that is not skipped. `other`: the first plan of another place, and that place.
+    async fn plan_of_run(
+        &self,
+        run: &Name,
+        wanted: Wanted<'_>,
+        other: &mut Option<(String, String)>,
+    ) -> Result<Option<(StoredPlan, Examined)>, ClientError> {
+        let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
+        let mut later = None;
+        for files in attempts.iter().rev() {
+            let Some(plan) = self.plan_in(run, files).await? else {
+                later = later.or(failed_attempt(files));
+                continue;
+            };
+            match self.examine(&plan, wanted).await? {
+                Examined::Unfinished => {
+                    tracing::info!("skipping {plan}: its run did not finish");
+                    later = later.or(plan.attempt);
+                }
+                Examined::Elsewhere { place } => {
+                    tracing::info!("skipping {plan}: it was made for another place ({place})");
+                    other.get_or_insert_with(|| (plan.to_string(), place));
+                }
+                examined => {
+                    if let Some(later) = later {
+                        tracing::warn!("attempt {later} of {run} stored no plan: taking {plan}");
+                    }
+                    return Ok(Some((plan, examined)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Examines one plan: what it lacks, and its place.
+    async fn examine(
+        &self,
+        plan: &StoredPlan,
+        wanted: Wanted<'_>,
+    ) -> Result<Examined, ClientError> {
+        let name = plan.to_string();
+        let binding = match self.binding_for(plan, wanted.key).await? {
+            Ok(binding) => binding,
+            Err(error) => return Ok(Examined::Untrusted(error)),
+        };
+        let is_signed = wanted.key.is_some() && binding.is_some();
+        if !is_signed && plan.defect.is_none() {
+            if !plan.is_finished() {
+                return Ok(Examined::Unfinished);
+            }
+            if wanted.key.is_some() {
+                return Ok(Examined::Untrusted(BindingError::Unsigned { plan: name }));
+            }
+        }
+        let record = match &binding {
+            Some(binding) if is_signed => Some(binding.signed_record()),
+            Some(binding) => Some(binding.record(None)),
+            None => plan.record.clone(),
+        };
+        if let Some(record) = record.filter(|record| !record.is_of(wanted.place, wanted.source)) {
+            return Ok(Examined::Elsewhere { place: record.shown_place() });
+        }
+        if let Some(defect) = plan.defect.clone() {
+            return Ok(Examined::Defective(defect));
+        }
+        let report = plan.record.as_ref();
+        let signed = binding.filter(|_| is_signed);
+        let difference = signed.and_then(|signed| signed.difference_of_report(report?));
+        Ok(match difference {
+            Some(what) => Examined::Untrusted(BindingError::Report { plan: name, what }),
+            None => Examined::Usable,
+        })
+    }
+
+    /// The binding of a plan, if it decides: with a key, or where `run.json` cannot be read.
+    async fn binding_for(
+        &self,
+        plan: &StoredPlan,
+        key: Option<&VerifyKey>,
+    ) -> Result<Result<Option<Binding>, BindingError>, ClientError> {
+        if key.is_none() && plan.record.is_some() {
+            return Ok(Ok(None));
+        }
+        let Some(json) = self.binding_of(plan).await? else { return Ok(Ok(None)) };
+        let stored = (&self.sibling(&plan.run), plan.attempt);
+        let parsed = Binding::parse(&json, &plan.to_string(), stored, key);
+        Ok(match parsed {
+            Ok(binding) => Ok(Some(binding)),
+            Err(error) if key.is_some() => Err(error),
+            Err(_) => Ok(None),
+        })
+    }
+}
