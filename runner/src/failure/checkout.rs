@@ -164,11 +164,12 @@ fn of_beside(path: &Path, root: &Path, dir: &Path) -> String {
 
 /// What to do about a file that a sparse checkout leaves out.
 fn of_left_out(file: &Path) -> String {
-    let dir = file.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("."));
-    let dir = quoted(&dir.display().to_string());
+    // Without the cone mode git takes the command only there.
+    let top = file.ancestors().skip(1).find(|dir| dir.join(".git").exists());
+    let top = quoted(&top.unwrap_or(Path::new(".")).display().to_string());
     format!(
-        "add its directory with `git -C {dir} sparse-checkout add DIR`, or check everything out with \
-         `git -C {dir} sparse-checkout disable`"
+        "add its directory with `git -C {top} sparse-checkout add DIR`, or check everything out with \
+         `git -C {top} sparse-checkout disable`"
     )
 }
 

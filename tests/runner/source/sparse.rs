@@ -55,7 +55,11 @@ fn code_that_reads_a_file_left_out_by_a_sparse_checkout_is_refused() {
         let ended = plan(&sandbox, &dir);
         assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
         let name = file.trim_start_matches("../");
-        for expected in [&format!("{place} reads "), name, "sparse-checkout disable"] {
+        for expected in [
+            &format!("{place} reads "),
+            name,
+            &format!("{} sparse-checkout disable", dir.display()),
+        ] {
             assert!(ended.stderr.contains(expected), "{file}: {expected}: {}", ended.stderr);
         }
         git(&dir, &["sparse-checkout", "disable"]);

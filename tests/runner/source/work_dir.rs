@@ -381,6 +381,18 @@ async fn flags_of_git_hide_no_change_of_a_work_tree() {
             flag(unset, file);
         }
     }
+    // Another commit in the place of this one.
+    git(&dir, &["checkout", "--quiet", "-b", "other"]);
+    std::fs::write(dir.join("other/a b.txt"), "changed").unwrap();
+    commit_all(&dir);
+    let other = git(&dir, &["rev-parse", "HEAD"]);
+    git(&dir, &["checkout", "--quiet", "-"]);
+    git(&dir, &["replace", &clean, &other]);
+    git(&dir, &["reset", "--quiet", "--hard", "HEAD"]);
+    assert_eq!(git(&dir, &["status", "--short"]), "");
+    assert_eq!(revision(), dirty);
+    git(&dir, &["replace", "--delete", &clean]);
+    git(&dir, &["reset", "--quiet", "--hard", "HEAD"]);
     // A sparse checkout leaves files out, of which git knows that they are not changed.
     git(&dir, &["update-index", "--refresh"]);
     git(&dir, &["sparse-checkout", "set", "--no-cone", "/live/"]);

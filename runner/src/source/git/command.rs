@@ -24,11 +24,13 @@ const WITHOUT: &[&str] = &[
 const CHECKED: [&str; 6] =
     ["-c", "core.fsmonitor=false", "-c", "core.checkStat=default", "-c", "core.trustctime=true"];
 
+/// Git in a directory. A commit is what its name says: objects that `refs/replace` has in its place do not count.
 pub(super) fn program(
     dir: &Path,
     args: &[impl AsRef<OsStr>],
-    env: Vec<(String, OsString)>,
+    mut env: Vec<(String, OsString)>,
 ) -> Program {
+    env.push(("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".into()));
     let args = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
     Program {
         path: PathBuf::from("git"),
