@@ -47,8 +47,8 @@ const RECORDED: &str = "the plan's run.json";
 /// How the plan was chosen. It decides whether a difference is an error or a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chosen {
-    /// As the newest plan of its layer.
-    Newest,
+    /// As the newest plan of its layer, or with `--strict`.
+    Strictly,
     /// By an annotation of the layer's manifest.
     ByLayer,
     /// By `--plan`, or by `--plan-file` with a record of its place.
@@ -142,7 +142,8 @@ impl Basis {
         let is_placed = here.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
             _ if job.pod => Chosen::ByController,
-            Apply::Newest => Chosen::Newest,
+            _ if job.strict => Chosen::Strictly,
+            Apply::Newest => Chosen::Strictly,
             // A stored plan belongs to this layer. A file may be any plan.
             Apply::File(_) if !is_placed || is_archive => Chosen::ByFile,
             _ if job.named.plan => Chosen::ByName,
@@ -257,7 +258,7 @@ impl Basis {
 
     fn check_place(&self, here: &PlanPlace, source: Option<&Path>) -> Result<(), BasisError> {
         let Some(theirs) = self.recorded() else {
-            if self.chosen == Chosen::Newest {
+            if self.chosen == Chosen::Strictly {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
             // The contents of a file are compared after init.
@@ -366,7 +367,7 @@ impl Basis {
                 return Err(self.elsewhere("backend", theirs, ours));
             }
             (Some(_), Some(_)) => {}
-            (None, _) if self.chosen == Chosen::Newest => {
+            (None, _) if self.chosen == Chosen::Strictly => {
                 return Err(BasisError::Unrecorded { plan: self.plan.clone() });
             }
             _ => tracing::warn!(
@@ -465,7 +466,7 @@ impl Basis {
         let plan = self.plan.clone();
         let error = BasisError::Changed { plan, what, theirs, ours, is_in_snapshot };
         match self.chosen {
-            Chosen::Newest | Chosen::ByLayer => Err(error),
+            Chosen::Strictly | Chosen::ByLayer => Err(error),
             Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
                 tracing::warn!("{error}");
                 Ok(())

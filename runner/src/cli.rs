@@ -211,6 +211,7 @@ Examples:
   runner apply --layer layer.yaml --datastore URL      the plan that the layer's annotations name
   runner apply --datastore URL                         the newest plan of this module; refuses changed code
   runner apply --datastore URL --plan vpc-plan-x4k2q   that run's plan; changed code is a warning
+  runner apply ... --plan vpc-plan-x4k2q/0 --strict    exactly that plan; refuses changed code
   runner apply --plan-file plan.bin                    a plan from a file, without a datastore
   runner apply --no-plan                               plan and apply in one step")]
     Apply(Box<ApplyArgs>),

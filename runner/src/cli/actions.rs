@@ -20,6 +20,7 @@ pub struct PlanArgs {
 }
 
 /// `runner apply`
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
     /// What plan and apply share.
@@ -27,9 +28,13 @@ pub struct ApplyArgs {
     pub run: RunArgs,
     /// The stored plan to apply [default: the layer's annotation `plan-run`; without a layer the
     /// newest run of this repository, path and workspace that holds a plan]. Changed code, which an apply without this
-    /// option refuses, is a warning
+    /// option refuses, is a warning; with --strict it is refused
     #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
     pub plan: Option<PlanName>,
+    /// Refuse (exit code 9) every difference from what the plan was made of, also those that --plan and --plan-file turn
+    /// into warnings
+    #[arg(long, env = "PLANCHA_STRICT", conflicts_with = "no_plan", value_parser = BoolishValueParser::new())]
+    pub strict: bool,
     /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
     #[arg(long, conflicts_with = "plan_file")]
     pub no_plan: bool,

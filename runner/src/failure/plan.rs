@@ -156,7 +156,7 @@ impl From<&BasisError> for Failure {
     fn from(error: &BasisError) -> Self {
         let (kind, next) = match error {
             BasisError::Unrecorded { .. } => {
-                (Kind::Config, "plan again, or name the plan with --plan")
+                (Kind::Config, "plan again, or name the plan with --plan and without --strict")
             }
             BasisError::Elsewhere { .. } => (
                 Kind::Integrity,

@@ -70,16 +70,12 @@ impl ApplyCommand {
         self
     }
 
-    /// Whether a layer or a plan file names the plan.
-    pub(crate) fn finds_plan(&self) -> bool {
-        self.finds_plan
-    }
-
-    /// The line for this plan, `RUN/ATTEMPT`, or for the newest one.
-    pub(crate) fn line(&self, plan: Option<&str>) -> String {
-        let plan = plan.filter(|_| !self.finds_plan);
-        let plan = plan.map(|plan| option("--plan", plan.to_owned())).unwrap_or_default();
-        let words = self.words.iter().chain(&plan);
+    /// The line for this plan, `RUN/ATTEMPT`, unless a layer or a plan file names it. `strict`: it refuses every difference.
+    pub(crate) fn line(&self, plan: &str, strict: bool) -> String {
+        let mut plan = option("--plan", plan.to_owned());
+        plan.extend(strict.then(|| "--strict".to_owned()));
+        let plan = plan.iter().filter(|_| !self.finds_plan);
+        let words = self.words.iter().chain(plan);
         let command = words.map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         match &self.workspace {
             Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
@@ -126,12 +122,11 @@ mod tests {
     fn only_without_an_annotation_the_plan_is_named() {
         let words = vec!["runner".to_owned(), "apply".to_owned()];
         let command = ApplyCommand { workspace: None, words, finds_plan: false };
-        assert_eq!(command.line(Some("p/0")), "runner apply --plan p/0");
-        assert_eq!(command.line(Some("-p/0")), "runner apply --plan=-p/0");
-        assert_eq!(command.line(None), "runner apply");
+        assert_eq!(command.line("p/0", false), "runner apply --plan p/0");
+        assert_eq!(command.line("-p/0", true), "runner apply --plan=-p/0 --strict");
         let command = ApplyCommand { finds_plan: true, ..command };
-        assert_eq!(command.line(Some("p/0")), "runner apply");
+        assert_eq!(command.line("p/0", true), "runner apply");
         let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };
-        assert_eq!(command.line(None), "TF_WORKSPACE=prod runner apply");
+        assert_eq!(command.line("p/0", true), "TF_WORKSPACE=prod runner apply");
     }
 }

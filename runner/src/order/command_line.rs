@@ -38,7 +38,7 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, no_plan, again, order_key, allow_mocks } = args;
+        let ApplyArgs { run, plan, strict, no_plan, again, order_key, allow_mocks } = args;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
@@ -84,7 +84,7 @@ impl Job {
             Ok(Action::Apply(from))
         };
         let job = Self::new(run, burrito, is_named, environment, action).await?;
-        Ok(Self { again, order_key, allow_mocks, ..job })
+        Ok(Self { again, order_key, allow_mocks, strict, ..job })
     }
 
     async fn new(
@@ -147,6 +147,7 @@ impl Job {
             signing_key,
             verify_key,
             allow_mocks: false,
+            strict: false,
             plan_file: args.plan_file,
             grace: args.grace,
             burrito,

@@ -70,6 +70,8 @@ pub(crate) struct Job {
     pub(crate) verify_key: Option<VerifyKey>,
     /// Whether to apply a plan that terragrunt made with mock outputs.
     pub(crate) allow_mocks: bool,
+    /// Whether the plan is refused for every difference, also if it is named.
+    pub(crate) strict: bool,
     /// Without a datastore: the file that the plan is written to or read from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,

@@ -120,6 +120,7 @@ impl Job {
             signing_key,
             verify_key,
             allow_mocks: args.allow_mocks,
+            strict: false,
             plan_file: None,
             grace: GRACE,
             ignored_paths: Vec::new(),

@@ -14,7 +14,6 @@ use crate::basis::binding::{self, Binding, Bound, Renderings};
 use crate::basis::modules::Downloaded;
 use crate::basis::plan_file;
 use crate::basis::providers::Digests;
-use crate::order::apply_command::ApplyCommand;
 use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
@@ -223,17 +222,10 @@ impl Run<'_> {
     pub(super) fn apply_line(&self, plan: &str) -> Option<String> {
         let command = self.job.apply_command.clone()?;
         let command = if self.needs_source { command.without_snapshot() } else { command };
-        Some(command.line(Some(plan).filter(|_| !self.is_newest())))
-    }
-
-    /// Whether an apply without `--plan` finds the plan of this run: it refuses differences of which it only warns with
-    /// `--plan`. The run of a further attempt may be older than others.
-    fn is_newest(&self) -> bool {
-        let is_of_new_run = |artifacts: &Artifacts| {
-            artifacts.takes_other_files() && artifacts.attempt() == Attempt(0)
-        };
+        // Without a record of its place and backend a plan is refused with --strict.
+        let takes_record = self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files);
         let is_recorded = self.report.place.is_some() && self.report.backend.is_some();
-        is_recorded && self.artifacts.as_ref().is_some_and(is_of_new_run)
+        Some(command.line(plan, takes_record && is_recorded))
     }
 
     /// The digests of the providers, if the datastore takes a binding. A binary that cannot be read is a warning.
@@ -330,20 +322,16 @@ impl Run<'_> {
             );
         }
         let plan = format!("{}/{attempt}", job.run.run);
-        let finds_newest = |command: &ApplyCommand| !command.finds_plan() && self.is_newest();
-        let is_newest = job.apply_command.as_ref().is_some_and(finds_newest);
-        let stored =
-            format!("{stored};{}", if is_newest { " while it is the newest plan," } else { "" });
         match self.apply_line(&plan) {
-            Some(command) if ephemeral.is_empty() => format!("{stored} apply it with: {command}"),
+            Some(command) if ephemeral.is_empty() => format!("{stored}; apply it with: {command}"),
             Some(command) => {
                 let names = ephemeral.iter().map(|name| format!("TF_VAR_{name}"));
                 let names = names.collect::<Vec<_>>().join(", ");
                 format!(
-                    "{stored} set {names} again (ephemeral, not in the plan) and apply it with: {command}"
+                    "{stored}; set {names} again (ephemeral, not in the plan) and apply it with: {command}"
                 )
             }
-            None => format!("{stored} Burrito's controllers order its apply"),
+            None => format!("{stored}; Burrito's controllers order its apply"),
         }
     }
 }

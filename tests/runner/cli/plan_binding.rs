@@ -2,7 +2,7 @@
 
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::RUNNER;
+use crate::{RUNNER, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_command_accepts_names_that_begin_with_a_dash() {
@@ -61,7 +61,11 @@ async fn printed_command_of_a_plan_that_is_tied_to_its_directory_does_not_use_th
     };
     let planned = run(&["plan", "--name", "l", "--run", "p"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
-    assert!(planned.stderr.contains(" --snapshot=never\n"), "{}", planned.stderr);
+    assert!(
+        planned.stderr.contains(" --snapshot=never --plan p/0 --strict\n"),
+        "{}",
+        planned.stderr
+    );
 
     let refused = run(&["apply", "--name", "l", "--plan", "p"]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
@@ -70,25 +74,28 @@ async fn printed_command_of_a_plan_that_is_tied_to_its_directory_does_not_use_th
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
-/// With `--plan` a difference is only a warning.
+/// With `--plan` alone a difference is only a warning.
 #[tokio::test(flavor = "multi_thread")]
-async fn printed_command_refuses_changed_code() {
+async fn printed_command_applies_its_own_plan_and_refuses_changed_code() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
-    let plan = ["plan", "--name", "x", "--run", "p"];
-    let printed = |planned: &Ended| {
-        assert_eq!(planned.code, 0, "{}", planned.stderr);
-        let (_, command) = planned.stderr.split_once("apply it with: runner ").unwrap();
-        command.lines().next().unwrap().to_owned()
-    };
-    let command = printed(&sandbox.run_with(&datastore.url, &plan));
-    sandbox.write("more.tf", "# more\n");
+    let planned = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let (_, command) = planned.stderr.split_once("apply it with: runner ").unwrap();
+    let command = command.lines().next().unwrap();
+    assert!(command.ends_with(" --plan p/0 --strict"), "{command}");
     let words = command.split_whitespace().collect::<Vec<_>>();
-    let applied = sandbox.run_with(&datastore.url, &words);
-    assert_eq!(applied.code, 9, "{command}: {}", applied.stderr);
 
-    // A run that is planned again is listed where it was, so another one may be newer.
-    assert!(!command.contains("--plan"), "{command}");
-    let again = sandbox.run_with(&datastore.url, &plan);
-    assert!(printed(&again).ends_with(" --plan p/1"), "{}", again.stderr);
+    sandbox.write("more.tf", "# more\n");
+    let refused = sandbox.run_with(&datastore.url, &words);
+    assert_eq!(refused.code, 9, "{command}: {}", refused.stderr);
+    assert!(refused.stderr.contains("has changed since the plan p/0"), "{}", refused.stderr);
+    std::fs::remove_file(sandbox.work().join("more.tf")).unwrap();
+
+    let newer = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "q"]);
+    assert_eq!(newer.code, 0, "{}", newer.stderr);
+    let applied = sandbox.run_with(&datastore.url, &words);
+    assert_eq!(applied.code, 0, "{command}: {}", applied.stderr);
+    let report = sandbox.run_with(&datastore.url, &["show", "p", "--name", "x", "--json"]);
+    assert!(json(report.stdout.as_bytes())["applied"].is_object(), "{}", report.stdout);
 }
