@@ -2,6 +2,7 @@
 //! become exit codes and classes is not known here.
 
 mod applied_record;
+mod plan_times;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use applied_record::{AppliedRecord, later_version};
+pub(crate) use plan_times::PlanTimes;
 
 use crate::basis::backend::Backend;
 use crate::basis::modules::Modules;
@@ -114,6 +116,9 @@ pub(crate) struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) applied_before: Option<EarlierApply>,
     pub(crate) started: Timestamp,
+    /// When the plan was made: its files were stored, and its binding and this report not yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) planned: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) steps: Vec<Step>,
     pub(crate) state_lock: StateLock,
@@ -164,6 +169,8 @@ pub(crate) struct PlanRecord {
     pub(crate) bound: bool,
     #[serde(default)]
     pub(crate) kept_sum: Option<String>,
+    #[serde(flatten)]
+    pub(crate) times: PlanTimes,
     /// Whether an apply can work in the plan's snapshot, wherever it runs. Its binding shows that.
     #[serde(skip)]
     pub(crate) applies_in_snapshot: bool,
@@ -348,6 +355,7 @@ impl Report {
             applied: None,
             applied_before: None,
             started,
+            planned: None,
             steps: Vec::new(),
             state_lock: StateLock::Free,
         }

@@ -4,6 +4,7 @@
 //! not depend on who may read or write it in the datastore.
 
 mod renderings;
+mod report;
 mod signature;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
-use crate::report::{AbsolutePaths, Counts, PlanRecord, PlanReport, Report, ToolRecord};
+use crate::report::{AbsolutePaths, Counts, PlanRecord, PlanReport, PlanTimes, Report, ToolRecord};
 
 /// Its name beside the plan.
 pub(crate) const FILE: &str = "binding.json";
@@ -57,6 +58,9 @@ pub(crate) struct Binding {
     /// The path of the code, where it is in no known repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
+    /// When its run began and when it was made. Earlier runners did not record it.
+    #[serde(flatten)]
+    pub(crate) times: PlanTimes,
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
@@ -225,6 +229,7 @@ impl Binding {
             terragrunt: terragrunt.map(BoundTool::new),
             place: report.place.clone(),
             source: source.map(str::to_owned),
+            times: PlanTimes { started: Some(report.started), planned: report.planned },
             backend: report.backend.clone(),
             revision: report.revision.clone(),
             configuration_sha256: report.configuration_sha256,
@@ -336,30 +341,10 @@ impl Binding {
             mocks: self.mocks.clone(),
             bound: true,
             kept_sum: self.kept_sum.clone(),
+            times: self.times.or(record.as_ref().map(|record| record.times)),
             applies_in_snapshot: self.applies_in_snapshot(),
             ..record.unwrap_or_default()
         }
-    }
-
-    /// The record of a plan whose `run.json` is not trusted: nothing of that is in it.
-    pub(crate) fn signed_record(&self) -> PlanRecord {
-        PlanRecord { directory: self.source.clone(), ..self.record(None) }
-    }
-
-    /// In what `run.json` differs: it is not that of a finished plan, or of another plan or place.
-    pub(crate) fn difference_of_report(&self, report: &PlanRecord) -> Option<String> {
-        let shown = |place: &Option<PlanPlace>| {
-            place.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string)
-        };
-        let sha256 = report.plan.as_ref().map(|plan| plan.sha256);
-        if !report.is_finished() {
-            return Some(format!("the plan is stored, and the outcome is {:?}", report.outcome));
-        }
-        if sha256 != Some(self.plan) {
-            return Some(format!("the plan is sha256 {}, not {}", self.plan, self::shown(sha256)));
-        }
-        let [theirs, ours] = [&self.place, &report.place].map(shown);
-        (self.place != report.place).then(|| format!("the place is {theirs}, not {ours}"))
     }
 
     /// Whether there is a snapshot, and the plan does not contain its directory, nor has its state there.

@@ -68,6 +68,10 @@ impl From<&StoredPlanError> for Failure {
             StoredPlanError::Defective { defect, older, .. } => {
                 Self::new(Kind::Integrity, error).with_hint(&of_defective(defect, older.as_deref()))
             }
+            StoredPlanError::Uncertain { plan, .. } => Self::new(Kind::Integrity, error).with_hint(&format!(
+                "nothing was applied; plan again, or name the plan: --plan RUN/ATTEMPT (the clock of the datastore or of a \
+                 runner was wrong, or the run of {plan} has had another attempt since)"
+            )),
             StoredPlanError::NotAPlan { .. } => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
             ),

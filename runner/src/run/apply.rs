@@ -7,13 +7,14 @@ mod lock;
 mod lost_state;
 mod repeated;
 
+use datastore_api::RunKey;
 use fs_err as fs;
 
 use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
 use crate::run::apply::lock::RunLock;
-use crate::run::artifacts::Artifacts;
+use crate::run::artifacts::{Artifacts, StoredPlan};
 use crate::run::error::RunError;
 use crate::run::plan::renderings;
 use crate::run::prepare::Prepared;
@@ -129,7 +130,21 @@ impl Run<'_> {
         let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref(), &rendering);
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
         self.binding = choice.as_ref().and_then(|choice| choice.binding.clone());
+        self.log_plan(choice.as_ref().and_then(|choice| choice.stored.as_ref()))?;
         Ok(choice)
+    }
+
+    /// Names the stored plan, which may be one that nobody has named.
+    fn log_plan(&mut self, plan: Option<&StoredPlan>) -> Result<(), RunError> {
+        let Some(plan) = plan else { return Ok(()) };
+        let RunKey { namespace, layer, .. } = &self.job.run;
+        let times = plan.record.as_ref().map(|record| record.times).unwrap_or_default();
+        self.report.planned = times.planned;
+        let at = times.planned.or(times.started);
+        let at = at.map(|at| format!(", planned at {at:.0}")).unwrap_or_default();
+        let line = format!("the plan to apply is {plan} of {namespace}/{layer}{at}");
+        tracing::info!("{line}");
+        Ok(self.log.line(&line)?)
     }
 
     /// Records the apply of a plan that changes nothing and has kept the layer's `plan-sum`. The tool is not started.

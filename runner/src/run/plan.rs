@@ -202,6 +202,7 @@ impl Run<'_> {
                  --verify-key will refuse it"
             );
         }
+        self.report.planned = Some(Timestamp::now());
         let attempt = artifacts.attempt();
         let binding = self.binding(prepared, attempt, &files, workspace, provider_digests);
         let (binding, log) = tokio::join!(

@@ -45,6 +45,10 @@ pub(crate) enum StoredPlanError {
         /// The newest plan that can be used.
         older: Option<String>,
     },
+    #[error(
+        "which plan is the newest is not certain: {plan} is listed first, but {later} was begun after it had been made"
+    )]
+    Uncertain { plan: String, later: String },
     #[error(transparent)]
     Basis(#[from] BasisError),
     #[error(transparent)]
@@ -161,6 +165,7 @@ async fn newest(
     match artifacts.newest_plan(wanted).await? {
         NewestPlan::Found(plan) => Ok(*plan),
         NewestPlan::Untrusted(error) => Err(error.into()),
+        NewestPlan::Uncertain { plan, later } => Err(StoredPlanError::Uncertain { plan, later }),
         NewestPlan::Missing => Err(missing_plan(job, None)),
         NewestPlan::Defective { plan, defect, older } => {
             Err(StoredPlanError::Defective { plan, defect, older })

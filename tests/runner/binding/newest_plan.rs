@@ -240,3 +240,67 @@ async fn plan_whose_run_has_an_unfinished_attempt_after_it_is_not_replaced_by_th
         assert!(applied.stderr.contains(expected), "{expected}: {}", applied.stderr);
     }
 }
+
+/// As if the clock of the datastore had been wrong: the run `b` is listed after the run `a`.
+fn list_last(two: &TwoPlans) {
+    let index = two.datastore.root().join(".plancha/runs/default/x");
+    let names = std::fs::read_dir(&index).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = names.collect::<Vec<_>>();
+    let [a, b] = ["-a", "-b"].map(|run| names.iter().find(|name| name.ends_with(run)).unwrap());
+    let time = u64::from_str_radix(a.strip_suffix("-a").unwrap(), 16).unwrap();
+    std::fs::rename(index.join(b), index.join(format!("{:016x}-b", time + 1))).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_that_is_listed_first_but_made_before_another_is_refused() {
+    let two = TwoPlans::new("one").await;
+    list_last(&two);
+    let refused = two.apply(&[]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    let expected =
+        "which plan is the newest is not certain: a/0 is listed first, but b/0 was begun after it";
+    for expected in [expected, "--plan RUN/ATTEMPT"] {
+        assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);
+    }
+    assert!(!two.has_applied());
+    let report = json(&two.stored("b").artifact("run.json", 0).await);
+    let applied = two.apply(&["--plan", "b", "--result", "result.json"]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    let planned = report["planned"].as_str().unwrap();
+    let expected = format!("the plan to apply is b/0 of default/x, planned at {}", &planned[..19]);
+    assert!(applied.stderr.contains(&expected), "{expected}: {}", applied.stderr);
+    let result = json(&std::fs::read(two.sandbox.work().join("result.json")).unwrap());
+    assert_eq!((&result["plan"]["run"], &result["planned"]), (&value!("b"), &value!(planned)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_that_is_listed_first_is_applied_where_the_runs_of_both_overlap() {
+    let two = TwoPlans::new("one").await;
+    let of_a = json(&two.stored("a").artifact("run.json", 0).await);
+    two.change_report(|report| report["started"] = of_a["planned"].clone()).await;
+    list_last(&two);
+    let applied = two.apply(&[]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("v = \"of-a\""), "{}", applied.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_key_the_signed_times_decide_which_plan_was_made_first() {
+    let two = TwoPlans::signed("one").await;
+    let of_a = json(&two.stored("a").artifact("run.json", 0).await);
+    two.change_report(|report| report["started"] = of_a["started"].clone()).await;
+    list_last(&two);
+    two.refused_with_the_key("which plan is the newest is not certain: a/0 is listed first");
+}
+
+/// A failed apply under the name of the plan's run is a later attempt of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_whose_run_has_a_failed_attempt_after_a_newer_plan_is_refused() {
+    let two = TwoPlans::new("one").await;
+    let failed = two.apply(&["--plan", "a", "--run", "a", "--tool-version", "0.1.0"]);
+    assert_eq!(failed.code, 9, "{}", failed.stderr);
+    let refused = two.apply(&[]);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains("b/0 was begun after it had been made"), "{}", refused.stderr);
+}

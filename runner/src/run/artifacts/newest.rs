@@ -2,12 +2,19 @@
 
 use std::path::Path;
 
-use datastore_api::{ClientError, Name, RunKey};
+use datastore_api::key::AttemptFiles;
+use datastore_api::{ClientError, File, Name, PlanFormat, RunKey};
+use futures::future::join_all;
 
 use crate::basis::binding::{Binding, BindingError, VerifyKey};
 use crate::basis::place::PlanPlace;
+use crate::report::PlanTimes;
 use crate::run::artifacts::plans::failed_attempt;
 use crate::run::artifacts::{Artifacts, Defect, StoredPlan};
+
+/// The most requests, all at the same time, by which the newest plan is compared with those of the next runs. Each takes two,
+/// and a third one with a key.
+const COMPARING_REQUESTS: usize = 10;
 
 /// What the plan must be of.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +44,17 @@ pub(crate) enum NewestPlan {
     },
     /// With a key: the newest one is not signed, or its files do not agree.
     Untrusted(BindingError),
+    /// The first one of the list, and another that was begun after it had been made.
+    Uncertain {
+        plan: String,
+        later: String,
+    },
     Missing,
 }
 
 /// What the files of one plan show.
 enum Examined {
-    Usable,
+    Usable(PlanTimes),
     Unfinished,
     Elsewhere { place: String },
     Defective(Defect),
@@ -57,18 +69,25 @@ impl Artifacts {
         let (mut cursor, mut other, mut defective) = (None, None, None);
         loop {
             let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
-            for run in page.runs.iter().filter_map(|run| run.run.parse().ok()) {
-                let Some((plan, examined)) = self.plan_of_run(&run, wanted, &mut other).await?
-                else {
-                    continue;
-                };
+            let names = page.runs.iter().filter_map(|run| run.run.parse::<Name>().ok());
+            let names = names.collect::<Vec<_>>();
+            for (index, run) in names.iter().enumerate() {
+                let taken = self.plan_of_run(run, wanted, &mut other).await?;
+                let Some((plan, examined)) = taken else { continue };
                 let name = plan.to_string();
                 match (examined, defective) {
                     (Examined::Defective(defect), first) => {
                         defective = first.or(Some((name, defect)));
                     }
-                    (Examined::Usable, None) => return Ok(NewestPlan::Found(Box::new(plan))),
-                    (Examined::Usable, Some((newest, defect))) => {
+                    (Examined::Usable(times), None) => {
+                        return Ok(
+                            match self.later_plan(times, &names[index + 1..], wanted).await {
+                                Some(later) => NewestPlan::Uncertain { plan: name, later },
+                                None => NewestPlan::Found(Box::new(plan)),
+                            },
+                        );
+                    }
+                    (Examined::Usable(_), Some((newest, defect))) => {
                         return Ok(NewestPlan::Defective {
                             plan: newest,
                             defect,
@@ -91,6 +110,39 @@ impl Artifacts {
             }
             (None, Some((plan, place))) => NewestPlan::Elsewhere { plan, place },
             _ => NewestPlan::Missing,
+        })
+    }
+
+    /// A plan of the next runs of the list that was begun after the one of these times had been made. What cannot be read is
+    /// not compared.
+    async fn later_plan(
+        &self,
+        newest: PlanTimes,
+        runs: &[Name],
+        wanted: Wanted<'_>,
+    ) -> Option<String> {
+        newest.planned?;
+        let compared = COMPARING_REQUESTS / if wanted.key.is_some() { 3 } else { 2 };
+        let next = runs.iter().take(compared).map(|run| self.latest_plan_of_run(run, wanted));
+        let mut plans = join_all(next).await.into_iter().filter_map(Result::ok).flatten();
+        plans.find(|(_, times)| times.is_after(newest)).map(|(plan, _)| plan)
+    }
+
+    /// The plan that a run has stored last, if it may be applied: its name and when it was made.
+    async fn latest_plan_of_run(
+        &self,
+        run: &Name,
+        wanted: Wanted<'_>,
+    ) -> Result<Option<(String, PlanTimes)>, ClientError> {
+        let bin = File::Plan(PlanFormat::Bin);
+        let has_plan =
+            |files: &&AttemptFiles| files.artifacts.iter().any(|file| file.name == bin.name());
+        let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
+        let Some(files) = attempts.iter().rev().find(has_plan) else { return Ok(None) };
+        let Some(plan) = self.plan_in(run, files).await? else { return Ok(None) };
+        Ok(match self.examine(&plan, wanted).await? {
+            Examined::Usable(times) => Some((plan.to_string(), times)),
+            _ => None,
         })
     }
 
@@ -161,11 +213,12 @@ impl Artifacts {
         }
         let report = plan.record.as_ref();
         let signed = binding.filter(|_| is_signed);
-        let difference = signed.and_then(|signed| signed.difference_of_report(report?));
-        Ok(match difference {
-            Some(what) => Examined::Untrusted(BindingError::Report { plan: name, what }),
-            None => Examined::Usable,
-        })
+        let difference = signed.as_ref().and_then(|signed| signed.difference_of_report(report?));
+        if let Some(what) = difference {
+            return Ok(Examined::Untrusted(BindingError::Report { plan: name, what }));
+        }
+        let times = signed.map(|signed| signed.times);
+        Ok(Examined::Usable(times.or(report.map(|report| report.times)).unwrap_or_default()))
     }
 
     /// The binding of a plan, if it decides: with a key, or where `run.json` cannot be read.
