@@ -4,6 +4,7 @@
 
 mod actions;
 mod binding;
+mod classify;
 mod environment;
 mod files;
 mod hints;
@@ -15,6 +16,7 @@ mod variables;
 
 pub use actions::{ApplyArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
+pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
@@ -231,6 +233,9 @@ Example:
     Show(Box<ShowArgs>),
     /// Print the log of a run
     Logs(Box<LogsArgs>),
+    /// Print what kind of failure the output of a run shows: may it be retried?
+    #[command(after_help = classify::CLASSIFY_HELP)]
+    Classify(ClassifyArgs),
     /// Print the tool version that a directory requires
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary

@@ -2,6 +2,7 @@
 
 mod advice;
 mod checkout;
+mod classify;
 mod datastore;
 mod order;
 mod plan;

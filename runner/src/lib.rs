@@ -84,6 +84,7 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         Command::Runs(args) => exit_code(Box::pin(show::runs(&args, environment)).await),
         Command::Show(args) => exit_code(Box::pin(show::show(&args, environment)).await),
         Command::Logs(args) => exit_code(Box::pin(show::logs(&args, environment)).await),
+        Command::Classify(args) => exit_code(tool::diagnosis::classify(&args)),
         Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
         Command::Install(args) => exit_code(release::install(&args, environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, environment).await),

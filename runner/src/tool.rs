@@ -4,6 +4,7 @@ pub(crate) mod argv;
 pub(crate) mod cli_args;
 pub(crate) mod cli_config;
 pub(crate) mod dev_overrides;
+pub(crate) mod diagnosis;
 pub(crate) mod diagnostics;
 pub(crate) mod file_names;
 pub(crate) mod path_dir;

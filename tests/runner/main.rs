@@ -92,6 +92,7 @@ mod release {
 
 /// Arguments, environment and error messages.
 mod cli {
+    mod classify;
     mod environment;
     mod error_messages;
     mod output_files;

@@ -21,6 +21,9 @@ impl Command {
                 args.common.files().into_iter().chain(verify_key).collect()
             }
             Self::Logs(args) => args.common.files(),
+            Self::Classify(args) => {
+                args.rules.as_mut().map(|file| ("--rules", file)).into_iter().collect()
+            }
             Self::Resolve(args) => args.tools.files(),
             Self::Install(args) => args.tools.files(),
             Self::Mirror(args) => args.tools.files(),

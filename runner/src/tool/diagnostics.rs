@@ -1,10 +1,11 @@
 //! Reads the errors in the output of terraform, tofu and terragrunt: `Error:` blocks with or without a box (`╷│╵`), in the
-//! format of 0.11, and with the prefixes of terragrunt's log.
+//! format of 0.11, with the prefixes of terragrunt's log and of CI systems, and as lines of JSON (`-json`).
 //!
 //! It knows the format of these messages, and what the tool says of the end of an apply, not what they mean for a run.
 
 mod apply_end;
 mod diagnostic;
+mod json;
 mod line;
 mod parser;
 mod text;
@@ -14,22 +15,27 @@ use std::io::{self, BufRead};
 use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
 pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
-use crate::tool::diagnostics::parser::Parser;
+use crate::tool::diagnostics::parser::{Parser, Rank};
 
-/// Bytes of a line that are read; the rest of the line is skipped.
-const MAX_LINE: usize = 16 << 10;
+/// Bytes of a line that are read; the rest of the line is skipped. An error in JSON is one line.
+const MAX_LINE: usize = 256 << 10;
+
+/// The most errors of a step that are kept: a plan can fail with an error for every resource.
+const MAX_DIAGNOSTICS: usize = 100;
 
 /// The errors of one step, the first specific one first; each of them once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Reads the output of a step to its end, in bounded memory. The values in the queries of URLs are masked: any of them
-    /// may be a credential.
+    /// Reads the output of a step to its end, in bounded memory.
     pub(crate) fn read(output: impl BufRead) -> io::Result<Self> {
-        let mut parser = Parser::default();
-        each_line(output, |line| parser.line(&masked(line, Parameters::All)))?;
-        Ok(Self(parser.finish()))
+        let mut found = Found::new(MAX_DIAGNOSTICS);
+        each_error(output, |error| {
+            found.add(error);
+        })?;
+        found.errors.sort_by_key(|error| error.rank);
+        Ok(Self(found.errors.into_iter().map(|error| error.diagnostic).collect()))
     }
 
     /// The most specific error.
@@ -48,6 +54,66 @@ impl Diagnostics {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
+}
+
+/// An error in an output.
+#[derive(Clone, Debug)]
+pub(crate) struct Reported {
+    pub(crate) diagnostic: Diagnostic,
+    rank: Rank,
+}
+
+impl Reported {
+    /// Whether it only says that something failed, while another error says what.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.rank == Rank::Generic
+    }
+}
+
+/// Errors in the order of the output, each of them once.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) errors: Vec<Reported>,
+    limit: usize,
+}
+
+impl Found {
+    /// Keeps at most `limit` errors.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { errors: Vec::new(), limit }
+    }
+
+    /// Adds an error, unless it is known. Returns one for which there is no room.
+    pub(crate) fn add(&mut self, error: Reported) -> Option<Reported> {
+        let has_room = self.errors.len() < self.limit;
+        let known =
+            self.errors.iter_mut().find(|known| known.diagnostic.is_same(&error.diagnostic));
+        match known {
+            Some(known) if known.diagnostic.detail.is_empty() => {
+                known.diagnostic.detail = error.diagnostic.detail;
+            }
+            Some(_) => {}
+            None if has_room => self.errors.push(error),
+            None => return Some(error),
+        }
+        None
+    }
+}
+
+/// Calls `each` for every error in an output, in bounded memory, also for those that are reported again. The values in
+/// the queries of URLs are masked: any of them may be a credential.
+pub(crate) fn each_error(output: impl BufRead, mut each: impl FnMut(Reported)) -> io::Result<()> {
+    let mut parser = Parser::default();
+    each_line(output, |line| {
+        parser.line(&masked(line, Parameters::All));
+        for (rank, diagnostic) in parser.take() {
+            each(Reported { diagnostic, rank });
+        }
+    })?;
+    for (rank, diagnostic) in parser.finish() {
+        each(Reported { diagnostic, rank });
+    }
+    Ok(())
 }
 
 /// Reads lines to the end of an output, in bounded memory. Only the beginning of a long line is passed on.

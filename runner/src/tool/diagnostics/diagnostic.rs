@@ -32,7 +32,7 @@ pub(crate) struct Diagnostic {
 impl Diagnostic {
     /// Whether it only says that something failed, while another error says what.
     pub(super) fn is_generic(&self) -> bool {
-        const GENERIC: [&str; 12] = [
+        const GENERIC: [&str; 16] = [
             "encountered problems during initiali",
             "There are some problems with the",
             "error(s) occurred:",
@@ -45,10 +45,60 @@ impl Diagnostic {
             "invocation failed in",
             "Failed to execute \"",
             "Unable to determine underlying exit code",
+            "has finished with an error",
+            "Hit multiple errors",
+            // Of CI systems.
+            "Process completed with exit code",
+            "Terraform exited with code",
         ];
-        GENERIC.iter().any(|text| self.summary.contains(text))
+        self.summary.starts_with("exit status ")
+            || GENERIC.iter().any(|text| self.summary.contains(text))
             // Terragrunt prints this for every dependency whose outputs it could not read.
             || self.detail.contains("There is no variable named \"dependency\"")
+    }
+
+    /// The address of the resource or provider, if it is known exactly. Terraform 0.14 and older name only the block: that
+    /// is its address in the root module, without an index.
+    pub(crate) fn exact_address(&self) -> Option<String> {
+        if let Some(address) = &self.address {
+            return Some(address.clone());
+        }
+        if self.file.as_ref()?.contains(['/', '\\']) {
+            return None;
+        }
+        // `resource "aws_vpc" "main"`, and in a configuration of JSON `resource.aws_vpc.main`.
+        let words = match self.block.as_ref()?.split_once(' ') {
+            Some((kind, labels)) => [
+                &[kind][..],
+                &labels.split(' ').map(|label| label.trim_matches('"')).collect::<Vec<_>>(),
+            ]
+            .concat(),
+            None => self.block.as_ref()?.splitn(3, '.').collect(),
+        };
+        match words[..] {
+            ["resource", kind, name] => Some(format!("{kind}.{name}")),
+            ["data", kind, name] => Some(format!("data.{kind}.{name}")),
+            _ => None,
+        }
+    }
+
+    /// The type of the resource, where it is known: `aws_vpc`.
+    pub(crate) fn resource_type(&self) -> Option<String> {
+        let of_address = || {
+            let address = without_indexes(self.address.as_deref()?);
+            let kind = address.rsplit('.').nth(1)?.to_owned();
+            Some(kind).filter(|kind| kind.contains('_'))
+        };
+        let of_block = || {
+            let block = self.block.as_deref()?;
+            let kind = match block.split_once(" \"") {
+                Some(("resource" | "data", rest)) => rest.split('"').next()?,
+                Some(_) => return None,
+                None => block.strip_prefix("resource.")?.split('.').next()?,
+            };
+            Some(kind.to_owned())
+        };
+        of_address().or_else(of_block)
     }
 
     /// Whether both report the same error.
@@ -61,6 +111,23 @@ impl Diagnostic {
             || self.address == other.address && self.file.is_some();
         self.summary == other.summary && place(self) == place(other) && detail
     }
+}
+
+/// An address without what is in brackets, which can contain anything.
+fn without_indexes(address: &str) -> String {
+    let (mut kept, mut in_index, mut in_quotes, mut escaped) = (String::new(), false, false, false);
+    for c in address.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if in_quotes => escaped = true,
+            '"' if in_index => in_quotes = !in_quotes,
+            '[' if !in_index => in_index = true,
+            ']' if in_index && !in_quotes => in_index = false,
+            c if !in_index => kept.push(c),
+            _ => {}
+        }
+    }
+    kept
 }
 
 impl fmt::Display for Diagnostic {
@@ -85,6 +152,40 @@ impl fmt::Display for Diagnostic {
         match self.detail.lines().next() {
             Some(paragraph) => write!(f, ": {paragraph}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_exact_only_where_the_module_is_known() {
+        let of = |file: &str, block: &str| {
+            let (file, block) = (Some(file.to_owned()), Some(block.to_owned()));
+            Diagnostic { file, block, ..Diagnostic::default() }
+        };
+        for (file, block, address, kind) in [
+            ("main.tf", "resource \"aws_vpc\" \"a\"", Some("aws_vpc.a"), Some("aws_vpc")),
+            ("main.tf", "data \"aws_vpc\" \"a\"", Some("data.aws_vpc.a"), Some("aws_vpc")),
+            ("main.tf.json", "resource.aws_vpc.a", Some("aws_vpc.a"), Some("aws_vpc")),
+            ("modules/a/main.tf", "resource \"aws_vpc\" \"a\"", None, Some("aws_vpc")),
+            ("main.tf", "provider \"aws\"", None, None),
+        ] {
+            let diagnostic = of(file, block);
+            assert_eq!(diagnostic.exact_address().as_deref(), address, "{file} {block}");
+            assert_eq!(diagnostic.resource_type().as_deref(), kind, "{file} {block}");
+        }
+        for (address, kind) in [
+            ("module.a[\"x.y]\"].aws_vpc.b[\"k.\\\"l\"]", Some("aws_vpc")),
+            ("data.aws_vpc.b", Some("aws_vpc")),
+            ("provider.aws", None),
+            ("module.a", None),
+        ] {
+            let of_address = Diagnostic { address: Some(address.into()), ..of("a/b.tf", "x") };
+            assert_eq!(of_address.exact_address().as_deref(), Some(address));
+            assert_eq!(of_address.resource_type().as_deref(), kind, "{address}");
         }
     }
 }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use crate::tool::diagnostics::diagnostic::Diagnostic;
-use crate::tool::diagnostics::line::{Level, Line};
+use crate::tool::diagnostics::json::{self, JsonLine};
+use crate::tool::diagnostics::line::{Containers, Level, Line, plain};
 use crate::tool::diagnostics::text::{self, Location};
-
-/// The most errors that are kept: a plan can fail with an error for every resource.
-const MAX_DIAGNOSTICS: usize = 100;
 
 /// Bytes of one error's text that are kept.
 const MAX_TEXT: usize = 8 << 10;
@@ -24,10 +22,14 @@ const FAILED: [&str; 4] = [
     "Failed to execute \"",
 ];
 
+/// The line before the errors of a plan.
+const PLANNING_FAILED: &str = "Planning failed. ";
+
 /// Reads lines.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     streams: BTreeMap<Source, Stream>,
+    containers: Containers,
     found: Vec<(Rank, Diagnostic)>,
 }
 
@@ -42,7 +44,7 @@ struct Source {
 
 /// How specific an error is: the more specific come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub(super) enum Rank {
     Block,
     Message,
     Generic,
@@ -91,13 +93,32 @@ enum Part {
 
 impl Parser {
     pub(super) fn line(&mut self, raw: &str) {
-        let Line { unit, level, text } = Line::parse(raw.trim_end());
+        let line = plain(raw.trim_end());
+        let line = Line::parse(self.containers.strip(line.trim_end()));
+        match json::parse(line.text, MAX_TEXT) {
+            None => self.text_line(line),
+            Some(JsonLine::Error(diagnostic)) => {
+                let unit = Some(line.unit.to_owned()).filter(|unit| !unit.is_empty());
+                let rank = if diagnostic.is_generic() { Rank::Generic } else { Rank::Block };
+                self.found.push((rank, Diagnostic { unit, ..*diagnostic }));
+            }
+            Some(JsonLine::Terragrunt { unit, level, text }) => {
+                for text in text.lines() {
+                    self.text_line(Line { unit: &unit, level: Some(level), text });
+                }
+            }
+            Some(JsonLine::Other) => {}
+        }
+    }
+
+    fn text_line(&mut self, Line { unit, level, text }: Line<'_>) {
         let source = |terragrunt| Source { unit: unit.to_owned(), terragrunt };
         // A line of the one ends a block of the other.
         match level {
             None => {}
             Some(Level::Tool) => self.close(&source(true)),
             Some(Level::Error) => self.close(&source(false)),
+            Some(Level::Debug) => return,
             Some(Level::Other) => {
                 self.close(&source(true));
                 return self.close(&source(false));
@@ -122,13 +143,17 @@ impl Parser {
         self.collect(&source);
     }
 
-    /// All that was found, the first specific error first.
-    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+    /// The errors that have ended since the last call.
+    pub(super) fn take(&mut self) -> Vec<(Rank, Diagnostic)> {
+        mem::take(&mut self.found)
+    }
+
+    /// The errors that end with the output.
+    pub(super) fn finish(mut self) -> Vec<(Rank, Diagnostic)> {
         for source in self.streams.keys().cloned().collect::<Vec<_>>() {
             self.close(&source);
         }
-        self.found.sort_by_key(|(rank, _)| *rank);
-        self.found.into_iter().map(|(_, diagnostic)| diagnostic).collect()
+        self.found
     }
 
     /// `None` if there are too many.
@@ -148,19 +173,13 @@ impl Parser {
         self.collect(source);
     }
 
-    /// Collects the completed errors of a source, each once.
+    /// Collects the completed errors of a source.
     fn collect(&mut self, source: &Source) {
         let Some(stream) = self.streams.get_mut(source) else { return };
         for (rank, mut diagnostic) in mem::take(&mut stream.done) {
             diagnostic.unit = Some(source.unit.clone()).filter(|unit| !unit.is_empty());
             let rank = if diagnostic.is_generic() { Rank::Generic } else { rank };
-            let room = self.found.len() < MAX_DIAGNOSTICS;
-            match self.found.iter_mut().find(|(_, known)| known.is_same(&diagnostic)) {
-                Some((_, known)) if known.detail.is_empty() => known.detail = diagnostic.detail,
-                Some(_) => {}
-                None if room => self.found.push((rank, diagnostic)),
-                None => {}
-            }
+            self.found.push((rank, diagnostic));
         }
     }
 }
@@ -168,7 +187,7 @@ impl Parser {
 impl Stream {
     /// A line of terragrunt's log at the level of errors.
     fn terragrunt_line(&mut self, text: &str) {
-        if let Some(summary) = text.strip_prefix("Error: ") {
+        if let Some((summary, false)) = headline(text) {
             self.open(summary, false, false);
         } else if let Some(diagnostic) = text::source_location(text) {
             self.close();
@@ -194,24 +213,31 @@ impl Stream {
             }
             line = line.strip_prefix("  ").unwrap_or(line);
         }
-        if line == "╷" || line == "╵" {
+        let in_box = line.trim_start();
+        if in_box == "╷" || in_box == "╵" {
             self.close();
             self.after_text = false;
-        } else if let Some(text) = line.strip_prefix('│') {
-            let text = text.strip_prefix(' ').unwrap_or(text);
+        } else if let Some(text) = text::boxed(in_box) {
             match &mut self.open {
                 Some(open) if open.boxed => open.add(text),
-                _ => _ = self.headline(text, true),
+                // The first line was copied without its box.
+                Some(open) if open.part == Part::Summary && headline(text).is_none() => {
+                    open.boxed = true;
+                    open.add(text);
+                }
+                _ => _ = self.begin(text, true),
             }
         } else {
-            let is_open = self.open.as_ref().is_some_and(|open| !open.boxed);
-            if (self.after_text || !self.headline(line, false)) && is_open {
+            let part = self.open.as_ref().filter(|open| !open.boxed).map(|open| open.part);
+            let may_begin = !self.after_text || part == Some(Part::Summary);
+            if may_begin && self.begin(line, false) {
+                // The next lines belong to it.
+            } else if part.is_some() {
                 self.add_unboxed(line);
-            } else if !is_open && !self.after_text && text::is_old_error(line) {
-                self.close();
-                self.message(line);
+            } else if text::is_old_error(line) {
+                self.open(line, false, false);
             }
-            self.after_text = !line.trim().is_empty();
+            self.after_text = !line.trim().is_empty() && !line.starts_with(PLANNING_FAILED);
         }
     }
 
@@ -225,12 +251,8 @@ impl Stream {
     }
 
     /// Opens a block if the line begins one.
-    fn headline(&mut self, line: &str, boxed: bool) -> bool {
-        let (text, ignored) = match (line.strip_prefix("Error: "), line.strip_prefix("Warning: ")) {
-            (Some(text), _) => (text, false),
-            (None, Some(text)) => (text, true),
-            (None, None) => return false,
-        };
+    fn begin(&mut self, line: &str, boxed: bool) -> bool {
+        let Some((text, ignored)) = headline(line) else { return false };
         self.open(text, boxed, ignored);
         true
     }
@@ -273,6 +295,15 @@ impl Stream {
     }
 }
 
+/// The text of a headline, and whether it is that of a warning.
+fn headline(line: &str) -> Option<(&str, bool)> {
+    if line == "Error:" {
+        return Some(("", false));
+    }
+    let warning = || line.strip_prefix("Warning: ").map(|text| (text, true));
+    line.strip_prefix("Error: ").map(|text| (text, false)).or_else(warning)
+}
+
 impl Open {
     fn add(&mut self, line: &str) {
         let line = line.trim_end();
@@ -282,6 +313,12 @@ impl Open {
                 if !self.diagnostic.summary.is_empty() {
                     self.part = Part::Place;
                 }
+            }
+            // A list of terraform 0.11, without an empty line before it.
+            (Part::Summary, None)
+                if line.starts_with("* ") && self.diagnostic.summary.ends_with(':') =>
+            {
+                self.add_detail(line);
             }
             (Part::Summary, None) => {
                 let summary = &mut self.diagnostic.summary;
@@ -296,14 +333,37 @@ impl Open {
                 self.locate(location);
             }
             (Part::Place, None) if line.is_empty() => {}
-            (Part::Place | Part::Detail, _) => {
-                self.part = Part::Detail;
-                let line = text::clipped(line, MAX_TEXT.saturating_sub(self.size));
-                self.size += line.len() + 1;
-                if self.size <= MAX_TEXT {
-                    self.detail.push(line.to_owned());
-                }
+            // A summary of several paragraphs.
+            (Part::Detail, Some(location)) if self.is_missing(&location) => {
+                self.part = Part::Place;
+                self.locate(location);
             }
+            (Part::Place | Part::Detail, _) => self.add_detail(line),
+        }
+    }
+
+    fn add_detail(&mut self, line: &str) {
+        self.part = Part::Detail;
+        let line = text::clipped(line, MAX_TEXT.saturating_sub(self.size));
+        self.size += line.len() + 1;
+        if self.size <= MAX_TEXT {
+            self.detail.push(line.to_owned());
+        }
+    }
+
+    /// Whether the place of the error is not known yet, and this is one.
+    fn is_missing(&self, location: &Location) -> bool {
+        let Diagnostic { file, address, .. } = &self.diagnostic;
+        match location {
+            Location::Address(found) => {
+                let resource = found.split('[').next().unwrap_or_default();
+                file.is_none()
+                    && address.is_none()
+                    && resource.contains('.')
+                    && !resource.contains(' ')
+            }
+            Location::File { line, .. } => file.is_none() && line.is_some(),
+            Location::Snippet => false,
         }
     }
 

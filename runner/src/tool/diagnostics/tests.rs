@@ -1,6 +1,8 @@
 //! Outputs of terraform 1.11.4, tofu 1.9.4 and terragrunt 0.72.5 and 1.0.0 as they were recorded, and of
 //! older terraforms in their documented form.
 
+use proptest::strategy::Strategy as _;
+
 use crate::tool::diagnostics::*;
 
 fn lines(output: &str) -> String {
@@ -282,4 +284,103 @@ fn the_values_of_a_query_are_not_repeated() {
         "{error}"
     );
     assert!(!error.contains("hunter2"), "{error}");
+}
+
+/// Outputs of terraform 0.11, 0.12 and 1.11, as logs and issues show them.
+#[test]
+fn blocks_are_found_behind_prefixes_and_colours() {
+    let block = [
+        "Error: creating VPC: VpcLimitExceeded",
+        "",
+        "  with module.a.aws_vpc.b[\"x, y\"],",
+        "  on main.tf line 3, in resource \"aws_vpc\" \"b\":",
+        "   3: resource \"aws_vpc\" \"b\" {",
+        "",
+        "The maximum number of VPCs has been reached.",
+    ];
+    let boxed = ["╷"].into_iter().map(str::to_owned);
+    let boxed = boxed.chain(block.iter().map(|line| format!("│ {line}")));
+    let boxed =
+        boxed.chain(["╵".to_owned(), "Error: Process completed with exit code 1.".to_owned()]);
+    let boxed = boxed.collect::<Vec<_>>();
+    let plain = block.map(str::to_owned).to_vec();
+    for prefix in [
+        "",
+        "2026-05-05T10:00:00.1234567Z ",
+        "2026-05-05T10:00:00.123456Z 01O ",
+        "[2026-05-05T10:00:00.123Z] ",
+        "terraform-1  | ",
+        "terraform  | ",
+        "[terragrunt] ",
+        "STDERR terraform: ",
+        "\u{1b}[31m",
+        "[0m[31m",
+    ] {
+        for lines in [&boxed, &plain] {
+            for end in ["\n", "\r\n"] {
+                let text =
+                    lines.iter().map(|line| [prefix, line, end].concat()).collect::<String>();
+                let read = Diagnostics::read(text.as_bytes()).unwrap();
+                let first = read.first().unwrap_or_else(|| panic!("{text}"));
+                assert_eq!(
+                    first.to_string(),
+                    "creating VPC: VpcLimitExceeded (main.tf:3, in module.a.aws_vpc.b[\"x, y\"]): The maximum number of \
+                     VPCs has been reached.",
+                    "{text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_outer_line_of_terraform_0_11_has_the_complete_address() {
+    insta::assert_snapshot!(lines("
+Error: Error applying plan:
+
+2 error(s) occurred:
+
+* module.db.aws_instance.web[1]: 1 error(s) occurred:
+
+* aws_instance.web.1: Error launching source instance: Unsupported
+\tstatus code: 400, request id: 1
+* aws_vpc.main: 1 error(s) occurred:
+
+* aws_vpc.main: creating: limit
+"), @r#"
+Error launching source instance: Unsupported 	status code: 400, request id: 1 (module.db.aws_instance.web[1])
+creating: limit (aws_vpc.main)
+"#);
+}
+
+#[test]
+fn headlines_below_each_other_and_half_copied_boxes_are_read() {
+    assert_eq!(lines("Error: a\nError: b\n"), "a\nb");
+    assert_eq!(lines("Error: a\n│ \n│ because\n│ of b\n"), "a: because");
+    assert_eq!(lines("  ╷\n  │ Error: a\n  │ \n  │ because\n  ╵\n"), "a: because");
+    assert_eq!(lines("â”‚ Error: a\nâ”‚\nâ”‚ because\n"), "a: because");
+    assert_eq!(lines("\nError: \n\nno headline\n"), "no headline");
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_of_such_pieces_is_read_without_a_panic(
+        pieces in proptest::collection::vec(
+            proptest::prop_oneof![
+                proptest::sample::select(vec![
+                    "Error: ", "Warning: ", "│", "│ ", "╷", "╵", "\n", "\r\n", "\n\n", "  with a_b.c[\"", "\"],", "  on ",
+                    " line 3, in resource \"a_b\" \"c\":", "* a_b.c: 1 error(s) occurred:", "Error applying plan:",
+                    "time=1 level=stderr msg=", "12:30:45.1 ERROR  ", "[terragrunt] ", "2026-05-05T10:00:00Z ", "tf  | ",
+                    "\x1b[31m", "[31m", "{\"@level\":\"error\",\"@message\":\"Error: ", "\"}", "\\", "\u{feff}", "\t", "occurred:",
+                ]).prop_map(str::to_owned),
+                proptest::prelude::any::<String>(),
+            ],
+            0..40,
+        ),
+    ) {
+        let text = pieces.concat();
+        for end in [text.len(), text.len() / 2] {
+            Diagnostics::read(&text.as_bytes()[..end]).unwrap();
+        }
+    }
 }

@@ -37,10 +37,10 @@ static SOURCE: LazyLock<Regex> =
 static OLD_ITEM: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\* (?:([a-z][\w.\[\]-]*\.[\w.\[\]-]+): )?(.+)$"));
 
-/// How terraform 0.11 begins an error that is not a block.
+/// How terraform 0.11 and older ones begin an error that is not a block.
 static OLD_ERROR: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"^(?:Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|getting|asking)|Failed to (?:load|read|get)) ",
+        r"^(?:Error (?:applying|running) plan:|Error refreshing state:|Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|installing|getting|asking) |Failed to (?:load|read|get|lock|unlock|save) )",
     )
 });
 
@@ -83,18 +83,46 @@ pub(super) fn is_old_error(line: &str) -> bool {
     OLD_ERROR.is_match(line)
 }
 
-/// The errors in a list of terraform 0.11; an item that only announces others is none.
+/// The errors in a list of terraform 0.11; an item that only announces others is none. Its address is complete, that of
+/// the items after it may lack the module and the index.
 pub(super) fn old_errors(detail: &[String]) -> Vec<Diagnostic> {
     let paragraphs = detail.split(String::is_empty);
     let items = paragraphs.flat_map(|lines| lines.chunk_by(|_, next| !next.starts_with("* ")));
-    let errors = items.filter_map(|lines| {
+    let (mut errors, mut outer) = (Vec::new(), None);
+    for lines in items {
         let text = unwrapped(lines).replace('\n', " ");
-        let found = OLD_ITEM.captures(&text)?;
+        let Some(found) = OLD_ITEM.captures(&text) else { continue };
         let summary = found[2].to_owned();
         let address = found.get(1).map(|address| address.as_str().to_owned());
-        Some(Diagnostic { summary, address, ..Diagnostic::default() })
-    });
-    errors.filter(|error| !error.summary.ends_with("occurred:")).collect()
+        if summary.ends_with("occurred:") {
+            outer = address.or(outer);
+            continue;
+        }
+        let address = match (&outer, address) {
+            (Some(outer), Some(inner)) if !is_part(&inner, outer) => Some(inner),
+            (Some(outer), _) => Some(outer.clone()),
+            (None, inner) => inner,
+        };
+        errors.push(Diagnostic { summary, address, ..Diagnostic::default() });
+    }
+    errors
+}
+
+/// Whether terraform 0.11 may have written the inner address for the outer one: `aws_a.b.0` for `module.m.aws_a.b[0]`.
+fn is_part(inner: &str, outer: &str) -> bool {
+    let dotted = |address: &str| address.replace('[', ".").replace(']', "");
+    let (inner, outer) = (dotted(inner), dotted(outer));
+    outer == inner
+        || outer.ends_with(&format!(".{inner}"))
+        || outer.contains(&format!(".{inner}."))
+        || outer.starts_with(&format!("{inner}."))
+}
+
+/// The text of a line of a box. Its bar may have been decoded with the wrong character set.
+pub(super) fn boxed(line: &str) -> Option<&str> {
+    let text =
+        ["\u{2502}", "\u{e2}\u{201d}\u{201a}"].iter().find_map(|bar| line.strip_prefix(bar))?;
+    Some(text.strip_prefix(' ').unwrap_or(text))
 }
 
 /// Paragraphs, each on one line.

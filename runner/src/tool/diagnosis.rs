@@ -1,0 +1,19 @@
+//! What kind of failure the errors of a tool are: `runner classify`.
+//!
+//! `diagnostics.rs` reads errors in an output. This room matches each of them with rules, which are data
+//! (`diagnosis/rules/*.yaml` and `--rules`), and decides what they mean together.
+
+mod class;
+mod command;
+mod error;
+mod import_id;
+mod output;
+mod rule_file;
+mod rules;
+mod verdict;
+
+pub(crate) use command::classify;
+pub(crate) use error::ClassifyError;
+
+#[cfg(test)]
+mod tests;

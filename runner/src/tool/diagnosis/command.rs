@@ -1,0 +1,66 @@
+//! `runner classify`
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::cli::ClassifyArgs;
+use crate::source::regular;
+use crate::tool::diagnosis::error::ClassifyError;
+use crate::tool::diagnosis::output;
+use crate::tool::diagnosis::rules::Rules;
+use crate::tool::diagnosis::verdict::Verdict;
+
+/// No file of rules is larger.
+const MAX_RULES: u64 = 1 << 20;
+
+/// Prints what kind of failure an output shows.
+pub(crate) fn classify(args: &ClassifyArgs) -> Result<(), ClassifyError> {
+    let users = args.rules.as_deref().map(read_rules).transpose()?;
+    let path = args.rules.clone().unwrap_or_default();
+    let rules = Rules::load(users.as_deref()).map_err(|error| ClassifyError::Rules(path, error))?;
+    let verdict = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
+        None => read(PathBuf::from("standard input"), io::stdin().lock(), &rules)?,
+        Some(file) => {
+            let refused = |error| ClassifyError::Read(file.to_owned(), error);
+            regular::check_named(file).map_err(refused)?;
+            let opened = File::open(file).map_err(refused)?;
+            read(file.to_owned(), BufReader::with_capacity(64 << 10, opened), &rules)?
+        }
+    };
+    if verdict.count() == 0 {
+        tracing::warn!(
+            "no error of terraform, tofu or terragrunt was found: is this the output of the failed run, with stderr?"
+        );
+    }
+    let text = if args.json {
+        let json = output::json(&verdict, args.explain);
+        json.map_err(|error| ClassifyError::Output(error.into()))? + "\n"
+    } else {
+        output::text(&verdict, args.explain)
+    };
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match written {
+        // A reader such as `head -1` has all that it wants.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(ClassifyError::Output),
+    }
+}
+
+fn read(name: PathBuf, output: impl BufRead, rules: &Rules) -> Result<Verdict<'_>, ClassifyError> {
+    Verdict::read(output, rules).map_err(|error| ClassifyError::Read(name, error))
+}
+
+fn read_rules(path: &Path) -> Result<String, ClassifyError> {
+    let read = || {
+        regular::check_named(path)?;
+        let mut text = String::new();
+        File::open(path)?.take(MAX_RULES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_RULES {
+            return Err(io::Error::other("the file is larger than 1 MiB"));
+        }
+        Ok(text)
+    };
+    read().map_err(|error| ClassifyError::ReadRules(path.to_owned(), error))
+}

@@ -1,0 +1,116 @@
+//! What the errors of a run are, and what they mean together.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+
+use crate::tool::diagnosis::class::Class;
+use crate::tool::diagnosis::import_id;
+use crate::tool::diagnosis::rule_file::Rule;
+use crate::tool::diagnosis::rules::{self, Rules};
+use crate::tool::diagnostics::{Diagnostic, Found, Reported, each_error};
+
+/// Errors that are listed. Of the others only the class counts.
+const MAX_BLOCKS: usize = 500;
+
+/// The class of a run, with its errors.
+#[derive(Debug)]
+pub(crate) struct Verdict<'a> {
+    pub(crate) class: Class,
+    /// Whether every error is transient. One of any other class stops a retry.
+    pub(crate) is_retryable: bool,
+    /// In the order of the output.
+    pub(crate) blocks: Vec<Block<'a>>,
+    /// How many further errors of each class there are.
+    pub(crate) unlisted: BTreeMap<Class, u64>,
+}
+
+/// One error.
+#[derive(Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) error: Diagnostic,
+    pub(crate) class: Class,
+    pub(crate) address: Option<String>,
+    pub(crate) import_id: Option<String>,
+    /// The rule that decided.
+    pub(crate) rule: Option<&'a Rule>,
+    /// The text that it matched.
+    pub(crate) matched: Option<String>,
+    /// Further rules that match.
+    pub(crate) others: Vec<&'a Rule>,
+}
+
+impl<'a> Verdict<'a> {
+    /// Classifies the output of a run, read to its end in bounded memory.
+    pub(crate) fn read(output: impl BufRead, rules: &'a Rules) -> io::Result<Self> {
+        let mut found = Found::new(MAX_BLOCKS);
+        let mut unlisted = BTreeMap::new();
+        each_error(output, |error| {
+            let Some(further) = found.add(error) else { return };
+            let is_generic = further.is_generic();
+            let block = Block::new(further.diagnostic, rules);
+            if !is_generic || block.rule.is_some() {
+                *unlisted.entry(block.class).or_default() += 1;
+            }
+        })?;
+        Ok(Self::new(found.errors, unlisted, rules))
+    }
+
+    fn new(errors: Vec<Reported>, unlisted: BTreeMap<Class, u64>, rules: &'a Rules) -> Self {
+        let blocks = errors.into_iter().map(|error| {
+            let is_generic = error.is_generic();
+            (is_generic, Block::new(error.diagnostic, rules))
+        });
+        let mut blocks = blocks.collect::<Vec<_>>();
+        // An error that only announces others counts if it is alone, or if a rule knows it.
+        if blocks.iter().any(|(is_generic, _)| !is_generic) || !unlisted.is_empty() {
+            blocks.retain(|(is_generic, block)| !is_generic || block.rule.is_some());
+        }
+        let blocks = blocks.into_iter().map(|(_, block)| block).collect::<Vec<_>>();
+        let classes = || blocks.iter().map(|block| block.class).chain(unlisted.keys().copied());
+        let class = classes().min().unwrap_or(Class::Unknown);
+        let is_retryable =
+            classes().next().is_some() && classes().all(|class| class == Class::Transient);
+        Self { class, is_retryable, blocks, unlisted }
+    }
+
+    /// How many errors were found.
+    pub(crate) fn count(&self) -> u64 {
+        self.blocks.len() as u64 + self.unlisted.values().sum::<u64>()
+    }
+
+    /// How many errors are of another class than `transient`.
+    pub(crate) fn stopping(&self) -> u64 {
+        let blocks = self.blocks.iter().filter(|block| block.class != Class::Transient).count();
+        let unlisted = self.unlisted.iter().filter(|(class, _)| **class != Class::Transient);
+        blocks as u64 + unlisted.map(|(_, count)| count).sum::<u64>()
+    }
+}
+
+impl<'a> Block<'a> {
+    fn new(error: Diagnostic, rules: &'a Rules) -> Self {
+        let text = rules::text(&error);
+        let parts = rules::parts(&text).into_iter().map(|part| {
+            let mut matching = rules.matching(&error, &part).collect::<Vec<_>>();
+            let others = matching.split_off(matching.len().min(1));
+            (part, matching.pop(), others)
+        });
+        let class = |rule: Option<&Rule>| rule.map_or(Class::Unknown, |rule| rule.class);
+        // In a list of errors one that is not transient counts.
+        let decides =
+            parts.min_by_key(|(_, rule, _)| (class(*rule) == Class::Transient, class(*rule)));
+        let (text, rule, others) = decides.unwrap_or_default();
+        let matched = rule.and_then(|rule| {
+            let found = rule.regex.find(text.as_bytes())?;
+            Some(String::from_utf8_lossy(found.as_bytes()).into_owned())
+        });
+        Self {
+            class: class(rule),
+            address: error.exact_address(),
+            import_id: rule.and_then(|rule| import_id::exact(rule, &error, &text)),
+            rule,
+            matched,
+            others,
+            error,
+        }
+    }
+}
