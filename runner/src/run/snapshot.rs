@@ -67,7 +67,7 @@ impl Run<'_> {
 
     async fn list_source(&self, workspace: &Workspace) -> Result<SnapshotSource, SnapshotError> {
         let dir = canonical(&workspace.dir)?;
-        let root = root(workspace, &dir).await?;
+        let root = self.root(workspace, &dir).await?;
         let path = below(&dir, &root).unwrap_or_default();
         if self.environment.tf_data_dir.is_some() {
             return Err(SnapshotError::DataDir);
@@ -187,7 +187,8 @@ impl Run<'_> {
         json: &Path,
     ) -> Result<(), SnapshotError> {
         let directory = canonical(&workspace.dir)?;
-        let values = absolute_paths(&root(workspace, &directory).await?, plan, json).await?;
+        let root = self.root(workspace, &directory).await?;
+        let values = absolute_paths(&root, plan, json).await?;
         if values.is_empty() {
             return Ok(());
         }
@@ -250,6 +251,19 @@ impl Run<'_> {
         Ok(workspace)
     }
 
+    /// The directory with all code of the run: a module may use others beside it. Without git it is the source, and the
+    /// module is below it.
+    async fn root(&self, workspace: &Workspace, dir: &Path) -> Result<PathBuf, SnapshotError> {
+        Ok(match (&workspace.own, &workspace.top) {
+            (Some(own), _) => canonical(own)?,
+            (None, Some(top)) if git::is_top_of(top, dir) => top.clone(),
+            (None, _) => match git::top(dir).await {
+                Some(top) => top,
+                None => self.job.source.directory().unwrap_or_else(|| dir.to_owned()),
+            },
+        })
+    }
+
     /// A plan without a snapshot, unless one is required.
     fn without_snapshot<T>(&self, error: SnapshotError) -> Result<Option<T>, RunError> {
         if self.job.snapshot == SnapshotMode::Always {
@@ -258,15 +272,6 @@ impl Run<'_> {
         tracing::warn!("the plan has no snapshot: {}", datastore_api::chain(&error));
         Ok(None)
     }
-}
-
-/// The directory with all code of a run. A module of a work tree may use others beside it.
-async fn root(workspace: &Workspace, dir: &Path) -> Result<PathBuf, SnapshotError> {
-    Ok(match (&workspace.own, &workspace.top) {
-        (Some(own), _) => canonical(own)?,
-        (None, Some(top)) if git::is_top_of(top, dir) => top.clone(),
-        (None, _) => git::top(dir).await.unwrap_or_else(|| dir.to_owned()),
-    })
 }
 
 /// The names of the planned values that contain the directory.

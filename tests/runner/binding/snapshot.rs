@@ -85,6 +85,37 @@ async fn an_apply_works_in_the_snapshot_when_the_repository_is_gone() {
     assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
 }
 
+/// Without git the source says what belongs together, and the module at `--path` may use others beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_without_git_has_a_snapshot_of_the_whole_source() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    repository(&sandbox, "file(\"${path.module}/../../shared/x.md\")");
+    let dir = sandbox.path("repository");
+    std::fs::remove_dir_all(dir.join(".git")).unwrap();
+    for (file, text) in
+        [("shared/x.md", "content of x"), ("shared/.env", "secret"), ("other/x.tfstate", "secret")]
+    {
+        std::fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+        std::fs::write(dir.join(file), text).unwrap();
+    }
+    let plan = ["plan", dir.to_str().unwrap(), "--run", "p", "--snapshot=always"];
+    let planned = run(&sandbox, &datastore, &[&plan[..], &MODULE].concat());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stderr.contains("shared/.env"), "{}", planned.stderr);
+    let mut names = names(&datastore, "p").await;
+    names.retain(|name| !name.contains(".terraform"));
+    let expected = ["live/vpc/main.tf", "live/vpc/x.txt", "modules/m/main.tf", "shared/x.md"];
+    assert_eq!(names, expected.map(str::to_owned).into());
+    std::fs::rename(&dir, sandbox.path("moved")).unwrap();
+
+    let apply = ["apply", "--name", "vpc", "--plan", "p", "--run", "a", "--snapshot=always"];
+    let applied = run(&sandbox, &datastore, &apply);
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("content of x"), "{}", applied.stdout);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn never_works_on_the_source_and_always_needs_a_snapshot() {
     let datastore = TestDatastore::memory().await;

@@ -139,11 +139,19 @@ async fn excluded_files_that_computed_paths_may_name_are_a_warning() {
     for file in ["policies/a.json", "README.json", "docs/b.json"] {
         sandbox.write(&format!("source/live/vpc/{file}"), "{}");
     }
-    sandbox.write("source/live/vpc/.terraformignore", "*.json\n");
+    sandbox.write("source/.terraformignore", "*.json\n");
     for (run_name, locals, named) in [
         ("plain", "x = file(var.y)", None),
-        ("computed", "x = file(\"${path.module}/policies/${var.y}\")", Some("policies/a.json")),
-        ("local", "f = \"${path.module}/README.json\"\n  x = file(local.f)", Some("README.json")),
+        (
+            "computed",
+            "x = file(\"${path.module}/policies/${var.y}\")",
+            Some("live/vpc/policies/a.json"),
+        ),
+        (
+            "local",
+            "f = \"${path.module}/README.json\"\n  x = file(local.f)",
+            Some("live/vpc/README.json"),
+        ),
     ] {
         sandbox.write("source/live/vpc/main.tf", &format!("locals {{\n  {locals}\n}}\n"));
         let args = ["plan", "source", "--run", run_name, "--snapshot=always"];
