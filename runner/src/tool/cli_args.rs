@@ -15,12 +15,13 @@ const OF_APPLY: [&str; 2] = ["TF_CLI_ARGS", "TF_CLI_ARGS_apply"];
 const OTHER_STATE: [&str; 3] = ["-state", "-state-out", "-backup"];
 
 /// The variables of the steps of a run.
-const OF_RUN: [&str; 5] = [
+const OF_RUN: [&str; 6] = [
     "TF_CLI_ARGS",
     "TF_CLI_ARGS_init",
     "TF_CLI_ARGS_plan",
     "TF_CLI_ARGS_show",
     "TF_CLI_ARGS_apply",
+    "TF_CLI_ARGS_state_pull",
 ];
 /// The options with which the tool prints its help or its version, does nothing else, and ends with 0.
 const PRINTS_ONLY: [&str; 6] = ["-help", "--help", "-h", "-version", "--version", "-v"];

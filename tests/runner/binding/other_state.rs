@@ -55,6 +55,8 @@ async fn argument_that_has_the_tool_only_print_a_text_is_refused_before_the_tool
         (unplanned, "TF_CLI_ARGS_apply", "-v", "-v"),
         (plan, "TF_CLI_ARGS_plan", "--version", "--version"),
         (plan, "TF_CLI_ARGS_show", "-help", "-help"),
+        (stored, "TF_CLI_ARGS_state_pull", "-help", "-help"),
+        (plan, "TF_CLI_ARGS_state_pull", "-v", "-v"),
     ] {
         let mut command = planned.sandbox.command(args);
         let refused = Ended::from(command.env(variable, value).output().unwrap());

@@ -142,6 +142,16 @@ fn run_uses_a_program_on_path_where_tools_cannot_be_installed() {
 }
 
 #[test]
+fn arguments_in_variables_do_not_hide_the_version_of_a_program_on_path() {
+    for (variable, value) in [("TF_CLI_ARGS", "-lock=false"), ("TF_CLI_ARGS_version", "-help")] {
+        let sandbox = Sandbox::new(RUNNER);
+        let mut resolve = sandbox.command(&["resolve", "terraform"]);
+        let resolved = Ended::from(resolve.env(variable, value).output().unwrap());
+        assert_eq!(resolved.code, 0, "{variable}: {}", resolved.stderr);
+    }
+}
+
+#[test]
 fn program_on_path_needs_no_directory_for_tools() {
     let case = Case::new();
     case.sandbox.write("main.tf", "terraform {\n  required_version = \"~> 1.9\"\n}\n");

@@ -123,7 +123,8 @@ async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
         args: args.iter().map(Into::into).collect(),
         dir,
         env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
-        without: &[],
+        // `-lock=false` for all commands would be an error of this one.
+        without: &["TF_CLI_ARGS", "TF_CLI_ARGS_version"],
         lock: None,
     };
     let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
