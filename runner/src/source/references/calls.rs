@@ -236,6 +236,7 @@ fn computed(call: &FuncCall) -> Option<Named> {
             Some(found)
         }
         "join" => joined(first.as_str()?, args.next()?.as_array()?),
+        "format" => formatted(first.as_str()?, args),
         _ => None,
     }
 }
@@ -250,6 +251,39 @@ fn joined(separator: &str, parts: &Array) -> Option<Named> {
         all.path.push_str(&part.path);
         all.whole = part.whole;
     }
+    Some(all)
+}
+
+/// Follows `%s` and `%%`. The first other verb ends what is known, and so does a value that is not literal.
+fn formatted<'a>(format: &str, mut values: impl Iterator<Item = &'a Expression>) -> Option<Named> {
+    let mut all = Named { base: Base::Relative, path: String::new(), whole: true };
+    let mut rest = format;
+    while let Some((before, verb)) = rest.split_once('%') {
+        all.path.push_str(before);
+        if let Some(after) = verb.strip_prefix('%') {
+            all.path.push('%');
+            rest = after;
+            continue;
+        }
+        let is_first = rest.len() == format.len() && before.is_empty();
+        let value = verb.strip_prefix('s').and_then(|after| {
+            let value = values.next().and_then(named)?;
+            (is_first || value.base == Base::Relative).then_some((value, after))
+        });
+        let Some((value, after)) = value else {
+            all.whole = false;
+            return (!is_first).then_some(all);
+        };
+        if is_first {
+            all.base = value.base;
+        }
+        all.path.push_str(&value.path);
+        if !value.whole {
+            return Some(Named { whole: false, ..all });
+        }
+        rest = after;
+    }
+    all.path.push_str(rest);
     Some(all)
 }
 

@@ -93,6 +93,32 @@ pointer root/x.auto.tfvars
 }
 
 #[test]
+fn path_of_a_format_with_literal_values_is_followed_and_of_others_its_beginning() {
+    for (expression, expected) in [
+        (r#"format("%s/x/a.txt", path.module)"#, "root/x/a.txt"),
+        (r#"format("%s/%s", path.root, "x/a.txt")"#, "root/x/a.txt"),
+        (r#"format("x/%s.txt", "a")"#, "root/x/a.txt"),
+        (r#""${format("%s", path.module)}/x/a.txt""#, "root/x/a.txt"),
+        (r#"format("x/100%%.txt")"#, "root/x/100%.txt"),
+        (r#"format("%s/x/%s.txt", path.module, var.name)"#, "root/x"),
+        (r#"format("x/%d.txt", 1)"#, "root/x"),
+        (r#"format("x/%[1]s.txt", "a")"#, "root/x"),
+        (r#"format("x/%s.txt")"#, "root/x"),
+        (r#"format("x/%")"#, "root/x"),
+        (r#"format("x/%s", path.module)"#, "root/x"),
+        (r#"format("%s/a.txt", var.dir)"#, ""),
+        ("format(var.format, path.module)", ""),
+        ("format()", ""),
+    ] {
+        let code = format!("locals {{\n  a = file({expression})\n}}\n");
+        assert!(hcl_edit::parser::parse_body(&code).is_ok(), "{expression}");
+        let found = shown(&[("root/main.tf", &code)]);
+        let found = found.lines().find_map(|line| line.strip_suffix(" root/main.tf:2"));
+        assert_eq!(found.unwrap_or_default(), expected, "{expression}");
+    }
+}
+
+#[test]
 fn files_outside_of_the_source_are_found_with_and_without_a_parser_but_not_those_of_connections() {
     let code = r#"
 locals {
@@ -105,6 +131,8 @@ locals {
   g = file("/abs/${var.x}.txt")
   h = file(join("/", ["/abs", "h.txt"]))
   i = file(join("/", ["/abs", var.x, "i.txt"]))
+  j = file(format("%s/%s.txt", "/abs", "j"))
+  k = file(format("/abs/%s.txt", var.x))
 }
 provider "x" {
   token = file("/abs/token")
@@ -120,7 +148,11 @@ resource "x" "y" {
     let json =
         r#"{"locals": {"a": "${file(\"/abs/a.txt\")}", "c": "${file(pathexpand(\"~/c.txt\"))}"}}"#;
     for (name, text, expected) in [
-        ("root/main.tf", code, &["/abs/a.txt", "/abs/h.txt", "~/b.txt", "~/c.txt", "~/d.txt"][..]),
+        (
+            "root/main.tf",
+            code,
+            &["/abs/a.txt", "/abs/h.txt", "/abs/j.txt", "~/b.txt", "~/c.txt", "~/d.txt"][..],
+        ),
         ("root/main.tf.json", json, &["/abs/a.txt", "~/c.txt"]),
     ] {
         let dir = tree(&[(name, text), ("root/in-source.txt", "")]);
