@@ -7,12 +7,17 @@ use crate::run::artifacts::Defect;
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UploadError;
 use crate::source::archive::ArchiveError;
+use crate::source::path::{CHANGE_DIRECTORY, NO_CURRENT_DIRECTORY, is_in_removed_directory};
 use crate::source::scratch::Held;
 
 impl From<&UploadError> for Failure {
     fn from(error: &UploadError) -> Self {
         match error {
             UploadError::Client(_) => Self::new(Kind::Config, error),
+            UploadError::Missing(dir) if is_in_removed_directory(dir) => {
+                let next = format!("{NO_CURRENT_DIRECTORY}: {CHANGE_DIRECTORY}");
+                Self::new(Kind::Config, error).with_hint(&next)
+            }
             UploadError::Missing(_) => Self::new(Kind::Config, error).with_hint(
                 "the directory is removed once everything is sent; if it was not, name the directory of the printed \
                  command",

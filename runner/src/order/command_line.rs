@@ -11,11 +11,10 @@ use crate::cli::{ApplyArgs, Environment, LayerArgs, PlanArgs, RunArgs, Variable}
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
-use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys};
+use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys, source};
 use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
 use crate::order::outputs::{check_outputs, ignored_paths};
 use crate::order::requested_tool::requested_tool;
-use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args::other_state_in;
 
@@ -94,6 +93,8 @@ impl Job {
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
+        let named = args.dir.as_deref().or(args.source.as_deref());
+        let source = source(named.unwrap_or("."), args.revision.as_deref())?;
         let LayerArgs { layer, name, .. } = &args.identity;
         let layer_file = match layer {
             Some(path) => Some(LayerFile::load(path, name.as_ref().map(Name::as_ref))?),
@@ -103,8 +104,6 @@ impl Job {
         let action = action(layer)?;
         let options = plan_options(&args)?;
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
-        let source = args.dir.as_deref().or(args.source.as_deref()).unwrap_or(".");
-        let source = Source::parse(source, args.revision.as_deref()).map_err(JobError::Usage)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;

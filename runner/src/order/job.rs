@@ -16,6 +16,7 @@ use crate::report::Outcome;
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
+use crate::source::path::{CHANGE_DIRECTORY, NO_CURRENT_DIRECTORY};
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
@@ -193,6 +194,15 @@ pub(crate) fn keys(
     let verify_key = args.verify_key.as_deref().filter(|_| !is_plan);
     let verify_key = verify_key.map(VerifyKey::read).transpose()?;
     Ok((signing_key, verify_key))
+}
+
+/// The source that this text names.
+pub(crate) fn source(text: &str, revision: Option<&str>) -> Result<Source, JobError> {
+    let source = Source::parse(text, revision).map_err(JobError::Usage)?;
+    if source.is_in_removed_directory() {
+        return Err(JobError::Config(format!("{NO_CURRENT_DIRECTORY}: {CHANGE_DIRECTORY}")));
+    }
+    Ok(source)
 }
 
 /// A path below the source. In a layer, `.` and `/x` are allowed as well, as in Burrito.

@@ -8,7 +8,7 @@ use crate::cli::{Environment, LayerArgs, RemoteArgs, ShowCommon};
 use crate::order::command_line::{layer_name, working_path};
 use crate::order::datastore::{FLAG, datastore};
 use crate::order::identity::identify;
-use crate::order::job::JobError;
+use crate::order::job::{JobError, source};
 use crate::order::layer::LayerFile;
 use crate::source::checkout::Source;
 
@@ -34,8 +34,7 @@ pub(crate) async fn find_layer(
         let unnamed = || Err(JobError::Usage("name the layer with --name".to_owned()));
         return layer_name(namespace, name, layer, unnamed);
     }
-    let source = dir.or(args.source.as_deref()).unwrap_or(".");
-    let source = Source::parse(source, None).map_err(JobError::Usage)?;
+    let source = source(dir.or(args.source.as_deref()).unwrap_or("."), None)?;
     let path = working_path(args.path.as_deref(), layer)?;
     if let Source::Directory(dir) = &source
         && !dir.join(&path).is_dir()
@@ -48,8 +47,7 @@ pub(crate) async fn find_layer(
 
 /// Checks that DIR exists, unless it is a URL.
 fn check_exists(dir: &str) -> Result<(), JobError> {
-    let source = Source::parse(dir, None).map_err(JobError::Usage)?;
-    match source {
+    match source(dir, None)? {
         Source::Directory(dir) if !dir.exists() => Err(missing(&dir)),
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{Environment, InstallArgs, MirrorArgs, ResolveArgs, TargetArgs, ToolArgs};
 use crate::release::error::{CommandError, ReleaseError};
-use crate::release::releases::Releases;
+use crate::release::releases::{Releases, absolute};
 use crate::release::resolved::Resolved;
 use crate::version::{self, Finding, ToolName, ToolRequest, Version, VersionError};
 
@@ -77,6 +77,7 @@ pub(crate) async fn mirror(
     args: &MirrorArgs,
     environment: &Environment,
 ) -> Result<(), CommandError> {
+    absolute(&args.dir)?;
     if args.tools.offline {
         let text = "a mirror is filled from the release sites: leave out --offline";
         return Err(CommandError::Usage(text.to_owned()));
@@ -124,6 +125,7 @@ async fn resolve_target(
     environment: &Environment,
 ) -> Result<(Releases, Resolved), CommandError> {
     let target = target.parse().map_err(CommandError::Usage)?;
+    absolute(&target.dir)?;
     if !target.dir.is_dir() {
         return Err(VersionError::NoDirectory(target.dir).into());
     }

@@ -8,6 +8,7 @@ use datastore_api::Sha256;
 
 use crate::release::download::cause;
 use crate::release::verify::signature::SignatureError;
+use crate::source::path::{CHANGE_DIRECTORY, NO_CURRENT_DIRECTORY};
 use crate::version::{ToolName, Version, VersionError};
 
 /// The kind of an error, which decides the exit code.
@@ -235,6 +236,9 @@ pub(crate) enum ReleaseError {
     /// No directory for tools is known.
     #[error("there is no directory to install tools in: neither HOME nor XDG_CACHE_HOME is set")]
     Nowhere,
+    /// A relative path is below a directory that was removed.
+    #[error("{NO_CURRENT_DIRECTORY}")]
+    NoCurrentDirectory,
     /// The disk or the quota is full.
     #[error("the disk is full: no room for {what} in {}", .dir.display())]
     DiskFull {
@@ -282,7 +286,8 @@ impl ReleaseError {
             Self::Variable { .. } => ErrorKind::Config,
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
-            Self::Unreadable(_) | Self::Offline { .. } | Self::Nowhere => ErrorKind::Config,
+            Self::Unreadable(_) | Self::Offline { .. } => ErrorKind::Config,
+            Self::Nowhere | Self::NoCurrentDirectory => ErrorKind::Config,
             Self::Skipped { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
             Self::ReadOnly { .. } => ErrorKind::Config,
             Self::DiskFull { .. } | Self::Io(_) => ErrorKind::Other,
@@ -411,6 +416,7 @@ impl ReleaseError {
             Self::Nowhere => {
                 "name one with --bin-dir, or put the version on PATH, which a plan or apply then uses"
             }
+            Self::NoCurrentDirectory => CHANGE_DIRECTORY,
             Self::DiskFull { .. } => {
                 "free some space (or raise the quota), or name a directory on another disk"
             }

@@ -17,6 +17,7 @@ use crate::release::versions::fetch::{self, List};
 use crate::release::versions::layout::GITHUB_API;
 use crate::release::versions::site::Site;
 use crate::release::versions::unreachable::UnreachableSites;
+use crate::source::path::is_in_removed_directory;
 use crate::version::{ToolName, Version};
 
 /// The settings and connections with which releases are resolved and installed.
@@ -33,13 +34,21 @@ pub(crate) struct Releases {
     pub(in crate::release) http: Http,
 }
 
+/// The absolute path of a directory that the arguments name.
+pub(in crate::release) fn absolute(path: &Path) -> Result<PathBuf, ReleaseError> {
+    if is_in_removed_directory(path) {
+        return Err(ReleaseError::NoCurrentDirectory);
+    }
+    Ok(std::path::absolute(path)?)
+}
+
 impl Releases {
     /// Reads tenv's `remote.yaml` and the keyrings; makes no request.
     pub(crate) fn new(args: &ToolArgs, environment: &Environment) -> Result<Self, ReleaseError> {
         let cache = environment.cache_home.as_ref().map(|home| home.join("plancha"));
         let in_cache = || cache.as_ref().map(|cache| cache.join("bin"));
         let bin_dir =
-            args.bin_dir.clone().or_else(in_cache).map(std::path::absolute).transpose()?;
+            args.bin_dir.clone().or_else(in_cache).as_deref().map(absolute).transpose()?;
         let mut tenv = environment.tenv.clone();
         tenv_remote_yaml::add(&mut tenv, environment.search_context.tenv_root.as_deref())?;
         keyring::check(&args.keyring)?;

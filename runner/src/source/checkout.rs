@@ -20,7 +20,7 @@ use crate::source::copy::{self, Existing, Links};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
-use crate::source::path::{check_directory, inside, resolve};
+use crate::source::path::{check_directory, inside, is_in_removed_directory, resolve};
 use crate::source::references;
 use crate::source::snapshot::tree;
 use crate::source::states;
@@ -95,6 +95,12 @@ impl Source {
 }
 
 impl Source {
+    /// Whether it is a directory or file below a current directory that was removed.
+    pub(crate) fn is_in_removed_directory(&self) -> bool {
+        let (Self::Directory(path) | Self::Archive(path)) = self else { return false };
+        is_in_removed_directory(path)
+    }
+
     /// The directory without links, if it is one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let Self::Directory(dir) = self else { return None };

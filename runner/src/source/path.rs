@@ -35,6 +35,16 @@ pub(crate) fn resolve(path: &Path) -> std::io::Result<PathBuf> {
     Ok(resolved)
 }
 
+/// Why no relative path can be used, and the next step.
+pub(crate) const NO_CURRENT_DIRECTORY: &str = "the current directory no longer exists";
+pub(crate) const CHANGE_DIRECTORY: &str = "change into an existing directory";
+
+/// Whether a path is relative to a current directory that was removed. The system may still find `.` itself.
+pub(crate) fn is_in_removed_directory(path: &Path) -> bool {
+    let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    path.is_relative() && std::env::current_dir().is_err_and(is_gone)
+}
+
 /// Without `.` and `..`, and without following links, as git names files.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();

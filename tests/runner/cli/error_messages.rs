@@ -143,6 +143,50 @@ fn missing_things_exit_8() {
 }
 
 /// The thing, the cause and the next step of refusals that people meet.
+/// A shell stays in a directory that something else has removed.
+#[test]
+fn removed_current_directory_is_named_by_every_command_that_needs_it() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let run = |args: &[&str]| {
+        let script = "mkdir $$ && cd $$ && rmdir ../$$ && exec \"$@\"";
+        let shell = [&["-c", script, "sh", RUNNER], args].concat();
+        Ended::from(sandbox.program("/bin/sh".as_ref(), &shell).output().unwrap())
+    };
+    let datastore = "--datastore=http://127.0.0.1:9";
+    for args in [
+        &["plan"][..],
+        &["plan", "."],
+        &["plan", "module"],
+        &["plan", "a.tar"],
+        &["plan", "--layer", "layer.yaml"],
+        &["apply", "--no-plan"],
+        &["apply", "--plan-file", "p"],
+        &["runs", datastore],
+        &["runs", "module", datastore],
+        &["show", "p", datastore],
+        &["logs", "p", datastore],
+        &["upload", "unsent", datastore],
+        &["resolve"],
+        &["resolve", "terraform"],
+        &["install", "module"],
+        &["resolve", "terraform@1.11.4", "--bin-dir", "bin"],
+        &["tools", "list", "--bin-dir", "bin"],
+        &["mirror", "terraform@1.11.4", "mirror"],
+    ] {
+        let refused = run(args);
+        assert_eq!(refused.code, 8, "{args:?}: {}", refused.stderr);
+        for text in ["the current directory no longer exists", "change into an existing directory"]
+        {
+            assert!(refused.stderr.contains(text), "{args:?}: {}", refused.stderr);
+        }
+    }
+    let work = sandbox.work();
+    for args in [&["version"][..], &["plan", work.to_str().unwrap()]] {
+        let ended = run(args);
+        assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+    }
+}
+
 #[test]
 fn error_names_the_thing_and_the_next_step() {
     let layer =
