@@ -264,6 +264,9 @@ const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has en
 const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
      directory with --work-dir DIR; a plan of a directory used in place is applied there with --snapshot=never";
 
+/// What to do about a snapshot that would be too large.
+const EXCLUDE: &str = "exclude what the tool does not need in .terraformignore, which has no effect on files that git tracks";
+
 /// A snapshot is required and could not be made.
 fn snapshot_failure(cause: &SnapshotError, error: &RunError) -> Failure {
     const WITHOUT: &str = "plan without a snapshot (--snapshot=never)";
@@ -288,9 +291,7 @@ fn snapshot_failure(cause: &SnapshotError, error: &RunError) -> Failure {
                 "remove the patterns of these files from .terraformignore and .gitignore, use a source that contains them",
             ),
         ),
-        SnapshotError::TooDeep(_) | SnapshotError::TooLarge(_) => {
-            (Kind::Config, Some("exclude what the tool does not need in .terraformignore"))
-        }
+        SnapshotError::TooDeep(_) | SnapshotError::TooLarge(_) => (Kind::Config, Some(EXCLUDE)),
         SnapshotError::DataDir => (Kind::Config, Some("unset TF_DATA_DIR")),
         SnapshotError::NotUtf8(_) => (Kind::Config, Some("rename the directory")),
     };
@@ -390,6 +391,7 @@ mod tests {
             (SnapshotError::Unsearchable("x".to_owned()), 1, "plan without"),
             (SnapshotError::Ignore { error }, 8, "make it a readable file with "),
             (SnapshotError::NoConfiguration(["f".into()].into()), 8, "remove the patterns "),
+            (SnapshotError::TooLarge("x".to_owned()), 8, "exclude what the tool does not need "),
             (SnapshotError::DataDir, 8, "unset TF_DATA_DIR, or "),
             (SnapshotError::NotUtf8("d".into()), 8, "rename "),
         ] {

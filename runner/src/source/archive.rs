@@ -36,6 +36,16 @@ impl fmt::Display for Packed {
     }
 }
 
+/// A limit in messages.
+pub(in crate::source) fn shown_size(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 2] = [("GiB", 30), ("MiB", 20)];
+    let unit = UNITS.into_iter().find(|(_, bits)| bytes > 0 && bytes.is_multiple_of(1 << bits));
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, bits)| format!("{} {unit}", bytes >> bits),
+    )
+}
+
 /// Why an archive could not be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
@@ -96,7 +106,10 @@ impl From<io::Error> for ArchiveError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::BadEnd,
-            io::ErrorKind::FileTooLarge => Self::TooLarge("the limits allow".to_owned()),
+            io::ErrorKind::FileTooLarge => {
+                let Limits { entries, bytes, .. } = Limits::default();
+                Self::TooLarge(format!("{} of files and {entries} entries", shown_size(bytes)))
+            }
             // The library has no kind of error for it.
             _ if error.to_string().contains("too much memory") => Self::Window,
             _ => Self::Read(error),

@@ -17,7 +17,7 @@ use crate::process::Signals;
 use crate::source::archive::compression::{self, is_label, is_tar, start};
 use crate::source::archive::headers::{self, Extended, MAX_PART, MAX_PATH, TOO_LONG, path_of};
 use crate::source::archive::link::is_inside;
-use crate::source::archive::{ArchiveError, Packed, Refusal};
+use crate::source::archive::{ArchiveError, Packed, Refusal, shown_size};
 
 /// What an archive may hold.
 #[derive(Clone, Copy, Debug)]
@@ -284,7 +284,10 @@ impl<'a> Unpacking<'a> {
         self.place(&path)?;
         self.packed.bytes = self.packed.bytes.saturating_add(size);
         if self.packed.bytes > self.limits.bytes {
-            return Err(ArchiveError::TooLarge(format!("{} bytes", self.limits.bytes)));
+            return Err(ArchiveError::TooLarge(format!(
+                "{} of files",
+                shown_size(self.limits.bytes)
+            )));
         }
         let failed = |error| self.failed(&path, error);
         let mut options = std::fs::OpenOptions::new();
@@ -341,7 +344,7 @@ impl<'a> Unpacking<'a> {
     fn count_path(&mut self, path: &Path) -> Result<(), ArchiveError> {
         self.paths += path.as_os_str().len() as u64;
         if self.paths > MAX_PATHS {
-            return Err(ArchiveError::TooLarge(format!("{MAX_PATHS} bytes of paths")));
+            return Err(ArchiveError::TooLarge(format!("{} of paths", shown_size(MAX_PATHS))));
         }
         Ok(())
     }

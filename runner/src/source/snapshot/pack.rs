@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Write};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use tar::{Builder, EntryType, Header};
 use zstd::stream::write::Encoder;
 
-use crate::source::archive::{Limits, MAX_DEPTH, MAX_PATHS};
+use crate::source::archive::{Limits, MAX_DEPTH, MAX_PATHS, shown_size};
 use crate::source::snapshot::SnapshotError;
 use crate::source::snapshot::select::Selected;
 
@@ -33,7 +33,7 @@ pub(super) fn pack_within(
     encoder.include_checksum(true)?;
     // It compresses on another thread than the one that reads. The bytes are the same.
     encoder.multithread(1)?;
-    let size = Size { limits, entries: 0, paths: 0, bytes: 0 };
+    let size = Size { limits, entries: 0, paths: 0, bytes: 0, largest: (0, PathBuf::new()) };
     let mut archive = Archive { root, size, tar: Builder::new(encoder) };
     for directory in directories(selected) {
         archive.directory(directory)?;
@@ -58,6 +58,8 @@ struct Size {
     entries: u64,
     paths: u64,
     bytes: u64,
+    /// The size of the largest file, and the file.
+    largest: (u64, PathBuf),
 }
 
 impl Size {
@@ -73,11 +75,16 @@ impl Size {
         }
         self.paths += (path.as_os_str().len() + target.as_os_str().len()) as u64;
         if self.paths > MAX_PATHS {
-            return too_large(format!("{MAX_PATHS} bytes of paths"));
+            return too_large(format!("{} of paths", shown_size(MAX_PATHS)));
         }
         self.bytes = self.bytes.saturating_add(bytes);
+        if bytes > self.largest.0 {
+            self.largest = (bytes, path.to_owned());
+        }
         if self.bytes > self.limits.bytes {
-            return too_large(format!("{} bytes", self.limits.bytes));
+            let largest = self.largest.1.display();
+            let limit = shown_size(self.limits.bytes);
+            return too_large(format!("{limit} of files (the largest of them is {largest})"));
         }
         Ok(())
     }
@@ -92,7 +99,9 @@ struct Archive<'a, W: Write> {
 impl<W: Write> Archive<'_, W> {
     fn directory(&mut self, path: &Path) -> Result<(), SnapshotError> {
         let mode = mode(&self.metadata(path)?);
-        self.append(EntryType::Directory, mode, 0, path, io::empty())
+        self.size.count(path, Path::new(""), 0)?;
+        let mut header = header(EntryType::Directory, mode, 0);
+        Ok(self.tar.append_data(&mut header, path, io::empty())?)
     }
 
     fn file(&mut self, path: &Path) -> Result<(), SnapshotError> {
@@ -112,23 +121,13 @@ impl<W: Write> Archive<'_, W> {
         let size = metadata.len();
         let piece = usize::try_from(size).map_or(PIECE, |size| size.clamp(1, PIECE));
         let mut content = Exactly { inner: BufReader::with_capacity(piece, file), left: size };
-        let appended = self.append(EntryType::Regular, mode(&metadata), size, path, &mut content);
+        self.size.count(path, Path::new(""), size)?;
+        let mut header = header(EntryType::Regular, mode(&metadata), size);
+        self.tar.append_data(&mut header, path, &mut content)?;
         if content.left > 0 {
             return Err(SnapshotError::Changed(path.to_owned()));
         }
-        appended
-    }
-
-    fn append(
-        &mut self,
-        kind: EntryType,
-        mode: u32,
-        size: u64,
-        path: &Path,
-        content: impl io::Read,
-    ) -> Result<(), SnapshotError> {
-        self.size.count(path, Path::new(""), size)?;
-        Ok(self.tar.append_data(&mut header(kind, mode, size), path, content)?)
+        Ok(())
     }
 
     fn metadata(&self, path: &Path) -> Result<std::fs::Metadata, SnapshotError> {

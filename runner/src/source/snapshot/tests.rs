@@ -101,6 +101,39 @@ fn a_file_that_disappears_before_it_is_packed_is_an_error() {
     assert!(matches!(changed, SnapshotError::Changed(_)), "{changed}");
 }
 
+#[test]
+fn a_file_above_the_limit_is_refused_with_the_limit_and_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::File::create(dir.path().join("small")).unwrap().set_len(1).unwrap();
+    fs::File::create(dir.path().join("sparse")).unwrap().set_len(17 << 30).unwrap();
+    let selected = select(dir.path(), &SourceFiles::default()).unwrap();
+    let error = pack(dir.path(), &selected, std::io::sink()).unwrap_err();
+    let expected = "it would have more than 16 GiB of files (the largest of them is sparse)";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+/// A disk without room.
+struct Full;
+
+impl std::io::Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_before_the_end_of_a_file_is_no_change_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::File::create(dir.path().join("a")).unwrap().set_len(256 << 20).unwrap();
+    let selected = select(dir.path(), &SourceFiles::default()).unwrap();
+    let error = pack(dir.path(), &selected, Full).unwrap_err();
+    assert!(matches!(error, SnapshotError::Archive(_)), "{error}");
+}
+
 /// Empties a file when the first bytes are written.
 struct Emptying(fs::File);
 
