@@ -93,7 +93,10 @@ impl Run<'_> {
             let listed = tokio::task::spawn_blocking(move || before(&top)).await;
             listed.map_err(std::io::Error::other)??
         };
-        let of_runner = self.job.ignored_paths.iter().filter_map(|path| below(path, &root));
+        // TMPDIR may be in the source.
+        let scratch = canonical(&self.scratch.join(""))?;
+        let own = self.job.ignored_paths.iter().chain([&scratch]);
+        let of_runner = own.filter_map(|path| below(path, &root));
         let files = SourceFiles {
             before,
             of_runner: of_runner.collect(),

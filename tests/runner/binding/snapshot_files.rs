@@ -1,6 +1,6 @@
 //! Which files a plan's snapshot has, and that it is not stored where it would lack some.
 
-use support::{Sandbox, TestDatastore};
+use support::{Ended, Sandbox, TestDatastore};
 
 use super::snapshot::{MODULE, S3, names, repository, run, stored};
 use crate::RUNNER;
@@ -62,6 +62,23 @@ async fn a_snapshot_of_a_directory_has_code_and_generated_files_but_no_secrets()
     let without = run(&sandbox, &datastore, &["plan", "vpc", "--name", "vpc", "--run", "q"]);
     assert_eq!(without.code, 0, "{}", without.stderr);
     assert!(!stored(&datastore, "q").names(0).await.contains(&"workspace.tar.zst".to_owned()));
+}
+
+/// There it has the plan and the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn private_directory_of_the_run_is_in_no_snapshot_where_tmpdir_is_in_the_source() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+    sandbox.write("main.tf", "");
+    sandbox.write("tmp/kept", "");
+    let args = ["plan", "--name", "vpc", "--run", "p", "--snapshot=always", "--datastore"];
+    let mut plan = sandbox.command(&[&args[..], &[datastore.url.as_str()]].concat());
+    let planned = plan.env("TMPDIR", sandbox.work().join("tmp")).output().unwrap();
+    let planned = Ended::from(planned);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let names = names(&datastore, "p").await;
+    assert!(names.contains("tmp/kept"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("plancha-")), "{names:?}");
 }
 
 /// Files of these names are never packed, so an apply would work without them.
